@@ -1,0 +1,1 @@
+"""Claims: hypotheses, bounds and verdicts, one per statement of the theory."""

@@ -1,0 +1,1 @@
+"""Where token sequences and their labels come from."""

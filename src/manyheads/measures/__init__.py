@@ -1,0 +1,1 @@
+"""Numbers measured on models and runs, with no claim attached."""

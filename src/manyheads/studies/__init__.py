@@ -1,0 +1,1 @@
+"""One file per question asked of the theory: its sweep, its figures, its finding."""

@@ -1,0 +1,1 @@
+"""How parameters move: starts, gradient descent, and the trajectory that a run leaves behind."""
