@@ -1,0 +1,193 @@
+"""The paper's model: one layer of multi-head self-attention and a linear readout, heads kept in classes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from manyheads.data.dataset import Dataset
+
+DECODERS = ("full", "pooled", "last")
+LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
+
+
+class Factored(NamedTuple):
+    """Key-query weights of given rank: W = query @ key^T, one pair per class of heads."""
+
+    query: Any  # (classes, dim, rank)
+    key: Any  # (classes, dim, rank)
+
+
+class Heads(NamedTuple):
+    """The trainable parameters of one head of every class."""
+
+    key_query: Any  # (classes, dim, dim), or Factored
+    readout: Any  # (classes, tokens, dim), or (classes, dim) for a pooled or last-token readout
+
+
+class MultiHead(eqx.Module):
+    r"""Single-layer multi-head self-attention with a linear readout, Eq. (2) of the paper.
+
+    $$\tilde\Phi(X) = H^{-c} \sum_{g} N_g\, \langle U_g, \operatorname{softmax}(X W_g X^\top)\, X \rangle$$
+
+    `key_query` stacks the $W_g$, `readout` the $U_g$. Class $g$ stands for $N_g$ identical heads
+    (`multiplicity`), $H$ is their sum and $c$ is `exponent`, 1/2 in the paper. The readout is one row per token
+    (`decoder="full"`), one vector for all tokens (`"pooled"`, $U = 1_T u^\top$) or one vector for the last token
+    (`"last"`). One sequence in, one score out; batch with `jax.vmap` or `scores(dataset)`.
+    """
+
+    key_query: Any
+    readout: Any
+    multiplicity: np.ndarray
+    decoder: str = eqx.field(static=True, default="full")
+    exponent: float = eqx.field(static=True, default=0.5)
+
+    def __check_init__(self) -> None:
+        if self.decoder not in DECODERS:
+            raise ValueError(f"decoder={self.decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
+
+    @classmethod
+    def create(cls, key_query, readout, *, multiplicity=None, decoder: str = "full", exponent: float = 0.5) -> MultiHead:
+        """A model from given parameters, with every shape checked."""
+        if decoder not in DECODERS:
+            raise ValueError(f"decoder={decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
+        factored = isinstance(key_query, tuple)
+        W = Factored(*map(np.asarray, key_query)) if factored else np.asarray(key_query)
+        U = np.asarray(readout)
+        w_shapes = [np.shape(w) for w in jax.tree.leaves(W)]
+        if any(len(s) != 3 for s in w_shapes) or (not factored and w_shapes[0][1] != w_shapes[0][2]):
+            raise ValueError(
+                f"key_query has shape {w_shapes}; it must be (classes, dim, dim), or Factored(query, key) with "
+                "both (classes, dim, rank)."
+            )
+        if factored and w_shapes[0] != w_shapes[1]:
+            raise ValueError(f"query and key have shapes {w_shapes[0]} and {w_shapes[1]}; they must be equal.")
+        classes, dim = w_shapes[0][:2]
+        rank = 3 if decoder == "full" else 2
+        if U.ndim != rank or U.shape[0] != classes or U.shape[-1] != dim:
+            wanted = "(classes, tokens, dim)" if decoder == "full" else "(classes, dim)"
+            raise ValueError(
+                f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}."
+            )
+        for name, leaf in (("key_query", W), ("readout", U)):
+            if not all(np.isfinite(part).all() for part in jax.tree.leaves(leaf)):
+                raise ValueError(f"{name} holds NaN or infinite values; pass finite numbers.")
+        N = np.ones(classes) if multiplicity is None else np.asarray(multiplicity, dtype=np.float64)
+        if N.shape != (classes,) or not (np.all(N >= 1) and np.all(N == np.floor(N)) and N.sum() <= LARGEST_COUNT):
+            raise ValueError(
+                f"multiplicity={N} must hold one whole number >= 1 for each of the {classes} classes, "
+                f"adding up to at most {LARGEST_COUNT:g}."
+            )
+        if not exponent >= 0:
+            raise ValueError(f"exponent={exponent} must be >= 0; the paper's scaling is exponent=0.5.")
+        return cls(W, U, N, decoder, float(exponent))
+
+    @property
+    def heads(self) -> Heads:
+        """The trainable parameters."""
+        return Heads(self.key_query, self.readout)
+
+    @property
+    def num_classes(self) -> int:
+        return self.multiplicity.shape[0]
+
+    @property
+    def num_heads(self) -> float:
+        """H, the sum of the multiplicities (a float: it may be 10^12)."""
+        return float(np.sum(self.multiplicity))
+
+    @property
+    def dim(self) -> int:
+        return self.readout.shape[-1]
+
+    @property
+    def num_tokens(self) -> int | None:
+        """T for a full readout; None where the readout fits any length."""
+        return self.readout.shape[1] if self.decoder == "full" else None
+
+    def replace_heads(self, heads: Heads) -> MultiHead:
+        """The same model with other parameters."""
+        return MultiHead(heads[0], heads[1], self.multiplicity, self.decoder, self.exponent)
+
+    def displaced(self, displacement: Heads) -> MultiHead:
+        """The model at these parameters plus a displacement of each head, in NumPy."""
+        return self.replace_heads(jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.heads, displacement))
+
+    def attention(
+        self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None
+    ) -> Float[Array, "classes queries tokens"]:
+        """Attention weights of one sequence: row t is where query t looks. Masked queries have zero rows."""
+        X, W = jnp.asarray(tokens), full_key_query(self.key_query)
+        queries = jnp.ones(X.shape[0], bool) if mask is None else jnp.asarray(mask)
+        Xq = X
+        if self.decoder == "last":
+            last = X.shape[0] - 1 if mask is None else jnp.max(jnp.where(queries, jnp.arange(X.shape[0]), 0))
+            Xq, queries = X[last][None], jnp.ones(1, bool)
+        S = jnp.einsum("td,gde,se->gts", Xq, W, X)
+        if mask is not None:
+            S = jnp.where(jnp.asarray(mask)[None, None, :], S, -jnp.inf)
+        return jax.nn.softmax(S, axis=-1) * queries[None, :, None]
+
+    def __call__(
+        self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None
+    ) -> Float[Array, ""]:
+        X, U = jnp.asarray(tokens), jnp.asarray(self.readout)
+        A = self.attention(X, mask)
+        by_class = jnp.einsum("gtd,gts,sd->g", U, A, X) if U.ndim == 3 else jnp.einsum("gd,gts,sd->g", U, A, X)
+        return jnp.sum(jnp.asarray(self.multiplicity / self.num_heads**self.exponent, by_class.dtype) * by_class)
+
+    def scores(self, dataset: Dataset) -> np.ndarray:
+        """The score of every sequence of a dataset, in float64."""
+        from manyheads.model.gradient import scores
+
+        return scores(self, dataset)
+
+    def __str__(self) -> str:
+        kind = f"rank-{self.key_query.query.shape[-1]} " if isinstance(self.key_query, Factored) else ""
+        size = f"d={self.dim}" if self.num_tokens is None else f"T={self.num_tokens}, d={self.dim}"
+        plural = "class" if self.num_classes == 1 else "classes"
+        return (
+            f"MultiHead: {self.num_heads:.15g} heads in {self.num_classes} {plural}, {size}, "
+            f"{kind}key-query weights, {self.decoder} readout, scaling 1/H^{self.exponent:g}"
+        )
+
+
+def full_key_query(key_query) -> jax.Array:
+    """W of every class, multiplied out where it is factored."""
+    if isinstance(key_query, tuple):
+        query, key = key_query
+        return jnp.einsum("gdr,ger->gde", jnp.asarray(query), jnp.asarray(key))
+    return jnp.asarray(key_query)
+
+
+def collapse(model: MultiHead) -> MultiHead:
+    """The same model with heads that are equal to the last bit merged into one class, in order of first appearance."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.heads)]
+    seen: dict[bytes, int] = {}
+    first, counts = [], []
+    for g in range(model.num_classes):
+        fingerprint = b"".join((leaf[g] + 0.0).tobytes() for leaf in leaves)  # + 0.0 makes -0.0 equal 0.0
+        if fingerprint not in seen:
+            seen[fingerprint] = len(first)
+            first.append(g)
+            counts.append(0.0)
+        counts[seen[fingerprint]] += model.multiplicity[g]
+    heads = jax.tree.map(lambda leaf: np.asarray(leaf)[first], model.heads)
+    return MultiHead(heads[0], heads[1], np.array(counts), model.decoder, model.exponent)
+
+
+def expand(model: MultiHead, *, largest: int = 100_000) -> MultiHead:
+    """The same model with every head written out."""
+    if model.num_heads > largest:
+        raise ValueError(
+            f"the model has {model.num_heads:.15g} heads, more than largest={largest}; writing them out would need "
+            "that many copies. Keep the classes, or pass a larger `largest`."
+        )
+    index = np.repeat(np.arange(model.num_classes), model.multiplicity.astype(int))
+    heads = jax.tree.map(lambda leaf: np.asarray(leaf)[index], model.heads)
+    return MultiHead(heads[0], heads[1], np.ones(len(index)), model.decoder, model.exponent)

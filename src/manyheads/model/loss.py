@@ -1,0 +1,62 @@
+"""Losses of the margin m = y·score: convex, smooth, Lipschitz and self-bounded, each with its constants."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclass(frozen=True)
+class Loss:
+    r"""A decreasing convex loss $\ell(m)$ of the margin $m$.
+
+    The constants are the best ones: $|\ell'| \le$ `lipschitz`, $\ell'' \le$ `smoothness` and
+    $|\ell'| \le$ `self_bound` $\cdot\, \ell$, for every $m$.
+    """
+
+    name: str
+    value: Callable[[jax.Array], jax.Array]
+    slope: Callable[[jax.Array], jax.Array]
+    curvature: Callable[[jax.Array], jax.Array]
+    lipschitz: float
+    smoothness: float
+    self_bound: float
+
+
+def _hyperbolic(m: jax.Array) -> jax.Array:
+    # sqrt(1 + m²) − m, without cancellation for large positive margins
+    root = jnp.sqrt(1 + m * m)
+    return jnp.where(m > 0, 1 / (root + jnp.abs(m)), root - m)
+
+
+LOGISTIC = Loss(
+    name="logistic",
+    value=lambda m: jnp.logaddexp(0.0, -m),
+    slope=lambda m: -jax.nn.sigmoid(-m),
+    curvature=lambda m: jax.nn.sigmoid(m) * jax.nn.sigmoid(-m),
+    lipschitz=1.0,
+    smoothness=0.25,
+    self_bound=1.0,
+)
+
+HYPERBOLIC = Loss(
+    name="hyperbolic",
+    value=_hyperbolic,
+    slope=lambda m: -_hyperbolic(m) / jnp.sqrt(1 + m * m),
+    curvature=lambda m: (1 + m * m) ** -1.5,
+    lipschitz=2.0,
+    smoothness=1.0,
+    self_bound=1.0,
+)
+
+LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
+
+
+def get_loss(name: str | Loss) -> Loss:
+    """The loss of that name, or the loss itself."""
+    if isinstance(name, Loss):
+        return name
+    if name not in LOSSES:
+        raise ValueError(f"loss={name!r} is not known; choose one of {', '.join(map(repr, LOSSES))}.")
+    return LOSSES[name]
