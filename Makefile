@@ -1,0 +1,52 @@
+# Everything a newcomer types. Needs only make and Python 3.11 to 3.13; the first target called sets up .venv.
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+EXTRAS := test,browser,cluster,data,density,export,report
+BIN := .venv/bin
+READY := .venv/.ready
+.DEFAULT_GOAL := help
+.PHONY: help run test lint test-full bench docs constraints clean
+
+help: ## list these targets
+	@echo "manyheads: the theory of training multi-head attention, made to run"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(READY) ## see it work: a two-phase run, its result and a figure (ARGS="--heads 10^12" passes options)
+	@$(BIN)/manyheads run $(ARGS)
+
+test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)
+	@$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS)
+
+lint: $(READY) ## formatting, lint, types, and which room may import which
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ty check
+	@$(BIN)/lint-imports
+
+test-full: $(READY) ## all tests at full depth, the browser's too, under 60 minutes
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m "full or not full" $(ARGS)
+
+bench: $(READY) ## the benchmarks, one after another (BENCH=benchmarks/bench_step.py runs one)
+	@for file in $(or $(BENCH),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file" >&2; $(BIN)/python $$file $(ARGS) || exit 1; done
+
+docs: $(READY) ## check the links of README and docs, and run the examples in docs/examples
+	@$(BIN)/python docs/check.py
+
+constraints: $(READY) ## resolve the pinned versions anew (for maintainers)
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+		--no-emit-index-url pyproject.toml -o constraints.txt
+
+clean: ## remove the environment, caches and builds; results are kept
+	@rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
+		echo "error: manyheads needs Python 3.11 to 3.13, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true): try 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	@echo "setting up .venv (about a minute the first time)" >&2
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' || { \
+		echo "uv could not install; trying pip, which reads its own settings (a few minutes)" >&2; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'; }
+	@touch $@

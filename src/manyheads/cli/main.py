@@ -1,0 +1,116 @@
+"""The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
+
+A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
+docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, 3 the theory is silent).
+It prints results to stdout and talk to stderr, and imports JAX inside the function, so that `--help` is quick.
+Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+"""
+
+import difflib
+import os
+import sys
+from importlib import import_module
+
+import manyheads
+
+# Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
+VERBS = {
+    "run": "see it work: the paper's two-phase training on its own data, with a figure",
+    "train": "train on your data or on a generated task, and keep the trajectory",
+}
+
+EXAMPLES = (
+    ("manyheads run", "nothing to prepare"),
+    ("manyheads run --heads 10^12", "a trillion heads, at the price of two"),
+    ("manyheads train --help", "every option of one verb"),
+)
+
+BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, 130, 141, 70
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        if verb in ("--help", "-h"):
+            code = _say(overview())
+        elif verb == "--version":
+            code = _say(f"manyheads {manyheads.__version__}")
+        elif verb in VERBS:
+            code = _run(verb, rest)
+        else:
+            code = _fail(unknown(verb), BAD_INPUT)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("MANYHEADS_TRACEBACK"):
+            raise
+        if isinstance(error, ValueError | OSError):
+            return _fail(_one_line(error), BAD_INPUT)
+        return _fail(
+            f"a bug in manyheads: {type(error).__name__}: {_one_line(error)} "
+            "(MANYHEADS_TRACEBACK=1 shows where; please report it)",
+            BUG,
+        )
+
+
+def overview() -> str:
+    """What `manyheads --help` prints."""
+    width = max(len(verb) for verb in VERBS)
+    reach = max(len(command) for command, _ in EXAMPLES)
+    return "\n".join(
+        [
+            f"manyheads {manyheads.__version__}: the theory of training multi-head attention, made to run.",
+            "",
+            "usage: manyheads VERB [options]",
+            "",
+            *(f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()),
+            "",
+            "examples:",
+            *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
+            "",
+            "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
+            "Exit codes: 0 fine, 1 a statement is violated, 2 bad input, 3 the theory is silent.",
+        ]
+    )
+
+
+def unknown(verb: str) -> str:
+    """The message for a verb that does not exist."""
+    near = difflib.get_close_matches(verb, VERBS, n=1)
+    hint = f"did you mean `manyheads {near[0]}`?" if near else f"choose one of {', '.join(VERBS)}."
+    return f"there is no verb {verb!r}: {hint} `manyheads --help` explains them."
+
+
+def _run(verb: str, arguments: list[str]) -> int:
+    import tyro
+
+    command = import_module(f"manyheads.cli.{verb}").command
+    return tyro.cli(command, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+
+
+def _say(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        text = str(error)
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
