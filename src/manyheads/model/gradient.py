@@ -1,0 +1,203 @@
+"""The fast loss and gradient: closed form, laid out for the machine, in chunks that stay in cache.
+
+For one sequence X and one head (W, U), with S = X W Xᵀ, A = softmax of the rows of S and B = U Xᵀ,
+
+    Φ = Σ_ts A_ts B_ts,   ∂Φ/∂U = A X,   ∂Φ/∂W = Xᵀ D X,   D_ts = A_ts (B_ts − Σ_s' A_ts' B_ts').
+
+Arrays are [sequence, key s, (query t, class g)]: the softmax runs over an axis that is not the last, so that the long last
+axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each; only
+S and D X are products of one sequence at a time.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import Factored, Heads, MultiHead, full_key_query
+from manyheads.model.loss import LOGISTIC, Loss
+
+CHUNK_BYTES = {"cpu": 2 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
+
+
+class Batch(NamedTuple):
+    """A dataset on the device, cut into chunks of equal size (the last one padded with zeros)."""
+
+    tokens: jax.Array  # (chunks, size, T, d)
+    labels: jax.Array  # (chunks, size)
+    mask: jax.Array | None  # (chunks, size, T)
+    last: jax.Array | None  # (chunks, size): index of the last real token, for a last-token readout
+
+
+class Weights(NamedTuple):
+    """How many heads enter: N_g/H^c for the score of a class, H^-c for the gradient of one head."""
+
+    of_class: jax.Array  # (classes,)
+    of_head: jax.Array  # ()
+
+
+def head_weights(model: MultiHead, dtype=np.float64) -> Weights:
+    """N_g/H^c and H^-c, computed in float64 whatever the dtype they are used in."""
+    scale = model.num_heads**-model.exponent
+    return Weights(np.asarray(model.multiplicity * scale, dtype), np.asarray(scale, dtype))
+
+
+def chunk_size(num_examples: int, num_tokens: int, dim: int, num_classes: int, itemsize: int, platform: str) -> int:
+    """Sequences per chunk, so that the intermediates of a chunk fill the cache and no more; chunks of nearly equal size."""
+    per_sequence = num_tokens * num_classes * (3 * num_tokens + 2 * dim) * itemsize
+    chunks = -(-num_examples * per_sequence // CHUNK_BYTES["cpu" if platform == "cpu" else "gpu"])
+    return -(-num_examples // max(1, min(chunks, num_examples)))
+
+
+def prepare(dataset: Dataset, model: MultiHead, dtype=np.float64, chunk: int | None = None, platform: str = "cpu") -> Batch:
+    """Check that the model fits the data, pad and cut into chunks (NumPy; JAX places it where it runs)."""
+    n, T, d = dataset.tokens.shape
+    if model.dim != d or model.num_tokens not in (None, T):
+        raise ValueError(
+            f"the model is made for {model.num_tokens or 'any number of'} tokens in dimension {model.dim}, "
+            f"the data have {T} tokens in dimension {d}; make the model with num_tokens={T}, dim={d}."
+        )
+    if chunk is not None and not (isinstance(chunk, int | np.integer) and chunk >= 1):
+        raise ValueError(f"chunk={chunk!r} must be a whole number >= 1 (sequences per chunk), or None to choose it.")
+    size = chunk or chunk_size(n, T, d, model.num_classes, np.dtype(dtype).itemsize, platform)
+    size = min(size, n)
+    chunks = -(-n // size)
+
+    def cut(array, fill):
+        padded = np.full((chunks * size, *array.shape[1:]), fill, array.dtype)
+        padded[:n] = array
+        return padded.reshape(chunks, size, *array.shape[1:])
+
+    mask = dataset.mask
+    last = None
+    if model.decoder == "last":
+        last = np.full(n, T - 1) if mask is None else T - 1 - np.argmax(mask[:, ::-1], axis=1)
+        last = cut(last.astype(np.int32), 0)
+    return Batch(
+        cut(dataset.tokens.astype(dtype), 0),
+        cut(dataset.labels.astype(dtype), 1),
+        None if mask is None else cut(mask, True),
+        last,
+    )
+
+
+def _scores_and_parts(W, U, of_class, X, mask, last, precision):
+    """Scores of one chunk and what its gradient needs: A, D, B in layout [c, s, (t g)] and the query tokens."""
+    (c, T, d), g = X.shape, W.shape[0]
+    dot = partial(jax.lax.dot_general, precision=precision)
+    Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
+    q = Xq.shape[1]
+    Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), (((2,), (0,)), ((), ()))).reshape(c, q * g, d)
+    S = dot(X, Q, (((2,), (2,)), ((0,), (0,))))  # c, s, (q g)
+    rows = U[:, None, :] if U.ndim == 2 else U  # g, r, d with r = T or 1
+    r = rows.shape[1]
+    B = dot(X, rows.transpose(2, 1, 0).reshape(d, r * g), (((2,), (0,)), ((), ())))  # c, s, (r g)
+    if mask is not None:
+        S = jnp.where(mask[:, :, None], S, -jnp.inf)
+    E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
+    A = E / jnp.sum(E, axis=1, keepdims=True)
+    if mask is not None and last is None:
+        A = (A.reshape(c, T, q, g) * mask[:, None, :, None].astype(A.dtype)).reshape(c, T, q * g)
+    B = B if r == q else jnp.broadcast_to(B[:, :, None, :], (c, T, q, g)).reshape(c, T, q * g)
+    phi = jnp.sum(A * B, axis=1)  # c, (q g): the part of each query in the score
+    scores = phi.reshape(c, q, g).sum(axis=1) @ of_class.astype(phi.dtype)
+    return scores, A, B, phi, Xq
+
+
+def loss_and_gradient(
+    heads: Heads,
+    weights: Weights,
+    batch: Batch,
+    sample_weight: Float[Array, "n"],
+    *,
+    loss: Loss = LOGISTIC,
+    precision=jax.lax.Precision.HIGHEST,
+) -> tuple[jax.Array, jax.Array, Heads]:
+    r"""Loss $\sum_i w_i \ell(y_i \tilde\Phi(X_i))$, the scores, and the gradient of one head of each class.
+
+    Pure: jit, vmap and jvp go through it. With $w_i = 1/n$ it is the train loss; a zero leaves a sequence out.
+    """
+    U = jnp.asarray(heads.readout)
+    W = full_key_query(heads.key_query)
+    g, d = W.shape[0], W.shape[1]
+    chunks, size = batch.labels.shape
+    n = sample_weight.shape[0]
+    padded = jnp.zeros(chunks * size, sample_weight.dtype).at[:n].set(sample_weight).reshape(chunks, size)
+    dot = partial(jax.lax.dot_general, precision=precision)
+
+    def one_chunk(carry, piece):
+        total, dW, dU = carry
+        (X, y, mask, last), w = piece
+        scores, A, B, phi, Xq = _scores_and_parts(W, U, weights.of_class, X, mask, last, precision)
+        c, T, _ = X.shape
+        q = Xq.shape[1]
+        margins = y * scores
+        total = total + jnp.sum(w * loss.value(margins))
+        slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
+        D = A * (B - phi[:, None, :])
+        G = A if U.ndim == 3 else A.reshape(c, T, q, g).sum(axis=2)
+        dU = dU + dot(G, slope * X, (((0, 1), (0, 1)), ((), ())))  # (t g), d
+        P = dot(D, X, (((1,), (1,)), ((0,), (0,))))  # c, (q g), d
+        dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), (((0, 1), (0, 1)), ((), ())))  # d, (g d)
+        return (total, dW, dU), scores
+
+    rows = (U.shape[1] if U.ndim == 3 else 1) * g
+    dtype = batch.tokens.dtype
+    start = (jnp.zeros((), dtype), jnp.zeros((d, g * d), dtype), jnp.zeros((rows, d), dtype))
+    if chunks == 1:
+        (total, dW, dU), scores = one_chunk(start, (jax.tree.map(lambda a: a[0], batch), padded[0]))
+    else:
+        (total, dW, dU), scores = jax.lax.scan(one_chunk, start, (batch, padded))
+    dW = dW.reshape(d, g, d).transpose(1, 0, 2)
+    dU = dU.reshape(-1, g, d).transpose(1, 0, 2) if U.ndim == 3 else dU
+    if isinstance(heads.key_query, tuple):
+        query, key = heads.key_query
+        dW = Factored(
+            jnp.einsum("gde,ger->gdr", dW, key, precision=precision),
+            jnp.einsum("gde,gdr->ger", dW, query, precision=precision),
+        )
+    return total, scores.reshape(-1)[:n], Heads(dW, dU)
+
+
+def batch_scores(
+    heads: Heads, weights: Weights, batch: Batch, num_examples: int, *, precision=jax.lax.Precision.HIGHEST
+) -> Float[Array, "n"]:
+    """Scores alone, chunk by chunk."""
+    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
+
+    def one_chunk(piece):
+        return _scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
+
+    return jax.lax.map(one_chunk, batch).reshape(-1)[:num_examples]
+
+
+_jitted_scores = partial(jax.jit, static_argnums=3)(batch_scores)
+
+
+def scores(model: MultiHead, dataset: Dataset) -> np.ndarray:
+    """The score of every sequence, in float64."""
+    with jax.enable_x64(True):
+        heads = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
+        batch = prepare(dataset, model)
+        return np.asarray(_jitted_scores(heads, head_weights(model), batch, dataset.num_examples))
+
+
+def hessian_vector_product(
+    heads: Heads, direction: Heads, weights: Weights, batch: Batch, sample_weight: Float[Array, "n"], *, loss: Loss = LOGISTIC
+) -> Heads:
+    r"""Derivative of `loss_and_gradient`'s gradient when every head of each class moves along `direction`.
+
+    With multiplicities this is the gradient of one head, moved by all members of its class together. The scores depend on
+    all heads, which `weights.of_class` counts.
+    """
+
+    def gradient(point):
+        return loss_and_gradient(point, weights, batch, sample_weight, loss=loss)[2]
+
+    return jax.jvp(gradient, (heads,), (direction,))[1]
