@@ -18,7 +18,7 @@ test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)
 	@$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS)
 
 lint: $(READY) ## formatting, lint, types, and which room may import which
-	@$(BIN)/ruff check .
+	@$(BIN)/ruff check --output-format concise .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ty check
 	@$(BIN)/lint-imports
