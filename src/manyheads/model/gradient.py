@@ -201,3 +201,25 @@ def hessian_vector_product(
         return loss_and_gradient(point, weights, batch, sample_weight, loss=loss)[2]
 
     return jax.jvp(gradient, (heads,), (direction,))[1]
+
+
+def attention_mass(
+    key_query, batch: Batch, relevant: jax.Array, sample_weight: Float[Array, "n"], *, precision=jax.lax.Precision.HIGHEST
+) -> Float[Array, "classes"]:
+    """Mean over sequences (with positive weight) and real queries of the attention that falls on relevant tokens."""
+    W = full_key_query(key_query)
+    g, d = W.shape[:2]
+    n = sample_weight.shape[0]
+    counted = jnp.zeros(batch.labels.size, bool).at[:n].set(sample_weight > 0).reshape(batch.labels.shape)
+    none = jnp.zeros((g, d), W.dtype)
+
+    def one_chunk(total, piece):
+        (X, _, mask, last), flags, use = piece
+        _, A, _, _, Xq = _scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)
+        c, T, _ = X.shape
+        on_relevant = jnp.einsum("cstg,cs->cg", A.reshape(c, T, Xq.shape[1], g), flags.astype(A.dtype))
+        queries = Xq.shape[1] if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
+        return total + jnp.sum(jnp.where(use[:, None], on_relevant / queries, 0.0), axis=0), None
+
+    total, _ = jax.lax.scan(one_chunk, jnp.zeros(g, W.dtype), (batch, relevant, counted))
+    return total / jnp.sum(counted)

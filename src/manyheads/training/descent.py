@@ -1,0 +1,329 @@
+"""Full-batch descent: `train(model, dataset, ...)` -> `Trajectory`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import Heads, MultiHead
+from manyheads.model.gradient import head_weights, prepare
+from manyheads.model.loss import Loss, get_loss
+from manyheads.training.loop import ADAM, Method, Problem, State, advance, initial_state
+from manyheads.training.progress import Bar
+from manyheads.training.trajectory import RECORDS, Trajectory
+
+OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
+STRETCH_SECONDS = 0.2  # between two looks at the bar and the keyboard
+CHECKPOINT_SECONDS = 30.0
+FLOAT64_FROM = 1e6  # heads
+
+
+def train(
+    model: MultiHead,
+    dataset: Dataset,
+    *,
+    step_size: float | None = None,
+    num_steps: int,
+    optimizer: str | optax.GradientTransformation = "gd",
+    coordinates: str | None = None,
+    loss: str | Loss = "logistic",
+    test: Dataset | None = None,
+    record: str | int | Sequence[int] = "log",
+    snapshots: str | Sequence[int] = (),
+    sample_weight: np.ndarray | None = None,
+    dtype: str | None = None,
+    chunk: int | None = None,
+    device: str | None = None,
+    tf32: bool = False,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    resume: Trajectory | str | Path | None = None,
+) -> Trajectory:
+    r"""Full-batch descent on the train loss from `model`.
+
+    `optimizer` is "gd" (the paper's), "normalized" (step_size times the unit gradient), "polyak" (loss over squared
+    gradient norm, at most step_size), "adam", or any optax transform, which then brings its own step size. "gd",
+    "normalized" and "polyak" treat the H-head model as one vector; "adam" acts on one head of each class, as it would on
+    all its members. For a model with multiplicities an optax transform must say which of the two is right for it by
+    `coordinates="class"` or `"head"`.
+
+    `record` chooses the recorded steps: "log" (about 60, evenly spaced in the logarithm), "all", every m-th, or a list;
+    step 0 and the last are always there. `snapshots` keeps the parameters at these steps, or at the recorded ones
+    ("records"). `dtype` is "float32" or "float64" (None: float32, from 10^6 heads on float64). `sample_weight` replaces
+    the weights 1/n. `chunk` is the number of sequences evaluated together. `tf32` lets a GPU round products.
+
+    Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or a
+    file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
+    """
+    method = _method(model, optimizer, coordinates, get_loss(loss), tf32)
+    num_steps, eta = _check_plan(method, step_size, num_steps)
+    dtype = _check_dtype(dtype, model)
+    where = _device(device)
+    record_steps = choose_steps(record, num_steps, "record")
+    wanted = record_steps if isinstance(snapshots, str) and snapshots == "records" else _list_steps(snapshots, num_steps)
+    settings = {
+        "optimizer": optimizer if isinstance(optimizer, str) else "optax",
+        "coordinates": method.coordinates,
+        "step_size": None if method.rule == "optax" else eta,
+        "num_steps": num_steps,
+        "loss": method.loss.name,
+        "dtype": dtype.name,
+        "tf32": bool(tf32),
+        "device": where.platform,
+        "num_examples": dataset.num_examples,
+        "data": dataset.name,
+    }
+    before = Trajectory.load(resume) if isinstance(resume, str | Path) else resume
+    if before is not None:
+        _check_resume(before, model, settings)
+        record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
+    if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
+        raise ValueError(f"checkpoint={checkpoint}: the folder does not exist; make it first.")
+
+    with jax.enable_x64(dtype == np.float64), jax.default_device(where):
+        problem = _problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_steps, record_steps)
+        settings["chunk"] = int(problem.batch.labels.shape[1])
+        state = initial_state(problem, method, dtype)
+        if before is not None:
+            state = _restore(state, before, record_steps)
+        run = _Run(model, method, problem, settings, wanted, before)
+        return run.go(state, progress, checkpoint)
+
+
+class _Run:
+    """One call of train: stretches of the compiled loop, with a bar, snapshots, checkpoints and Ctrl-C in between."""
+
+    def __init__(self, model, method, problem, settings, wanted, before):
+        self.model, self.method, self.problem, self.settings = model, method, problem, settings
+        self.num_steps = settings["num_steps"]
+        self.wanted = wanted
+        self.kept: dict[int, Heads] = {}
+        if before is not None:
+            kept = [jax.tree.map(lambda leaf, i=i: leaf[i], before.snapshots) for i in range(len(before.snapshot_steps))]
+            self.kept = dict(zip(before.snapshot_steps.tolist(), kept, strict=True))
+
+    def go(self, state: State, progress: bool, checkpoint) -> Trajectory:
+        past, status, saved = [state, state], "finished", time.monotonic()
+        stretch, first = 1, int(state.step)
+        with Bar(self.num_steps, int(state.step), progress) as bar:
+            try:
+                while True:
+                    now = int(state.step)
+                    if now in self.wanted and now not in self.kept:
+                        self.kept[now] = jax.tree.map(np.asarray, state.displacement)
+                    if now > self.num_steps:
+                        break
+                    later = self.wanted[self.wanted > now]
+                    stop = min([now + stretch, self.num_steps + 1, *later[:1]])
+                    began = time.monotonic()
+                    new = advance(self.method, self.problem, state, np.int32(stop))
+                    finite = bool(new.finite)
+                    past = [past[1], state]
+                    if not finite:
+                        status = "diverged"
+                        state = self._last_good(new, past)
+                        break
+                    state = new
+                    took = time.monotonic() - began
+                    if now > first:  # the first stretch compiles
+                        stretch = max(1, min(2 * stretch, int(stretch * STRETCH_SECONDS / max(took, 1e-4)) or 1, 10**6))
+                    elif stop == now + stretch:
+                        stretch = 8
+                    bar.show(int(state.step), float(state.loss))
+                    if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        self.trajectory(state, "interrupted").save(checkpoint)
+                        saved = time.monotonic()
+            except KeyboardInterrupt:
+                status = "interrupted"
+        done = self.trajectory(state, status)
+        if checkpoint is not None:
+            done.save(checkpoint)
+        return done
+
+    def _last_good(self, bad: State, past: list[State]) -> State:
+        """The state whose point is the last with a finite loss and gradient; records come from the run that found out."""
+        last = max(int(bad.step) - 1, 0)
+        origin = past[1] if int(past[1].step) <= last else past[0]
+        state = origin
+        if int(origin.step) < last:
+            state = advance(self.method, self.problem, origin, np.int32(last))
+        return state._replace(records=bad.records, written=bad.written)
+
+    def trajectory(self, state: State, status: str) -> Trajectory:
+        count = int(state.written)
+        records = {name: np.asarray(values)[:count] for name, values in state.records.items()}
+        steps = sorted(self.kept)
+        like = jax.tree.map(np.asarray, state.displacement)
+        stacked = [jax.tree.map(np.asarray, self.kept[k]) for k in steps]
+        snapshots = jax.tree.map(lambda leaf, *rows: np.stack(rows) if rows else np.zeros((0, *leaf.shape), leaf.dtype), like, *stacked)
+        return Trajectory(
+            start=self.model,
+            steps=np.asarray(self.problem.record_steps)[:count].astype(np.int64),
+            snapshot_steps=np.array(steps, np.int64),
+            snapshots=snapshots,
+            displacement=like,
+            last_step=min(int(state.step), self.num_steps),
+            status=status,
+            settings=self.settings,
+            optimizer_state=tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state.optimizer)),
+            **{name: records.get(name) for name in RECORDS},
+        )
+
+
+def _problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_steps, record_steps) -> Problem:
+    n = dataset.num_examples
+    batch = prepare(dataset, model, dtype, chunk, where.platform)
+    if sample_weight is None:
+        sample_weight = np.full(n, 1 / n)
+    sample_weight = np.asarray(sample_weight, np.float64)
+    if sample_weight.shape != (n,) or not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all() and sample_weight.any()):
+        raise ValueError(f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default.")
+    relevant = None
+    if dataset.relevant is not None:
+        relevant = np.zeros((batch.labels.size, dataset.num_tokens), bool)
+        relevant[:n] = dataset.relevant
+        relevant = relevant.reshape(*batch.labels.shape, -1)
+    test_batch = None if test is None else prepare(test, model, dtype, None, where.platform)
+    return jax.device_put(
+        Problem(
+            start=jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.heads),
+            weights=head_weights(model, dtype),
+            counts=model.multiplicity.astype(dtype),
+            batch=batch,
+            sample_weight=sample_weight.astype(dtype),
+            relevant=relevant,
+            test_batch=test_batch,
+            test_weight=None if test is None else np.full(test.num_examples, 1 / test.num_examples, dtype),
+            step_size=np.asarray(0.0 if eta is None else eta, dtype),
+            num_steps=np.int32(num_steps),
+            record_steps=record_steps.astype(np.int32),
+        ),
+        where,
+    )
+
+
+def _restore(state: State, before: Trajectory, record_steps: np.ndarray) -> State:
+    written = int(np.searchsorted(record_steps, before.last_step))
+    records = {}
+    for name, buffer in state.records.items():
+        values = getattr(before, name)
+        if values is None:
+            raise ValueError(f"the run to resume has no {name}; start it with the same test data, or resume without.")
+        records[name] = np.array(buffer)
+        records[name][:written] = values[:written]
+    leaves, tree = jax.tree.flatten(state.optimizer)
+    if len(leaves) != len(before.optimizer_state):
+        raise ValueError("the run to resume was made by another optimizer; pass the same one.")
+    dtypes = jax.tree.map(lambda leaf: np.asarray(leaf).dtype, state.displacement)
+    return jax.device_put(
+        state._replace(
+            step=np.int32(before.last_step),
+            displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
+            optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
+            written=np.int32(written),
+            records=records,
+        )
+    )
+
+
+def _check_resume(before: Trajectory, model: MultiHead, settings: dict) -> None:
+    if before.status == "diverged":
+        raise ValueError(f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size.")
+    same = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
+    for name in same:
+        if before.settings.get(name) != settings[name]:
+            raise ValueError(
+                f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; pass the same value."
+            )
+    if settings["num_steps"] < before.last_step:
+        raise ValueError(f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more.")
+    old, new = jax.tree.leaves(before.start.heads), jax.tree.leaves(model.heads)
+    equal = len(old) == len(new) and all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
+    if not (equal and np.array_equal(before.start.multiplicity, model.multiplicity)):
+        raise ValueError("the run to resume began from another model; pass model=trajectory.start.")
+
+
+def _method(model, optimizer, coordinates, loss, tf32) -> Method:
+    precision = jax.lax.Precision.DEFAULT if tf32 else jax.lax.Precision.HIGHEST
+    if coordinates not in (None, "head", "class"):
+        raise ValueError(f"coordinates={coordinates!r} is not known; choose 'head' or 'class'.")
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"optimizer={optimizer!r} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, or pass an optax transform."
+            )
+        return Method(optimizer, ADAM if optimizer == "adam" else None, "head", loss, precision)
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise ValueError(
+            f"optimizer={optimizer!r} is neither one of {', '.join(map(repr, OPTIMIZERS))} nor an optax transform with init and update."
+        )
+    if coordinates is None and (model.multiplicity > 1).any():
+        raise ValueError(
+            "this model has classes of identical heads, and nothing is known about this optax transform: pass "
+            "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, or expand(model)."
+        )
+    return Method("optax", optax.with_extra_args_support(optimizer), coordinates or "head", loss, precision)
+
+
+def _check_plan(method: Method, step_size, num_steps) -> tuple[int, float | None]:
+    if not (isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool) and 0 <= num_steps < 2**31 - 1):
+        raise ValueError(f"num_steps={num_steps!r} must be a whole number from 0 to {2**31 - 2}.")
+    if method.rule == "optax":
+        if step_size is not None:
+            raise ValueError(f"step_size={step_size} is not used with an optax transform, which brings its own; leave it out.")
+        return int(num_steps), None
+    if step_size is None:
+        raise ValueError("step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one.")
+    if not (np.ndim(step_size) == 0 and np.isfinite(step_size) and step_size > 0):
+        raise ValueError(f"step_size={step_size} must be a finite number > 0.")
+    return int(num_steps), float(step_size)
+
+
+def _check_dtype(dtype, model: MultiHead) -> np.dtype:
+    if dtype is None:
+        return np.dtype("float64" if model.num_heads >= FLOAT64_FROM else "float32")
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = None
+    if kind not in (np.dtype("float32"), np.dtype("float64")):
+        raise ValueError(f"dtype={dtype!r} is not supported; choose 'float32' or 'float64'.")
+    return kind
+
+
+def _device(device: str | None):
+    try:
+        return jax.devices(device)[0]
+    except RuntimeError:
+        raise ValueError(f"device={device!r} is not available here; available: {jax.devices()[0].platform}.") from None
+
+
+def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
+    """Increasing steps from 0 to num_steps: "log", "all", every m-th, or a list (the ends are added)."""
+    if isinstance(record, str):
+        if record == "all":
+            return np.arange(num_steps + 1)
+        if record == "log":
+            inner = np.geomspace(1, max(num_steps, 1), 60).round().astype(int)
+            return np.unique(np.concatenate([[0], inner[inner <= num_steps], [num_steps]]))
+        raise ValueError(f"{name}={record!r} is not known; choose 'log', 'all', a whole number or a list of steps.")
+    if isinstance(record, int | np.integer):
+        if record < 1:
+            raise ValueError(f"{name}={record} must be at least 1: every m-th step.")
+        return np.union1d(np.arange(0, num_steps + 1, record), [num_steps])
+    return np.union1d(_list_steps(record, num_steps, name), [0, num_steps]).astype(int)
+
+
+def _list_steps(steps, num_steps: int, name: str = "snapshots") -> np.ndarray:
+    with contextlib.suppress(TypeError, ValueError):
+        array = np.asarray(steps)
+        if array.ndim == 1 and (array.size == 0 or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)):
+            return np.unique(array.astype(int))
+    raise ValueError(f"{name}={steps!r} must be a list of whole steps from 0 to num_steps={num_steps}.")

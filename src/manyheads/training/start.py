@@ -1,0 +1,170 @@
+"""Where descent starts: zero, Gaussian, or one randomized gradient step on fresh data (the paper's first phase)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from manyheads.data.dataset import Dataset
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.model.attention import DECODERS, LARGEST_COUNT, Factored, MultiHead
+from manyheads.model.gradient import Weights, loss_and_gradient, prepare
+from manyheads.model.loss import Loss, get_loss
+
+SIGNS = ("balanced", "rademacher", "uniform")
+LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
+
+
+def zero_start(
+    num_heads: float, *, num_tokens: int, dim: int, decoder: str = "full", rank: int | None = None, exponent: float = 0.5
+) -> MultiHead:
+    """All parameters zero: one class, however many heads. A factored start at zero would never move, so rank is refused."""
+    if rank is not None:
+        raise ValueError(
+            f"rank={rank} with a zero start: the gradient of both factors is zero there and training cannot begin. "
+            "Use gaussian_start(..., rank=...)."
+        )
+    H = whole_heads(num_heads)
+    return MultiHead.create(
+        np.zeros((1, dim, dim)),
+        np.zeros(_readout_shape(1, num_tokens, dim, decoder)),
+        multiplicity=[H],
+        decoder=decoder,
+        exponent=exponent,
+    )
+
+
+def gaussian_start(
+    num_heads: float,
+    *,
+    num_tokens: int,
+    dim: int,
+    key: jax.Array,
+    key_query_scale: float = 1.0,
+    readout_scale: float = 1.0,
+    decoder: str = "full",
+    rank: int | None = None,
+    exponent: float = 0.5,
+) -> MultiHead:
+    r"""Independent Gaussian heads, scaled so that $E\|W_h\|_F^2$ and $E\|U_h\|_F^2$ are the squares of the scales.
+
+    Every head is its own class: nothing collapses. With `rank` the key-query weights are factored, each factor with
+    entries of equal variance such that $E\|W_Q W_K^\top\|_F^2$ is the square of `key_query_scale`.
+    """
+    H = whole_heads(num_heads, explicit="a Gaussian start")
+    for name, value in (("key_query_scale", key_query_scale), ("readout_scale", readout_scale)):
+        if not (value >= 0 and np.isfinite(value)):
+            raise ValueError(f"{name}={value} must be a finite number >= 0.")
+    if rank is not None and not 1 <= rank <= dim:
+        raise ValueError(f"rank={rank} must be between 1 and dim={dim}.")
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    shape = _readout_shape(int(H), num_tokens, dim, decoder)
+    U = rng.standard_normal(shape) * readout_scale / np.sqrt(np.prod(shape[1:]))
+    if rank is None:
+        W = rng.standard_normal((int(H), dim, dim)) * key_query_scale / dim
+    else:
+        size = np.sqrt(key_query_scale / (dim * np.sqrt(rank)))
+        W = Factored(*(size * rng.standard_normal((2, int(H), dim, rank))))
+    return MultiHead.create(W, U, decoder=decoder, exponent=exponent)
+
+
+def first_phase(
+    dataset: Dataset,
+    num_heads: float,
+    *,
+    signs: str = "balanced",
+    interval: tuple[float, float] = (-1.0, 1.0),
+    key: jax.Array | None = None,
+    decoder: str = "full",
+    exponent: float = 0.5,
+    loss: str | Loss = "logistic",
+) -> MultiHead:
+    r"""One step of gradient descent from zero, $\theta_h = -\alpha_h H^{c} \nabla_{\theta_h} \hat L(0)$, on fresh data.
+
+    Use sequences that are not used for training afterwards. `signs="balanced"` gives half of the heads
+    $\alpha_h = +1$ and half $-1$ (the extra head of an odd number gets $+1$); `"rademacher"` flips a coin for each head;
+    `"uniform"` draws $\alpha_h$ on `interval`. With signs there are two classes of identical heads at any H.
+    """
+    if signs not in SIGNS:
+        raise ValueError(f"signs={signs!r} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
+    alphas, counts = _alphas(num_heads, signs, interval, key)
+    return _one_step(_negative_gradient_at_zero(dataset, decoder, get_loss(loss)), alphas, counts, decoder, exponent)
+
+
+def population_first_phase(
+    mixture: TokenizedMixture,
+    num_heads: float,
+    *,
+    signs: str = "balanced",
+    interval: tuple[float, float] = (-1.0, 1.0),
+    key: jax.Array | None = None,
+    exponent: float = 0.5,
+) -> MultiHead:
+    r"""The first phase with infinitely many samples: $U_h = \alpha_h (\zeta/4)\, 1_T u_*^\top$, $W_h = 0$, exactly."""
+    if signs not in SIGNS:
+        raise ValueError(f"signs={signs!r} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
+    alphas, counts = _alphas(num_heads, signs, interval, key)
+    step = (np.zeros((mixture.dim, mixture.dim)), mixture.sparsity / 4 * mixture.U_star)
+    return _one_step(step, alphas, counts, "full", exponent)
+
+
+def whole_heads(num_heads: float, explicit: str | None = None) -> float:
+    """The number of heads, checked; `explicit` names a start that draws every head."""
+    try:
+        H = float(num_heads)
+    except (TypeError, ValueError):
+        H = float("nan")
+    if not (H >= 1 and H == np.floor(H) and H <= LARGEST_COUNT):
+        raise ValueError(f"num_heads={num_heads!r} must be a whole number from 1 to {LARGEST_COUNT:g}.")
+    if explicit and H > LARGEST_EXPLICIT:
+        raise ValueError(
+            f"num_heads={H:.15g} is too many for {explicit}, which draws every head: at most {LARGEST_EXPLICIT:,}. "
+            "Starts with equal heads (zero_start, first_phase with signs) take any number."
+        )
+    return H
+
+
+def _alphas(num_heads, signs, interval, key) -> tuple[np.ndarray, np.ndarray]:
+    H = whole_heads(num_heads, explicit="uniform first-phase steps" if signs == "uniform" else None)
+    if signs != "balanced" and key is None:
+        raise ValueError(f"signs={signs!r} draws at random: pass key=jax.random.key(0), or signs='balanced'.")
+    rng = None if key is None else np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    if signs == "uniform":
+        low, high = interval
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise ValueError(f"interval={interval} must be (low, high) with low < high.")
+        return rng.uniform(low, high, int(H)), np.ones(int(H))
+    plus = np.ceil(H / 2) if signs == "balanced" else float(rng.binomial(int(H), 0.5))
+    alphas, counts = np.array([1.0, -1.0]), np.array([plus, H - plus])
+    return alphas[counts > 0], counts[counts > 0]
+
+
+def _negative_gradient_at_zero(dataset: Dataset, decoder: str, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+    n, T, d = dataset.tokens.shape
+    model = zero_start(1, num_tokens=T, dim=d, decoder=decoder)
+    with jax.enable_x64(True):
+        heads = jax.tree.map(jnp.asarray, model.heads)
+        one = Weights(jnp.ones(1), jnp.ones(()))
+        gradient = loss_and_gradient(heads, one, prepare(dataset, model), jnp.full(n, 1 / n), loss=loss)[2]
+        return -np.asarray(gradient.key_query[0]), -np.asarray(gradient.readout[0])
+
+
+def _one_step(step, alphas, counts, decoder, exponent) -> MultiHead:
+    W, U = step
+    return MultiHead.create(
+        alphas[:, None, None] * W + 0.0,  # + 0.0: no negative zeros
+        alphas.reshape(-1, *(1,) * U.ndim) * U,
+        multiplicity=counts,
+        decoder=decoder,
+        exponent=exponent,
+    )
+
+
+def _readout_shape(classes: int, num_tokens: int, dim: int, decoder: str) -> tuple[int, ...]:
+    for name, value in (("num_tokens", num_tokens), ("dim", dim)):
+        if not (isinstance(value, int | np.integer) and value >= 1):
+            raise ValueError(f"{name}={value!r} must be a whole number >= 1.")
+    if decoder not in DECODERS:
+        raise ValueError(f"decoder={decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
+    return (classes, num_tokens, dim) if decoder == "full" else (classes, dim)

@@ -1,0 +1,146 @@
+"""What a run leaves behind: the start, records, snapshots, and where it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from manyheads.data.dataset import read_npz, write_npz
+from manyheads.model.attention import Factored, Heads, MultiHead
+
+FORMAT_VERSION = 1
+RECORDS = ("train_loss", "gradient_norm", "distance", "readout_norm", "margin", "test_loss", "attention_mass")
+STATUSES = ("finished", "diverged", "interrupted")
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    r"""A run of descent. Step 0 is the start.
+
+    Records, one entry per step in `steps`: `train_loss`; `gradient_norm`, `distance` $\|\theta_k-\theta_0\|$ (of the full
+    H-head model); `readout_norm` $\max_h\|U_h\|_F$; `margin` $\min_i y_i\tilde\Phi(X_i)$; `test_loss` (None without test data);
+    `attention_mass (records, classes)`, the mean attention that falls on relevant tokens (None where those are unknown).
+
+    `snapshots` are displacements of each head from the start at `snapshot_steps`; `displacement` is the last one, at
+    `last_step`. `status` is "finished", "diverged" (the loss or gradient left the finite numbers after `last_step`) or
+    "interrupted".
+    """
+
+    start: MultiHead
+    steps: np.ndarray
+    train_loss: np.ndarray
+    gradient_norm: np.ndarray
+    distance: np.ndarray
+    readout_norm: np.ndarray
+    margin: np.ndarray
+    test_loss: np.ndarray | None
+    attention_mass: np.ndarray | None
+    snapshot_steps: np.ndarray
+    snapshots: Heads
+    displacement: Heads
+    last_step: int
+    status: str
+    settings: dict
+    optimizer_state: tuple[np.ndarray, ...] = ()
+
+    @property
+    def final(self) -> MultiHead:
+        """The model at the last step."""
+        return self.start.displaced(self.displacement)
+
+    def displacement_at(self, step: int) -> Heads:
+        """How far each head had moved at a step that has a snapshot."""
+        if step == self.last_step:
+            return self.displacement
+        if step == 0:
+            return jax.tree.map(lambda leaf: np.zeros_like(leaf), self.displacement)
+        where = np.flatnonzero(self.snapshot_steps == step)
+        if not len(where):
+            kept = ", ".join(map(str, self.snapshot_steps[:8])) + (", ..." if len(self.snapshot_steps) > 8 else "")
+            raise ValueError(
+                f"step {step} has no snapshot; there are snapshots at 0, {kept + ', ' if kept else ''}{self.last_step}. "
+                "Pass snapshots=[...] to train."
+            )
+        return jax.tree.map(lambda leaf: leaf[where[0]], self.snapshots)
+
+    def model(self, step: int) -> MultiHead:
+        """The model at a step that has a snapshot."""
+        return self.start.displaced(self.displacement_at(step))
+
+    def save(self, path: str | Path) -> None:
+        """Write one .npz that `Trajectory.load` reads back equal."""
+        arrays = {f"record_{name}": getattr(self, name) for name in RECORDS if getattr(self, name) is not None}
+        arrays |= {"steps": self.steps, "snapshot_steps": self.snapshot_steps, "multiplicity": self.start.multiplicity}
+        for name, heads in (("start", self.start.heads), ("snapshots", self.snapshots), ("last", self.displacement)):
+            arrays |= {f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(heads))}
+        arrays |= {f"optimizer_{i}": np.asarray(leaf) for i, leaf in enumerate(self.optimizer_state)}
+        meta = {
+            "format_version": FORMAT_VERSION,
+            "kind": "trajectory",
+            "decoder": self.start.decoder,
+            "exponent": self.start.exponent,
+            "factored": isinstance(self.start.key_query, tuple),
+            "last_step": int(self.last_step),
+            "status": self.status,
+            "settings": self.settings,
+        }
+        write_npz(path, arrays, meta)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trajectory:
+        """Read a trajectory that `save` wrote."""
+        arrays, meta = read_npz(path)
+        if meta.get("kind") != "trajectory":
+            raise ValueError(f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`.")
+        if meta["format_version"] > FORMAT_VERSION:
+            raise ValueError(
+                f"{path} has format_version {meta['format_version']}, newer than the {FORMAT_VERSION} this version of "
+                "manyheads reads; update manyheads."
+            )
+
+        def heads(name):
+            leaves = [arrays[f"{name}_{i}"] for i in range(3 if meta["factored"] else 2)]
+            return Heads(Factored(*leaves[:2]) if meta["factored"] else leaves[0], leaves[-1])
+
+        optimizer = [name for name in arrays if name.startswith("optimizer_")]
+        start = heads("start")
+        return cls(
+            start=MultiHead(start[0], start[1], arrays["multiplicity"], meta["decoder"], meta["exponent"]),
+            steps=arrays["steps"],
+            snapshot_steps=arrays["snapshot_steps"],
+            snapshots=heads("snapshots"),
+            displacement=heads("last"),
+            last_step=meta["last_step"],
+            status=meta["status"],
+            settings=meta["settings"],
+            optimizer_state=tuple(arrays[f"optimizer_{i}"] for i in range(len(optimizer))),
+            **{name: arrays.get(f"record_{name}") for name in RECORDS},
+        )
+
+    def __str__(self) -> str:
+        s = self.settings
+        rate = "" if s.get("step_size") is None else f", step size {s['step_size']:g}"
+        lines = [
+            str(self.start),
+            f"{s.get('optimizer', 'descent')}{rate}, {s.get('loss')} loss, {s.get('dtype')}: "
+            f"{self.status} at step {self.last_step} of {s.get('num_steps')}",
+        ]
+        columns = {
+            "step": self.steps,
+            "train loss": self.train_loss,
+            "test loss": self.test_loss,
+            "margin": self.margin,
+            "|gradient|": self.gradient_norm,
+            "distance": self.distance,
+            "focus": None if self.attention_mass is None else self.attention_mass @ self.start.multiplicity / self.start.num_heads,
+        }
+        columns = {name: values for name, values in columns.items() if values is not None}
+        lines.append("  ".join(f"{name:>10}" for name in columns))
+        shown = np.unique(np.linspace(0, len(self.steps) - 1, 8).astype(int)) if len(self.steps) else []
+        for i in shown:
+            cells = (f"{v[i]:>10d}" if name == "step" else f"{v[i]:>10.4g}" for name, v in columns.items())
+            lines.append("  ".join(cells))
+        return "\n".join(lines)
