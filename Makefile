@@ -29,8 +29,10 @@ test-full: $(READY) ## all tests at full depth, the browser's too, under 60 minu
 bench: $(READY) ## the benchmarks, one after another (BENCH=benchmarks/bench_step.py runs one)
 	@for file in $(or $(BENCH),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file" >&2; $(BIN)/python $$file $(ARGS) || exit 1; done
 
-docs: $(READY) ## check the links of README and docs, and run the examples in docs/examples
-	@$(BIN)/python docs/check.py
+docs: .venv/.docs ## check links and examples, then build the pages into site/index.html
+	@$(BIN)/pytest -q tests/test_docs.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
 
 constraints: $(READY) ## resolve the pinned versions anew (for maintainers)
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
@@ -49,4 +51,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' || { \
 		echo "uv could not install; trying pip, which reads its own settings (a few minutes)" >&2; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'; }
+	@touch $@
+
+.venv/.docs: $(READY)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[docs]'
 	@touch $@
