@@ -21,7 +21,7 @@ lint: $(READY) ## formatting, lint, types, and which room may import which
 	@$(BIN)/ruff check --output-format concise .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ty check
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 test-full: $(READY) ## all tests at full depth, the browser's too, under 60 minutes
 	@$(BIN)/pytest -q -n 2 --dist loadfile -m "full or not full" $(ARGS)
@@ -47,10 +47,10 @@ $(READY): pyproject.toml constraints.txt
 		echo "error: manyheads needs Python 3.11 to 3.13, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true): try 'make PYTHON=python3.12 ...'" >&2; exit 1; }
 	@echo "setting up .venv (about a minute the first time)" >&2
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==$(UV_VERSION)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' || { \
 		echo "uv could not install; trying pip, which reads its own settings (a few minutes)" >&2; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'; }
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'; }
 	@touch $@
 
 .venv/.docs: $(READY)
