@@ -1,0 +1,1 @@
+"""What the studies compute: cell functions of their sweeps. JAX lives here, not in the studies."""

@@ -1,0 +1,90 @@
+"""A number with its 95% interval over seeds, and the words for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over `count` seeds with its interval; one seed has no interval, none has no value (NaN)."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+    def above(self, threshold: float) -> bool:
+        """Whether the whole interval lies above; False for NaN and for a single seed."""
+        return bool(self.low > threshold)
+
+    def below(self, threshold: float) -> bool:
+        """Whether the whole interval lies below; False for NaN and for a single seed."""
+        return bool(self.high < threshold)
+
+    def __str__(self) -> str:
+        if self.count == 0:
+            return "not measured"
+        if not math.isfinite(self.low + self.high):
+            return f"{number(self.value)} (one seed, no interval)"
+        return f"{number(self.value)} (95% interval {number(self.low)} to {number(self.high)})"
+
+
+def mean(values) -> Estimate:
+    r"""The mean of one value per seed with Student's interval $\bar v \pm t_{.975,\,n-1}\, s/\sqrt n$; NaN are left out."""
+    v = np.asarray(values, dtype=float).ravel()
+    v = v[np.isfinite(v)]
+    if len(v) == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    center = float(v.mean())
+    if len(v) == 1:
+        return Estimate(center, -math.inf, math.inf, 1)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, len(v) - 1) * v.std(ddof=1) / math.sqrt(len(v)))
+    return Estimate(center, center - half, center + half, len(v))
+
+
+def ratio(above, below) -> Estimate:
+    """The geometric mean of above/below, paired by seed; its interval is that of the mean logarithm."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = mean(np.log(np.asarray(above, dtype=float)) - np.log(np.asarray(below, dtype=float)))
+    return Estimate(math.exp(logs.value), math.exp(logs.low), _exp(logs.high), logs.count)
+
+
+def power(x, values) -> Estimate:
+    """The exponent p of values ~ x^p: least squares in logarithms for each seed, then the mean over seeds.
+
+    `values` has one row per x and one column per seed; seeds with a value that is not positive are left out.
+    """
+    y = np.asarray(values, dtype=float)
+    log_x = np.log(np.asarray(x, dtype=float))
+    slopes = [np.polyfit(log_x, np.log(column), 1)[0] for column in y.T if np.all(np.isfinite(column) & (column > 0))]
+    return mean(slopes)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as people read it: 0.0214, 1,024, 5.1e8."""
+    if not math.isfinite(value):
+        return {math.inf: "infinite", -math.inf: "minus infinite"}.get(value, "not a number")
+    if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
+
+
+def heads_text(num_heads: float) -> str:
+    """A number of heads: 64, 1,024, 10^6, 2.6e4."""
+    power_of_ten = round(math.log10(num_heads))
+    if num_heads >= 10**4 and num_heads == 10**power_of_ten:
+        return f"10^{power_of_ten}"
+    return f"{num_heads:,.0f}" if num_heads < 10**5 else number(num_heads)
+
+
+def _exp(value: float) -> float:
+    return math.inf if value == math.inf else math.exp(value)

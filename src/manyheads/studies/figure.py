@@ -1,0 +1,179 @@
+"""What a figure shows, without saying how it is drawn: the page and the paper draw the same description.
+
+A `Figure` has panels; a `Panel` has two axes and marks; a `MapPanel` is a matrix of colors. A mark names a role of the
+palette and never a color. A mark lives on a `scale` (how its quantity is normalized), and a panel refuses marks of
+another scale than its vertical axis: two normalizations never share one axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from manyheads.studies.palette import look
+
+KINDS = ("line", "points", "bars", "rule")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A labeled axis. `unit` is required ("steps", "nats", "dimensionless"); `scale` names the normalization, if any."""
+
+    label: str
+    unit: str
+    log: bool = False
+    scale: str = ""
+    limits: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.label or not self.unit:
+            raise ValueError(f"axis {self.label!r} with unit {self.unit!r}: write a label and a unit.")
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} ({self.unit})"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One series: its role decides its look, `low` and `high` its band or error bars; `label` names it in the legend."""
+
+    kind: str
+    role: str
+    label: str
+    x: tuple
+    y: tuple
+    low: tuple = ()
+    high: tuple = ()
+    scale: str = ""
+
+    def __post_init__(self) -> None:
+        look(self.role)
+        if self.kind not in KINDS:
+            raise ValueError(f"kind={self.kind!r} is not known; choose one of {', '.join(KINDS)}.")
+        sizes = {len(self.x), len(self.y), *(len(side) for side in (self.low, self.high) if len(side))}
+        if len(sizes) != 1:
+            raise ValueError(f"mark {self.label!r} has x, y, low, high of lengths {sorted(sizes)}; they must be equal.")
+
+    def rows(self) -> list[dict]:
+        """The points that can be drawn, one dictionary each."""
+        bands = len(self.low) > 0
+        rows = []
+        for i, (x, y) in enumerate(zip(self.x, self.y, strict=True)):
+            if y is not None and np.isfinite(y):
+                row = {"x": x, "y": y, "series": self.label}
+                if bands and np.isfinite(self.low[i]) and np.isfinite(self.high[i]):
+                    row |= {"low": self.low[i], "high": self.high[i]}
+                rows.append(row)
+        return rows
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Two axes and what is drawn between them. A categorical horizontal axis has texts as x."""
+
+    title: str
+    x: Axis
+    y: Axis
+    marks: tuple[Mark, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marks", tuple(self.marks))
+        for mark in self.marks:
+            if mark.scale != self.y.scale:
+                raise ValueError(
+                    f"mark {mark.label!r} is on the scale {mark.scale!r}, the axis {self.y.label!r} on {self.y.scale!r}: "
+                    "two normalizations never share one axis; make another panel."
+                )
+            if self.y.log and any(np.isfinite(v) and v <= 0 for v in mark.y):
+                raise ValueError(f"mark {mark.label!r} has values <= 0 on the logarithmic axis {self.y.label!r}.")
+
+    @property
+    def categorical(self) -> bool:
+        return any(isinstance(x, str) for mark in self.marks for x in mark.x)
+
+
+@dataclass(frozen=True)
+class MapPanel:
+    """A matrix of colors: rows downward, columns to the right, `limits` the two ends of the color scale."""
+
+    title: str
+    x: Axis
+    y: Axis
+    color: Axis
+    values: tuple[tuple[float, ...], ...]
+    limits: tuple[float, float] = (0.0, 1.0)
+    row_labels: tuple[str, ...] = ()
+    column_labels: tuple[str, ...] = ()
+
+    def rows(self) -> list[dict]:
+        """One dictionary per entry."""
+        r, c = self.names
+        return [
+            {"x": c[j], "y": r[i], "value": value} for i, line in enumerate(self.values) for j, value in enumerate(line)
+        ]
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of rows and columns; numbers from 1 where none are given."""
+        r = self.row_labels or tuple(str(i + 1) for i in range(len(self.values)))
+        return r, self.column_labels or tuple(str(j + 1) for j in range(len(self.values[0])))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels under one title, with a caption that says what to see. `name` becomes the name of its files."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel | MapPanel, ...]
+    columns: int = field(default=1)  # panels side by side in print; the page arranges by width
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "panels", tuple(self.panels))
+        if not self.panels:
+            raise ValueError(f"figure {self.name!r} has no panel; pass at least one.")
+
+    def legend(self) -> list[tuple[str, str, str]]:
+        """(role, label, kind) of every series, each once, in order of appearance."""
+        seen: dict[str, tuple[str, str, str]] = {}
+        for panel in self.panels:
+            for mark in getattr(panel, "marks", ()):
+                seen.setdefault(mark.label, (mark.role, mark.label, mark.kind))
+        return list(seen.values())
+
+
+def line(role: str, label: str, x: Sequence, y: Sequence, low=(), high=(), scale: str = "") -> Mark:
+    """A line with markers, and a band from `low` to `high`."""
+    return Mark("line", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
+
+
+def points(role: str, label: str, x: Sequence, y: Sequence, low=(), high=(), scale: str = "") -> Mark:
+    """Markers with error bars."""
+    return Mark("points", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
+
+
+def bars(role: str, label: str, x: Sequence[str], y: Sequence, low=(), high=(), scale: str = "") -> Mark:
+    """Bars over categories with error bars."""
+    return Mark("bars", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
+
+
+def rule(role: str, label: str, y: float, scale: str = "") -> Mark:
+    """A horizontal line over the whole panel."""
+    return Mark("rule", role, label, (0.0,), (float(y),), (), (), scale)
+
+
+def over_seeds(role: str, label: str, x: Sequence, values, scale: str = "", kind: str = "line") -> Mark:
+    """The mean over the last axis of `values` (seeds) with its 95% interval, at each x."""
+    from manyheads.studies.estimate import mean
+
+    estimates = [mean(row) for row in np.asarray(values, dtype=float)]
+    low, high = [e.low for e in estimates], [e.high for e in estimates]
+    return Mark(kind, role, label, _plain(x), tuple(e.value for e in estimates), tuple(low), tuple(high), scale)
+
+
+def _plain(values) -> tuple:
+    return tuple(v.item() if isinstance(v, np.generic) else v for v in np.asarray(values).tolist())
