@@ -1,0 +1,261 @@
+r"""The literal regime: how many heads make the hypotheses of Theorem 1 true, and a run with that many.
+
+Heads enter through multiplicities, so a run with $10^{10}$ heads costs as much as one with two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.optimize
+
+from manyheads.certificates.bounds import HEADS_TRAINING, Shape
+from manyheads.certificates.targets import (
+    Direction,
+    along,
+    losses_along,
+    parameter_norm,
+    readout_norm,
+    train_loss,
+    with_heads,
+)
+from manyheads.certificates.training import Case, Conditions, case_of, largest_step, training_conditions
+from manyheads.certificates.verdict import Bound, Certificate
+from manyheads.certificates.walk import Walk, follow
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import MultiHead
+
+MOST_HEADS = 1e24
+NUM_SCALES = 60
+STEPS = (100, 300, 1000, 3000, 10_000)
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold:
+    """The smallest number of heads found for a goal, with the target and the plan that go with it."""
+
+    num_heads: float
+    scale: float
+    direction: Direction
+    case: Case
+
+    @property
+    def bound(self) -> float:
+        """The certified mean train loss, (4)."""
+        return self.case.train_bound()
+
+
+@dataclass(frozen=True, eq=False)
+class LiteralRun:
+    """Theorem 1 where its hypotheses are literally true: the plan, the run, and its conclusions as certificates."""
+
+    case: Case
+    conditions: Conditions
+    walk: Walk
+    certificates: tuple[Certificate, ...]
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.case.num_heads:,.0f} heads, step size {self.case.step_size:.4g}, {self.case.num_steps:,} steps: "
+            f"certified mean loss {self.case.train_bound():.4g}, measured {self.walk.mean_loss:.4g}"
+        )
+        return "\n".join([head, *map(str, self.certificates)])
+
+
+class Ray:
+    """Targets θ_0 + cθ_* along one direction, for any number of heads."""
+
+    def __init__(self, start: MultiHead, dataset: Dataset, direction: Direction, token_radius: float | None = None):
+        self.start, self.dataset, self.direction = start, dataset, direction
+        R = dataset.token_radius if token_radius is None else token_radius
+        self.shape = Shape(dataset.num_tokens, dataset.dim, R)
+        self.start_readout = readout_norm(start, dataset)
+
+    def case(self, num_heads: float, scale: float, num_steps: float, loss: float = 0.0, start_loss: float = 0.0) -> Case:
+        """The case of one target; losses are those given (they do not enter the condition on the heads)."""
+        moved = self.start.displaced(self.direction.displacement(scale, num_heads))
+        return Case(
+            self.shape,
+            num_heads,
+            num_steps,
+            math.sqrt(2) * scale,
+            loss,
+            readout_norm(moved, self.dataset),
+            parameter_norm(moved.heads),
+            start_loss,
+            self.start_readout,
+        )
+
+    def scale_for_loss(self, level: float, num_heads: float) -> float:
+        """The smallest scale c with train loss at most `level`; infinite where none is found."""
+        model, grid = with_heads(self.start, num_heads), np.geomspace(1e-3, 1e4, 71)
+
+        def loss(scales):
+            return losses_along(self.direction, scales, model, self.dataset)
+
+        below = np.flatnonzero(loss(grid) <= level)
+        if not len(below):
+            return math.inf
+        if below[0] == 0:
+            return float(grid[0])
+        low, high = math.log(grid[below[0] - 1]), math.log(grid[below[0]])
+        root = scipy.optimize.brentq(lambda x: float(loss(np.array([math.exp(x)]))[0]) - level, low, high, xtol=1e-12)
+        return math.exp(root) * (1 + 1e-10)
+
+    def best(self, num_heads: float, num_steps: int, constant: float) -> tuple[Case, float] | None:
+        """The case with the smallest bound (4) among the scales whose hypotheses hold, with the largest step."""
+        top = self._largest_scale(num_heads, constant)
+        if top is None:
+            return None
+        model = with_heads(self.start, num_heads)
+        start_loss = train_loss(model, self.dataset)
+        scales = np.geomspace(min(top, 1e-2), top, NUM_SCALES)
+        losses = losses_along(self.direction, scales, model, self.dataset)
+        cases = []
+        for scale, loss in zip(scales.tolist(), losses.tolist(), strict=True):
+            case = self.case(num_heads, scale, num_steps, loss, start_loss)
+            cases.append((replace(case, step_size=largest_step(case)), scale))
+        return min(cases, key=lambda pair: pair[0].train_bound())
+
+    def _largest_scale(self, num_heads: float, constant: float) -> float | None:
+        def allowed(scale):
+            case = self.case(num_heads, scale, 1)
+            return math.sqrt(num_heads) >= constant * case.distance**2 * self.shape.b3(case.radius)
+
+        high = min(1e4, math.sqrt(math.sqrt(num_heads) / (constant * self.shape.b3(0.0)) / 2))  # D^2 at M = 0
+        low = 1e-6 * high
+        if not allowed(low):
+            return None
+        if allowed(high):
+            return high
+        while high > low * (1 + 1e-12):
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowed(middle) else (low, middle)
+        return low
+
+
+def heads_to_realize(
+    ray: Ray, *, num_steps: int, need: Callable[[Case], float], level: float | None = None
+) -> Threshold:
+    r"""Smallest $H \ge$ `need(case)` for the target on the ray with $\hat L\le$ `level` (by default $1/K$).
+
+    $H$ is a real number, found by bisection in $\log H$; the target is chosen anew for every $H$.
+    """
+    level = 1 / num_steps if level is None else level
+
+    def at(log_heads: float) -> tuple[float, Threshold]:
+        H = math.exp(log_heads)
+        scale = ray.scale_for_loss(level, H)
+        if not math.isfinite(scale):
+            raise ValueError(
+                f"no target along {ray.direction.name} reaches a train loss of {level:.3g} at {H:.3g} heads; "
+                "ask for a larger loss, or use another direction"
+            )
+        case = ray.case(H, scale, num_steps, level, train_loss(with_heads(ray.start, H), ray.dataset))
+        return need(case) / H, Threshold(H, scale, ray.direction, case)
+
+    return _bisect(lambda x: (lambda missing, found: found if missing <= 1 else None)(*at(x)), 1e-7)
+
+
+def smallest_heads(
+    start: MultiHead,
+    dataset: Dataset,
+    directions: Sequence[Direction],
+    *,
+    certified: float = 0.5,
+    num_steps: int | Sequence[int] = STEPS,
+    constant: float = HEADS_TRAINING,
+    token_radius: float | None = None,
+) -> Threshold:
+    r"""Smallest $H$ at which our Theorem 1 certifies a mean train loss below `certified`, over directions, scales and steps.
+
+    The theorem holds for every target, so the best may be chosen. Of two plans with nearly the same number of heads the one
+    with fewer steps is returned.
+    """
+    if not certified > 0:
+        raise ValueError(f"certified={certified} must be a loss > 0.")
+    steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
+    best: Threshold | None = None
+    for direction in directions:
+        ray = Ray(start, dataset, direction, token_radius)
+        for K in sorted(steps):
+            found = _bisect(lambda x, K=K, ray=ray: _certifies(ray, math.exp(x), K, constant, certified), 1e-6)
+            if found is not None and (best is None or found.num_heads < 0.995 * best.num_heads):
+                best = found
+    if best is None:
+        raise ValueError(
+            f"no number of heads certifies a mean loss below {certified:g} within {max(steps):,} steps on these data; "
+            "allow more steps or a larger loss"
+        )
+    return best
+
+
+def _certifies(ray: Ray, num_heads: float, num_steps: int, constant: float, certified: float) -> Threshold | None:
+    found = ray.best(num_heads, num_steps, constant)
+    if found is None or not found[0].train_bound() < certified:
+        return None
+    return Threshold(num_heads, found[1], ray.direction, found[0])
+
+
+def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Threshold | None:
+    """The smallest x in [0, log MOST_HEADS] that reaches the goal, which larger x reach too."""
+    low, high = 0.0, math.log(MOST_HEADS)
+    best = goal(high)
+    if best is None:
+        return None
+    while high - low > accuracy:
+        middle = (low + high) / 2
+        found = goal(middle)
+        low, high, best = (middle, high, best) if found is None else (low, middle, found)
+    return best
+
+
+def run_literally(start: MultiHead, dataset: Dataset, threshold: Threshold, token_radius: float | None = None) -> LiteralRun:
+    """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion."""
+    counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
+    model = MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
+    target = along(threshold.direction, threshold.scale, model, dataset)
+    K = threshold.case.num_steps
+    case = case_of(model, dataset, target, num_steps=K, token_radius=token_radius)
+    case = replace(case, step_size=largest_step(case))
+    walk = follow(model, dataset, step_size=case.step_size, num_steps=K, targets=[target])
+    printed, explicit, ours = training_conditions(case)
+    return LiteralRun(case, ours, walk, conclusions(case, walk, (printed, explicit, ours)))
+
+
+def conclusions(case: Case, walk: Walk, versions: Sequence[Conditions], index: int = 0) -> tuple[Certificate, ...]:
+    """The five conclusions of Theorem 1 on a run that was watched from the target number `index`."""
+    printed, explicit, ours = versions
+    D, eta = case.distance, walk.step_size
+    noise = rounding(case, walk)
+
+    def certificate(statement, claim, measured, bound, noise=0.0, wide=None, **details):
+        bounds = [Bound(ours.variant, bound, ours.hypotheses)]
+        if wide is not None:
+            bounds.insert(0, Bound(explicit.variant, wide, explicit.hypotheses))
+            bounds.insert(0, Bound(printed.variant, wide, printed.hypotheses, up_to_constant=True))
+        return Certificate(statement, claim, float(measured), tuple(bounds), noise=noise,
+                           noise_source="rounding of the loss" if noise else "", details=details)  # fmt: skip
+
+    defect = np.max(np.diff(walk.loss) + eta / 2 * walk.gradient_norm[:-1] ** 2)
+    away, near = walk.distance.max(), walk.target_distance[index].max()
+    mean = walk.mean_loss
+    return (
+        certificate("descent", "every step descends: largest L_{k+1} - L_k + (eta/2)|grad L_k|^2 is at most 0",
+                    defect, 0.0, noise),
+        certificate("iterates", "iterates stay within 2D of the target", near, 2 * D, wide=3 * D),
+        certificate("iterates", "iterates stay within 3D of the start", away, 3 * D, wide=4 * D),
+        certificate("thm1", "no head's readout norm exceeds M", walk.readout_norm.max(), case.radius),
+        certificate("thm1", "the last train loss is at most the mean", walk.loss[-1], mean, noise, mean),
+        certificate("thm1", "the mean train loss is at most 2 L(theta) + 5 D^2/(4 eta K)", mean, case.train_bound(),
+                    noise, case.train_bound()),
+    )  # fmt: skip
+
+
+def rounding(case: Case, walk: Walk) -> float:
+    r"""How far a computed loss can be off: the score adds terms of size $\sqrt H\sqrt T R\|U\|_{2,\infty}$ that cancel."""
+    size = math.sqrt(case.num_heads * case.shape.num_tokens) * case.shape.token_radius * float(walk.readout_norm.max())
+    return 4 * np.finfo(float).eps * (1 + size)

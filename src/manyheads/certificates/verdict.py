@@ -1,0 +1,301 @@
+"""What a statement says about one case: hypotheses, bounds, measured value, verdict. Plain Python."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from dataclasses import dataclass, field
+
+ROUNDING = 1e-9  # relative slack of every verdict; anything beyond it must be stated as noise
+
+PRINTED, EXPLICIT, OURS = "printed", "explicit", "ours"
+VARIANTS = {
+    PRINTED: "as printed in the paper",
+    EXPLICIT: "the paper's route with explicit constants",
+    OURS: "ours",
+}
+
+
+class Verdict(enum.Enum):
+    """The three possible answers; the value is the sentence that explains it."""
+
+    HOLDS = "the hypotheses hold and the measured value is within the bound"
+    VIOLATED = "the hypotheses hold but the bound fails: a bug here, or a wrong constant"
+    SILENT = "a hypothesis fails, so the statement says nothing about this case"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One condition of a statement, with what is there, what is needed and what would make it true.
+
+    `have` and `need` are the two sides where the condition is an inequality (NaN otherwise), `factor` says by how
+    much the condition is missed: the number that `have` must be multiplied or divided by.
+    """
+
+    text: str
+    holds: bool
+    remedy: str = ""
+    have: float = math.nan
+    need: float = math.nan
+
+    @classmethod
+    def at_least(cls, text: str, have: float, need: float, remedy: str = "") -> Hypothesis:
+        """The condition `have >= need`, with the relative rounding slack of a verdict. NaN fails."""
+        have, need = float(have), float(need)
+        return cls(text, bool(have >= need - ROUNDING * abs(need)), remedy, have, need)
+
+    @classmethod
+    def at_most(cls, text: str, have: float, need: float, remedy: str = "") -> Hypothesis:
+        """The condition `have <= need`, with the relative rounding slack of a verdict. NaN fails."""
+        have, need = float(have), float(need)
+        return cls(text, bool(have <= need + ROUNDING * abs(need)), remedy, have, need)
+
+    @property
+    def factor(self) -> float:
+        """How far off, as a factor of at least 1: 1 when it holds, infinite when no factor would do."""
+        if self.holds:
+            return 1.0
+        small, large = sorted((self.have, self.need)) if not math.isnan(self.have + self.need) else (0.0, math.inf)
+        return large / small if small > 0 else math.inf
+
+    def __str__(self) -> str:
+        if self.holds:
+            sides = "" if math.isnan(self.have) else f" ({self.have:.4g} against {self.need:.4g})"
+            return f"holds: {self.text}{sides}"
+        parts = [f"fails: {self.text}"]
+        if not math.isnan(self.have):
+            off = f", off by a factor {self.factor:.3g}" if math.isfinite(self.factor) else ""
+            parts.append(f" ({self.have:.4g} against {self.need:.4g}{off})")
+        if self.remedy:
+            parts.append(f"; {self.remedy}")
+        return "".join(parts)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One version of a bound with its own hypotheses.
+
+    `up_to_constant` marks a version that the paper gives only up to an absolute constant (read as 1 here): it is shown
+    and never judged VIOLATED.
+    """
+
+    variant: str
+    value: float
+    hypotheses: tuple[Hypothesis, ...] = ()
+    up_to_constant: bool = False
+
+    @property
+    def failing(self) -> tuple[Hypothesis, ...]:
+        return tuple(h for h in self.hypotheses if not h.holds)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    r"""One statement on one case: every version of its bound beside what was measured.
+
+    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the measure's own
+    stated error (an eigenvalue's residual, twice a standard error, rounding at a huge number of heads) and
+    `noise_source` says which. With `sense=">="` the same from below. A NaN anywhere is VIOLATED.
+
+    The verdict is that of the versions we stand behind: the explicit and our own; the printed version alone decides
+    only where there is no other.
+    """
+
+    statement: str
+    claim: str
+    measured: float
+    bounds: tuple[Bound, ...]
+    sense: str = "<="
+    noise: float = 0.0
+    noise_source: str = ""
+    details: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.sense not in ("<=", ">="):
+            raise ValueError(f"sense={self.sense!r} is not one of '<=', '>='")
+        if not self.bounds:
+            raise ValueError(f"certificate of {self.statement!r} has no bound; pass at least one Bound")
+
+    def bound(self, variant: str | None = None) -> Bound:
+        """The version called `variant`, or the one that the verdict rests on."""
+        if variant is None:
+            return self._deciding()
+        for bound in self.bounds:
+            if bound.variant == variant:
+                return bound
+        known = ", ".join(b.variant for b in self.bounds)
+        raise ValueError(f"no version {variant!r} of {self.statement}; there are: {known}")
+
+    def within(self, bound: Bound) -> bool:
+        """Whether the measured value respects one version, hypotheses aside."""
+        slack = ROUNDING * abs(bound.value) + self.noise
+        if self.sense == "<=":
+            return bool(self.measured <= bound.value + slack)
+        return bool(self.measured >= bound.value - slack)
+
+    def verdict_of(self, variant: str) -> Verdict:
+        """The verdict on one version alone."""
+        return self._judge(self.bound(variant))
+
+    @property
+    def verdict(self) -> Verdict:
+        verdicts = [self._judge(b) for b in self._trusted()]
+        for answer in (Verdict.VIOLATED, Verdict.HOLDS):
+            if answer in verdicts:
+                return answer
+        return Verdict.SILENT
+
+    @property
+    def slack(self) -> float:
+        """Room left under the deciding bound (negative when it is exceeded)."""
+        value = self._deciding().value
+        return value - self.measured if self.sense == "<=" else self.measured - value
+
+    @property
+    def tightness(self) -> float:
+        """How much of the deciding bound is used: measured/bound, or bound/measured for a lower bound."""
+        return ratio(self.measured, self._deciding().value, self.sense)
+
+    @property
+    def reason(self) -> str:
+        """One sentence: why the verdict is what it is."""
+        bound = self._deciding()
+        if self.verdict is Verdict.SILENT:
+            if bound.failing:
+                return "; ".join(str(h) for h in bound.failing)
+            return "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
+        noise = f" + noise {self.noise:.2g}" if self.noise else ""
+        comparison = f"measured {self.measured:.6g} {self.sense} {bound.variant} bound {bound.value:.6g}{noise}"
+        if self.verdict is Verdict.HOLDS:
+            return f"{comparison}, {100 * self.tightness:.3g}% of it used"
+        return f"not ({comparison})"
+
+    def _trusted(self) -> tuple[Bound, ...]:
+        return tuple(b for b in self.bounds if b.variant != PRINTED) or self.bounds
+
+    def _judge(self, bound: Bound) -> Verdict:
+        if bound.failing:
+            return Verdict.SILENT
+        if self.within(bound):
+            return Verdict.HOLDS
+        return Verdict.SILENT if bound.up_to_constant else Verdict.VIOLATED
+
+    def _deciding(self) -> Bound:
+        trusted = self._trusted()
+        final = self.verdict
+        deciding = [b for b in trusted if self._judge(b) is final]
+        return deciding[-1]
+
+    def __str__(self) -> str:
+        lines = [f"{self.verdict.name:<8}  {self.statement}: {self.claim}"]
+        noise = f"  (noise {self.noise:.2g}{', ' + self.noise_source if self.noise_source else ''})" if self.noise else ""
+        lines.append(f"  measured  {self.measured:.6g}{noise}")
+        for bound in self.bounds:
+            mark = ", constant read as 1" if bound.up_to_constant else ""
+            name = VARIANTS.get(bound.variant, bound.variant)
+            lines.append(f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}")
+            lines.extend(f"       {h}" for h in bound.failing)
+        lines.append(f"  because   {self.reason}")
+        lines.extend(f"  {name:<9} {_show(value)}" for name, value in self.details.items())
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict:
+        """Plain values only, ready for JSON (NaN and infinities as strings)."""
+        return {
+            "statement": self.statement,
+            "claim": self.claim,
+            "verdict": self.verdict.name,
+            "reason": self.reason,
+            "measured": _plain(self.measured),
+            "sense": self.sense,
+            "noise": _plain(self.noise),
+            "noise_source": self.noise_source,
+            "slack": _plain(self.slack),
+            "tightness": _plain(self.tightness),
+            "bounds": [
+                {
+                    "variant": b.variant,
+                    "value": _plain(b.value),
+                    "up_to_constant": b.up_to_constant,
+                    "verdict": self._judge(b).name,
+                    "hypotheses": [
+                        {
+                            "text": h.text,
+                            "holds": h.holds,
+                            "have": _plain(h.have),
+                            "need": _plain(h.need),
+                            "factor": _plain(h.factor),
+                            "remedy": h.remedy,
+                        }
+                        for h in b.hypotheses
+                    ],
+                }
+                for b in self.bounds
+            ],
+            "details": {name: _plain(value) for name, value in self.details.items()},
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, stored: dict) -> Certificate:
+        """The certificate that `to_dict` wrote (its verdict is computed again, not trusted)."""
+        bounds = tuple(
+            Bound(
+                b["variant"],
+                float(b["value"]),
+                tuple(
+                    Hypothesis(h["text"], h["holds"], h["remedy"], float(h["have"]), float(h["need"]))
+                    for h in b["hypotheses"]
+                ),
+                b["up_to_constant"],
+            )
+            for b in stored["bounds"]
+        )
+        return cls(
+            stored["statement"],
+            stored["claim"],
+            float(stored["measured"]),
+            bounds,
+            stored["sense"],
+            float(stored["noise"]),
+            stored["noise_source"],
+            dict(stored["details"]),
+        )
+
+
+def ratio(measured: float, bound: float, sense: str = "<=") -> float:
+    """Share of a bound that is used: at most 1 when it holds. A lower bound that is not positive is used to 0."""
+    small, large = (measured, bound) if sense == "<=" else (bound, measured)
+    if math.isnan(small) or math.isnan(large):
+        return math.nan
+    if sense == ">=" and small <= 0 and large >= small:
+        return 0.0
+    if large == 0:
+        return 0.0 if small <= 0 else math.inf
+    if large < 0:
+        return math.inf if small > large else large / small if small else math.inf
+    return max(small / large, 0.0)
+
+
+def _show(value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value):
+    """A value that strict JSON can hold."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (bool, str, int)) or value is None:
+        return value
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    value = float(value)
+    return value if math.isfinite(value) else str(value)
