@@ -44,7 +44,7 @@ clean: ## remove the environment, caches and builds; results are kept
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
-		echo "error: manyheads needs Python 3.11 to 3.13, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true): try 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+		echo "error: manyheads needs Python 3.11 to 3.13, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing): try 'make PYTHON=python3.12 ...'" >&2; exit 1; }
 	@echo "setting up .venv (about a minute the first time)" >&2
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==$(UV_VERSION)
