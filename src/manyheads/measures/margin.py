@@ -1,0 +1,191 @@
+r"""Hard margin through the origin, as an interval that two feasible points prove.
+
+For labels $y_i = \pm 1$ and features $g_i$,
+$$\gamma = \max_{\|\theta\| \le 1} \min_i y_i \langle g_i, \theta \rangle
+         = \min_{\lambda \in \Delta} \Big\| \sum_i \lambda_i y_i g_i \Big\|.$$
+Any direction bounds it from below and any point of the simplex from above. Both are evaluated in extended precision with
+an allowance for rounding, so the interval is right whatever the solver did. Data that no direction separates have
+$\gamma = 0$; then the simplex point proves "no margin above u".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
+
+NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
+BLOCK = 1 << 22  # entries converted to extended precision at a time
+
+
+@dataclass(frozen=True, eq=False)
+class MarginInterval:
+    """Certified interval of a hard margin.
+
+    `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit vector for a feature matrix,
+    coefficients $a$ with $\\theta = \\sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature norm.
+    """
+
+    lower: float
+    upper: float
+    weights: np.ndarray
+    direction: np.ndarray
+    scale: float
+    tolerance: float
+
+    @property
+    def relative_gap(self) -> float:
+        """(upper − lower) / upper; 0 for the empty interval at 0."""
+        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """"separable", "not separable" (nothing above a negligible upper bound), or "undecided"."""
+        if self.lower > 0:
+            return "separable"
+        return "not separable" if self.upper <= NEGLIGIBLE * self.scale else "undecided"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the gap asked for was reached, or separability was refuted."""
+        return self.verdict == "not separable" or self.relative_gap <= self.tolerance
+
+    @property
+    def p3_interval(self) -> tuple[float, float]:
+        """The same margin for directions of norm √2, the normalization of the paper's property P3."""
+        return float(np.sqrt(2) * self.lower), float(np.sqrt(2) * self.upper)
+
+    def __str__(self) -> str:
+        if self.verdict == "not separable":
+            return f"not separable: no margin above {self.upper:.3g} (largest feature norm {self.scale:.3g})"
+        text = f"margin in [{self.lower:.10g}, {self.upper:.10g}], relative gap {self.relative_gap:.1e}"
+        if self.verdict == "undecided":
+            return f"undecided: {text}; features instead of a Gram matrix would resolve smaller margins"
+        return text if self.converged else f"{text}, more than the {self.tolerance:g} asked for"
+
+
+def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None) -> MarginInterval:
+    r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
+
+    `gram_accuracy` is the absolute error that entries of the Gram matrix may have; one rounding by default. Margins below
+    its square root cannot be told from zero by a Gram matrix; a feature matrix has no such limit.
+    """
+    y = np.asarray(labels, float)
+    if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):
+        raise ValueError(f"labels must be a non-empty list of +1 and -1, got an array of shape {y.shape}")
+    if (gram is None) == (features is None):
+        raise ValueError("pass either gram=, an (n, n) matrix, or features=, an (n, p) matrix, and not both")
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance={tolerance:g} is outside (0, 1); 1e-6 is the default")
+    if features is not None:
+        return _of_features(_checked(features, len(y), None), y, tolerance)
+    K = _checked(gram, len(y), len(y))
+    if not np.allclose(K, K.T, rtol=1e-8, atol=1e-8 * np.abs(K).max()):
+        raise ValueError("gram is not symmetric; pass (gram + gram.T) / 2 if that is what you mean")
+    if np.any(K.diagonal() < 0):
+        raise ValueError(f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot")
+    accuracy = np.finfo(float).eps * K.diagonal().max() if gram_accuracy is None else float(gram_accuracy)
+    return _of_gram(K, y, tolerance, accuracy)
+
+
+def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
+    name = "features" if columns is None else "gram"
+    M = np.ascontiguousarray(matrix, dtype=float)
+    if M.ndim != 2 or M.shape[0] != rows or (columns is not None and M.shape[1] != columns):
+        wanted = f"({rows}, {'p' if columns is None else columns})"
+        raise ValueError(f"{name} has shape {M.shape}, but {rows} labels need shape {wanted}")
+    if not np.all(np.isfinite(M)):
+        raise ValueError(f"{name} contains a value that is not finite; remove the example or lower the scale")
+    return M
+
+
+def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
+    norms = np.sqrt(K.diagonal())
+    if norms.min() == 0:
+        lam, a = _vertex(norms), np.zeros(len(y))
+    else:
+        s = y / norms
+        C = K * s[:, None] * s[None, :]
+        mu, a = nearest_by_gram((C + C.T) / 2, norms.min() / norms, tolerance / 4)
+        lam, a = mu / norms, a / norms
+        lam = lam / lam.sum()
+    eps = float(np.finfo(np.longdouble).eps)
+    rounding = (len(y) + 3) * eps
+    largest = K.diagonal().max()
+    q, v = _correlations(K, y, lam)
+    upper = np.sqrt(max(v, 0.0) + accuracy + rounding * largest)
+    lower = 0.0
+    if np.any(a):
+        q, v = _correlations(K, y, a)
+        total = np.abs(a).sum()
+        allowance = (accuracy + rounding * largest) * total
+        square = v + allowance * total
+        if square > 0:
+            lower = float(np.min(q - allowance) / np.sqrt(square))
+            a = a / np.sqrt(square)
+    return _interval(lower, upper, lam, a, float(norms.max()), tolerance)
+
+
+def _of_features(G, y, tolerance) -> MarginInterval:
+    n, p = G.shape
+    norms = np.linalg.norm(G, axis=1)
+    if norms.min() == 0:
+        lam, w = _vertex(norms), np.zeros(p)
+    else:
+        F = G * (y / norms)[:, None]
+        c = norms.min() / norms
+        if 2 * p <= n:
+            mu, w = nearest_by_rows(F, c, tolerance / 4)
+        else:
+            mu, a = nearest_by_gram(F @ F.T, c, tolerance / 4)
+            w = a @ F
+        lam = mu / norms
+        lam = lam / lam.sum()
+    eps = float(np.finfo(np.longdouble).eps)
+    point = _combine(G, lam * y)
+    upper = np.sqrt(point @ point) * (1 + 4 * eps) + (n + 3) * eps * (lam @ norms)
+    lower = 0.0
+    length = np.linalg.norm(w)
+    if length > 0:
+        w = w / length
+        length = np.sqrt(w.astype(np.longdouble) @ w.astype(np.longdouble))
+        products = _products(G, w) * y - (p + 3) * eps * norms
+        lower = float(np.min(products) / length)
+    return _interval(lower, upper, lam, w, float(norms.max()), tolerance)
+
+
+def _vertex(norms) -> np.ndarray:
+    """All weight on a feature of length zero, which no direction can classify."""
+    lam = np.zeros(len(norms))
+    lam[np.argmin(norms)] = 1.0
+    return lam
+
+
+def _interval(lower, upper, weights, direction, scale, tolerance) -> MarginInterval:
+    upper = float(upper)
+    return MarginInterval(min(max(float(lower), 0.0), upper), upper, weights, direction, scale, tolerance)
+
+
+def _blocks(M):
+    step = max(1, BLOCK // M.shape[1])
+    return [slice(start, start + step) for start in range(0, len(M), step)]
+
+
+def _products(M, x):
+    """M x in extended precision."""
+    x = x.astype(np.longdouble)
+    return np.concatenate([M[rows].astype(np.longdouble) @ x for rows in _blocks(M)])
+
+
+def _combine(M, x):
+    """x' M in extended precision."""
+    x = x.astype(np.longdouble)
+    return sum(x[rows] @ M[rows].astype(np.longdouble) for rows in _blocks(M))
+
+
+def _correlations(K, y, a):
+    """$y_i \\langle g_i, \\sum_j a_j y_j g_j \\rangle$ for all i, and the squared norm of the sum."""
+    q = _products(K, a * y) * y
+    return q, float(a.astype(np.longdouble) @ q)
