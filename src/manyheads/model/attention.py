@@ -139,7 +139,8 @@ class MultiHead(eqx.Module):
         X, U = jnp.asarray(tokens), jnp.asarray(self.readout)
         A = self.attention(X, mask)
         by_class = jnp.einsum("gtd,gts,sd->g", U, A, X) if U.ndim == 3 else jnp.einsum("gd,gts,sd->g", U, A, X)
-        return jnp.sum(jnp.asarray(self.multiplicity / self.num_heads**self.exponent, by_class.dtype) * by_class)
+        N = self.multiplicity  # NumPy, so that the weights are computed in float64; a tracer inside jit
+        return jnp.sum(jnp.asarray(N / N.sum() ** self.exponent, by_class.dtype) * by_class)
 
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""

@@ -23,7 +23,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Factored, Heads, MultiHead, full_key_query
 from manyheads.model.loss import LOGISTIC, Loss
 
-CHUNK_BYTES = {"cpu": 2 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
+CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
 
 
 class Batch(NamedTuple):

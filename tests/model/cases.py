@@ -1,0 +1,48 @@
+"""Random models and data of every kind, and the plain formula that autodiff differentiates."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import manyheads as mh
+
+KINDS = [
+    dict(decoder=decoder, factored=factored, masked=masked)
+    for decoder, factored, masked in itertools.product(("full", "pooled", "last"), (False, True), (False, True))
+]
+
+
+def random_case(seed, *, decoder="full", factored=False, masked=False, shape=(7, 5, 4), counts=(1, 5, 3), exponent=0.5):
+    rng = np.random.default_rng(seed)
+    (n, T, d), g, r = shape, len(counts), 2
+    mask = rng.random((n, T)) < 0.6
+    mask[np.arange(n), rng.integers(0, T, n)] = True
+    labels = np.where(np.arange(n) % 2, 1.0, -1.0)
+    data = mh.Dataset.from_arrays(rng.standard_normal((n, T, d)), labels, mask=mask if masked else None)
+    W = mh.Factored(*rng.standard_normal((2, g, d, r))) if factored else rng.standard_normal((g, d, d))
+    U = rng.standard_normal((g, T, d) if decoder == "full" else (g, d))
+    return mh.MultiHead.create(W, U, multiplicity=counts, decoder=decoder, exponent=exponent), data
+
+
+def plain_scores(model, heads, data):
+    moved = model.replace_heads(heads)
+    X = jnp.asarray(data.tokens)
+    return jax.vmap(moved)(X) if data.mask is None else jax.vmap(moved)(X, jnp.asarray(data.mask))
+
+
+def plain_loss(model, heads, data, weight, loss):
+    return jnp.sum(weight * loss.value(jnp.asarray(data.labels) * plain_scores(model, heads, data)))
+
+
+def per_head(model, class_gradient):
+    """The gradient of one head: all members of a class share the derivative with respect to its parameters."""
+    N = model.multiplicity
+    return jax.tree.map(lambda leaf: leaf / N.reshape(-1, *(1,) * (leaf.ndim - 1)), class_gradient)
+
+
+def relative_error(got, want):
+    pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True))
+    scale = max(float(jnp.abs(b).max()) for _, b in pairs)
+    return max(float(jnp.abs(a - b).max()) for a, b in pairs) / scale

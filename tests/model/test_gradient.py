@@ -1,0 +1,143 @@
+import importlib.util
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import manyheads as mh
+from manyheads.model.gradient import (
+    attention_mass,
+    batch_scores,
+    chunk_size,
+    head_weights,
+    hessian_vector_product,
+    loss_and_gradient,
+    prepare,
+)
+from manyheads.model.loss import LOSSES
+
+spec = importlib.util.spec_from_file_location("cases", Path(__file__).with_name("cases.py"))
+cases = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cases)
+
+
+def name(kind):
+    return "-".join(str(value) for value in kind.values())
+
+
+def check_against_autodiff(kind, loss):
+    """Loss, scores, gradient and Hessian-vector product of two random models; both run one compiled program."""
+
+    @jax.jit
+    def autodiff(model, heads, direction, tokens, labels, mask, weight):
+        data = mh.Dataset(tokens, labels, mask)
+
+        def plain(point):
+            return cases.plain_loss(model, point, data, weight, loss)
+
+        value, gradient = jax.value_and_grad(plain)(heads)
+        return value, cases.plain_scores(model, heads, data), gradient, jax.jvp(jax.grad(plain), (heads,), (direction,))[1]
+
+    @jax.jit
+    def ours(heads, direction, weights, batch, weight):
+        product = hessian_vector_product(heads, direction, weights, batch, weight, loss=loss)
+        return *loss_and_gradient(heads, weights, batch, weight, loss=loss), product
+
+    for seed in range(2):
+        model, data = cases.random_case(seed, **kind)
+        rng = np.random.default_rng(seed)
+        weight = rng.random(data.num_examples)
+        direction = jax.tree.map(lambda a, rng=rng: rng.standard_normal(a.shape), model.heads)
+        value, scores, gradient, product = autodiff(
+            model, model.heads, direction, data.tokens, data.labels, data.mask, weight
+        )
+        got = ours(model.heads, direction, head_weights(model), prepare(data, model, chunk=3), weight)
+        assert abs(got[0] - value) <= 1e-12 * abs(value)
+        assert cases.relative_error(got[1], scores) <= 1e-12
+        assert cases.relative_error(got[2], cases.per_head(model, gradient)) <= 1e-12
+        assert cases.relative_error(got[3], cases.per_head(model, product)) <= 1e-12
+
+
+@pytest.mark.parametrize("kind", cases.KINDS, ids=name)
+def test_values_gradients_and_hessian_products_equal_autodiff(kind):
+    check_against_autodiff(kind, LOSSES["logistic"])
+
+
+def test_other_losses_equal_autodiff():
+    check_against_autodiff(cases.KINDS[0], LOSSES["hyperbolic"])
+
+
+@pytest.mark.parametrize(("shape", "exponent"), [((3, 1, 2), 0.5), ((4, 9, 3), 1.0), ((5, 2, 8), 0.25)])
+def test_shapes_and_scalings_equal_autodiff(shape, exponent):
+    model, data = cases.random_case(3, shape=shape, counts=(2, 1), exponent=exponent)
+    heads = jax.tree.map(jnp.asarray, model.heads)
+    weight = jnp.full(data.num_examples, 1 / data.num_examples)
+    want = jax.grad(lambda p: cases.plain_loss(model, p, data, weight, LOSSES["logistic"]))(heads)
+    got = loss_and_gradient(heads, head_weights(model), prepare(data, model), weight)[2]
+    assert cases.relative_error(got, cases.per_head(model, want)) <= 1e-12
+
+
+def test_large_logits_neither_overflow_nor_lose_the_gradient():
+    model, data = cases.random_case(0)
+    heads = jax.tree.map(lambda leaf: 40 * jnp.asarray(leaf), model.heads)
+    weight = jnp.full(data.num_examples, 1 / data.num_examples)
+    value, gradient = jax.value_and_grad(lambda p: cases.plain_loss(model, p, data, weight, LOSSES["logistic"]))(heads)
+    got = loss_and_gradient(heads, head_weights(model), prepare(data, model), weight)
+    assert np.isclose(got[0], value, rtol=1e-12)
+    assert cases.relative_error(got[2], cases.per_head(model, gradient)) <= 1e-11
+
+
+def test_chunks_change_nothing_but_rounding_and_the_same_chunk_gives_the_same_bits():
+    model, data = cases.random_case(1, shape=(23, 5, 4))
+    heads = jax.tree.map(jnp.asarray, model.heads)
+    weight = jnp.full(23, 1 / 23)
+    run = jax.jit(loss_and_gradient)
+    reference = run(heads, head_weights(model), prepare(data, model, chunk=23), weight)
+    for chunk in (1, 7):
+        batch = prepare(data, model, chunk=chunk)
+        once, again = (run(heads, head_weights(model), batch, weight) for _ in range(2))
+        assert cases.relative_error(once, reference) <= 1e-12
+        assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(again), strict=True))
+
+
+def test_a_zero_weight_leaves_a_sequence_out():
+    model, data = cases.random_case(2)
+    n = data.num_examples
+    heads, weights = jax.tree.map(jnp.asarray, model.heads), head_weights(model)
+    weight = jnp.full(n, 1 / n).at[3].set(0.0)
+    got = loss_and_gradient(heads, weights, prepare(data, model), weight)
+    rest = data.without(3)
+    want = loss_and_gradient(heads, weights, prepare(rest, model), jnp.full(n - 1, 1 / n))
+    assert np.isclose(got[0], want[0], rtol=1e-14)
+    assert cases.relative_error(got[2], want[2]) <= 1e-13
+
+
+@pytest.mark.parametrize("kind", cases.KINDS, ids=name)
+def test_scores_and_attention_mass_equal_the_plain_model(kind):
+    model, data = cases.random_case(5, **kind)
+    n = data.num_examples
+    batch = prepare(data, model, chunk=3)
+    heads = jax.tree.map(jnp.asarray, model.heads)
+    want = cases.plain_scores(model, heads, data)
+    assert cases.relative_error(batch_scores(heads, head_weights(model), batch, n), want) <= 1e-13
+    assert np.allclose(model.scores(data), want, rtol=1e-12)
+
+    relevant = np.random.default_rng(0).random((n, data.num_tokens)) < 0.4
+    mass = []
+    for i in range(n):
+        A = model.attention(data.tokens[i], None if data.mask is None else data.mask[i])
+        queries = 1 if model.decoder == "last" else data.num_tokens if data.mask is None else data.mask[i].sum()
+        mass.append(np.asarray(A)[:, :, relevant[i]].sum(axis=(1, 2)) / queries)
+    flags = np.zeros((batch.labels.size, data.num_tokens), bool)
+    flags[:n] = relevant
+    got = attention_mass(heads.key_query, batch, flags.reshape(*batch.labels.shape, -1), jnp.full(n, 1 / n))
+    assert np.allclose(got, np.mean(mass, axis=0), rtol=1e-12)
+
+
+def test_chunk_size_fills_the_cache_and_no_more():
+    assert chunk_size(10, 4, 4, 2, 8, "cpu") == 10
+    assert 1 <= chunk_size(1000, 10, 50, 64, 4, "cpu") < 100
+    assert chunk_size(1000, 10, 50, 64, 4, "gpu") == 1000
+    assert chunk_size(5, 512, 64, 512, 8, "cpu") == 1

@@ -1,0 +1,45 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from manyheads.model.loss import LOSSES, get_loss
+
+MARGINS = jnp.concatenate([jnp.linspace(-60, 60, 4001), jnp.array([-1e4, 1e4, 0.0])])
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_slope_and_curvature_are_derivatives(loss):
+    slope = jax.vmap(jax.grad(loss.value))(MARGINS)
+    curvature = jax.vmap(jax.grad(jax.grad(loss.value)))(MARGINS)
+    assert np.allclose(loss.slope(MARGINS), slope, rtol=1e-9, atol=1e-14)
+    assert np.allclose(loss.curvature(MARGINS), curvature, rtol=1e-7, atol=1e-13)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_constants_hold_everywhere(loss):
+    value, slope, curvature = loss.value(MARGINS), loss.slope(MARGINS), loss.curvature(MARGINS)
+    assert (value > 0).all() or loss.name == "logistic" and (value[MARGINS < 700] > 0).all()
+    assert (slope <= 0).all() and (curvature >= 0).all()
+    assert (jnp.abs(slope) <= loss.lipschitz).all()
+    assert (curvature <= loss.smoothness * (1 + 1e-15)).all()
+    assert (jnp.abs(slope) <= loss.self_bound * value * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_constants_are_the_best_ones(loss):
+    def largest(ratio):
+        ranges = ((-600, -1), (-2, 2), (1, 600))
+        results = [optimize.minimize_scalar(lambda m: -float(ratio(m)), bounds=b, method="bounded") for b in ranges]
+        return -min(result.fun for result in results)
+
+    assert largest(lambda m: -loss.slope(m)) >= 0.99 * loss.lipschitz
+    assert largest(loss.curvature) >= 0.999 * loss.smoothness
+    assert largest(lambda m: -loss.slope(m) / loss.value(m)) >= 0.99 * loss.self_bound
+
+
+def test_large_margins_keep_their_digits():
+    m = np.array([20.0, 100.0, 1e6])
+    assert np.allclose(get_loss("logistic").value(m), np.exp(-m), rtol=1e-8)
+    assert np.allclose(get_loss("hyperbolic").value(m), 1 / (2 * m), rtol=1e-3)
