@@ -87,7 +87,7 @@ def prepare(dataset: Dataset, model: MultiHead, dtype=np.float64, chunk: int | N
     )
 
 
-def _scores_and_parts(W, U, of_class, X, mask, last, precision):
+def scores_and_parts(W, U, of_class, X, mask, last, precision):
     """Scores of one chunk and what its gradient needs: A, D, B in layout [c, s, (t g)] and the query tokens."""
     (c, T, d), g = X.shape, W.shape[0]
     dot = partial(jax.lax.dot_general, precision=precision)
@@ -134,7 +134,7 @@ def loss_and_gradient(
     def one_chunk(carry, piece):
         total, dW, dU = carry
         (X, y, mask, last), w = piece
-        scores, A, B, phi, Xq = _scores_and_parts(W, U, weights.of_class, X, mask, last, precision)
+        scores, A, B, phi, Xq = scores_and_parts(W, U, weights.of_class, X, mask, last, precision)
         c, T, _ = X.shape
         q = Xq.shape[1]
         margins = y * scores
@@ -172,7 +172,7 @@ def batch_scores(
     W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
 
     def one_chunk(piece):
-        return _scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
+        return scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
 
     return jax.lax.map(one_chunk, batch).reshape(-1)[:num_examples]
 
@@ -215,7 +215,7 @@ def attention_mass(
 
     def one_chunk(total, piece):
         (X, _, mask, last), flags, use = piece
-        _, A, _, _, Xq = _scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)
+        _, A, _, _, Xq = scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)
         c, T, _ = X.shape
         on_relevant = jnp.einsum("cstg,cs->cg", A.reshape(c, T, Xq.shape[1], g), flags.astype(A.dtype))
         queries = Xq.shape[1] if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
