@@ -55,7 +55,7 @@ ENTRIES = (
         "γ_* = (Tζ(1−ζ)S⁴/(4√(2(M+1))))[ζf_rel + (1−ζ)f_irr] − TPR³√((2M+1)/(2M+2)) + S√(T/2)(ζ−2(1−ζ)Z_μ/S²) for q = Z̄/S² ≤ 1/4, "
         "f_rel = ζ(1−2q)(1−q)−2q², f_irr = ζ(1−2q)(1−4q+2q²)−4q²−8q³",
         proof="docs/theory/mixture.md#proposition-2",
-        checker="check_mixture.first_phase_margin",
+        checker="check_mixture.margin_after_first_phase",
         remark="without noise and with p = 0 both (7) and ours are exact",
         tightness=1.0,
         errata=("E13", "E14", "E24", "E25"),
@@ -71,7 +71,7 @@ ENTRIES = (
         ours="relevant query: S⁴ and S²⟨μ_y, z'⟩; irrelevant query: S²(S² + Σ⟨ν_ℓ, z⟩ + ⟨μ_y, z⟩) and "
         "Σ_±⟨μ_±, z⟩⟨μ_±, z'⟩ + (S² + Σ⟨ν_ℓ, z⟩)(⟨μ_+, z'⟩ + ⟨μ_-, z'⟩); smallest gap S⁴(1 − 4q + 2q²) for q ≤ 1/2",
         proof="docs/theory/mixture.md#eq-8",
-        checker="check_mixture.softmax_logits",
+        checker="check_mixture.logits_under_oracle",
         remark="worst-case noise attains the smallest gap",
         tightness=1.0,
         errata=("E17",),
@@ -100,7 +100,7 @@ ENTRIES = (
         corrected="γ_lin ≥ S√(T/2)(ζ − 2(1−ζ)Z_μ/S²); neither inequality of the chain is unconditional, and γ_* lives on another scale",
         ours="equality when Z_μ = 0 and 𝓡 is random; S√(ζT/2) when 𝓡 is fixed",
         proof="docs/theory/mixture.md#linear-margin",
-        checker="check_mixture.linear_margin",
+        checker="check_mixture.linear_separation",
         remark="certified margin of a sample against the formula; equal without noise",
         tightness=1.0,
         errata=("E15", "E26"),

@@ -11,7 +11,7 @@ ENTRIES = (
         corrected="as printed (pooling: U = 1_T uᵀ)",
         ours="Φ = Σ_t E_{A_t}⟨u_t, x⟩: each query t averages its readout over its own attention A_t",
         proof="docs/theory/derivatives.md#the-model",
-        checker="check_model.single_head",
+        checker="check_model.single_head_sum",
         remark="an identity: checked to rounding against a literal double sum",
         errata=("E3",),
         used_by=("eq2", "lemma1"),

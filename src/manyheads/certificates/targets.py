@@ -111,6 +111,15 @@ def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: n
     return Direction(name, jax.tree.map(lambda leaf: leaf * (math.sqrt(2) / norm), one))
 
 
+def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) -> np.ndarray:
+    r"""$y_i\langle\nabla\tilde\Phi(X_i;\theta_0),\theta_*\rangle$ for every sequence."""
+    with jax.enable_x64(True):
+        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
+        unit = jax.tree.map(lambda leaf: jnp.asarray(leaf / math.sqrt(start.num_heads)), direction.heads)
+        slopes = _push_forward(heads, unit, head_weights(start), prepare(dataset, start), num_examples=dataset.num_examples)
+        return dataset.labels * np.asarray(slopes)
+
+
 def along(direction: Direction, scale: float, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic") -> Target:
     """The target θ_0 + scale·θ_*."""
     displacement = direction.displacement(scale, start.num_heads)
@@ -200,6 +209,11 @@ def _value_and_gradient(heads, displacement, weights, batch, sample_weight, *, l
     point = jax.tree.map(jnp.add, heads, displacement)
     value, _, gradient = loss_and_gradient(point, weights, batch, sample_weight, loss=loss)
     return value, gradient
+
+
+@partial(jax.jit, static_argnames="num_examples")
+def _push_forward(heads, direction, weights, batch, *, num_examples):
+    return jax.jvp(lambda h: batch_scores(h, weights, batch, num_examples), (heads,), (direction,))[1]
 
 
 @jax.jit

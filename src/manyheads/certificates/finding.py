@@ -1,0 +1,86 @@
+"""What a check of one ledger entry found: trials, largest shares of the bounds, verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from manyheads.certificates.verdict import ROUNDING, Verdict, ratio
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to try: `quick` for under a minute in all, `seed` for every random draw."""
+
+    quick: bool = True
+    seed: int = 0
+
+    def count(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
+
+    `ours` is the largest measured/bound for the statement as we stand behind it (corrected, or our sharper form),
+    `printed` that of the printed version (None where it cannot be evaluated). For an erratum `printed` above 1 means that
+    the printed version fails, as the entry says.
+    """
+
+    statement: str
+    trials: int
+    printed: float | None
+    ours: float | None
+    verdict: Verdict
+    detail: str = ""
+
+    def to_dict(self) -> dict:
+        stored = asdict(self)
+        stored["verdict"] = self.verdict.name
+        for name in ("printed", "ours"):
+            value = stored[name]
+            stored[name] = value if value is None or math.isfinite(value) else str(value)
+        return stored
+
+
+class Tally:
+    """Collects trials of one inequality and keeps the largest share of each bound."""
+
+    def __init__(self, statement: str):
+        self.statement, self.trials = statement, 0
+        self.ours: float | None = None
+        self.printed: float | None = None
+        self.broken = 0
+
+    def add(self, measured: float, bound: float, printed: float | None = None, sense: str = "<=", noise: float = 0.0) -> None:
+        """One trial. `noise` is the measure's own error; a NaN counts as broken."""
+        measured, bound = float(measured), float(bound)
+        self.trials += 1
+        self.ours = _larger(self.ours, ratio(measured, bound, sense))
+        if printed is not None:
+            self.printed = _larger(self.printed, ratio(measured, float(printed), sense))
+        slack = ROUNDING * abs(bound) + noise
+        within = measured <= bound + slack if sense == "<=" else measured >= bound - slack
+        self.broken += not within
+
+    def finding(self, detail: str = "") -> Finding:
+        if not self.trials:
+            raise AssertionError(f"the check of {self.statement} tried nothing")
+        verdict = Verdict.VIOLATED if self.broken else Verdict.HOLDS
+        if self.broken:
+            detail = f"{self.broken} of {self.trials} trials break it. {detail}".strip()
+        return Finding(self.statement, self.trials, self.printed, self.ours, verdict, detail)
+
+
+def erratum(statement: str, reproduced: bool, detail: str, *, printed: float | None = None, ours: float | None = None,
+            trials: int = 1) -> Finding:  # fmt: skip
+    """The finding on an erratum: HOLDS when the counterexample shows what the entry says, VIOLATED when it does not."""
+    verdict = Verdict.HOLDS if reproduced else Verdict.VIOLATED
+    return Finding(statement, trials, printed, ours, verdict, detail if reproduced else f"not reproduced: {detail}")
+
+
+def _larger(old: float | None, new: float) -> float:
+    if old is None or math.isnan(new):
+        return new
+    return old if math.isnan(old) else max(old, new)
