@@ -23,6 +23,9 @@ _HOME = {
     "population_first_phase": "manyheads.training.start",
     "train": "manyheads.training.descent",
     "Trajectory": "manyheads.training.trajectory",
+    "Sweep": "manyheads.sweeps.spec",
+    "run_sweep": "manyheads.sweeps.engine",
+    "open_sweep": "manyheads.sweeps.assembly",
 }
 
 

@@ -17,6 +17,9 @@ import manyheads
 VERBS = {
     "run": "see it work: the paper's two-phase training on its own data, with a figure",
     "train": "train on your data or on a generated task, and keep the trajectory",
+    "sweep": "run a grid of trainings, here or on a cluster, or go on with one",
+    "status": "how far a sweep is, what failed and why",
+    "export": "a sweep's results as one netCDF file or zarr folder",
 }
 
 EXAMPLES = (

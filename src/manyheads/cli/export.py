@@ -1,0 +1,36 @@
+"""`manyheads export DIR`: the results of a sweep as one netCDF file or zarr folder."""
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+def command(
+    folder: Annotated[Path, tyro.conf.Positional],
+    *,
+    out: Path | None = None,
+    format: Literal["netcdf", "zarr"] = "netcdf",
+    overwrite: bool = False,
+    json: bool = False,
+) -> int:
+    """Write the results of a sweep, finished or not, to one file that other tools read.
+
+    Args:
+        folder: The folder of the sweep.
+        out: Where to write; FOLDER/NAME.nc or FOLDER/NAME.zarr by default. An ending .nc or .zarr decides the format.
+        format: The format where --out does not decide it.
+        overwrite: Replace what is there.
+        json: Print JSON.
+    """
+    from manyheads.sweeps.assembly import export
+    from manyheads.sweeps.store import Store
+
+    ending = {"netcdf": ".nc", "zarr": ".zarr"}[format]
+    target = out or folder / f"{Store(folder).manifest()['name']}{ending}"
+    if target.suffix not in (".nc", ".zarr"):
+        target = target.with_name(target.name + ending)
+    written = export(folder, target, overwrite=overwrite)
+    print(json_format.dumps({"written": str(written)}) if json else written)
+    return 0

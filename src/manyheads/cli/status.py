@@ -1,0 +1,21 @@
+"""`manyheads status DIR`: how far a sweep is."""
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+def command(folder: Annotated[Path, tyro.conf.Positional], *, json: bool = False) -> int:
+    """Show how far a sweep is: cells done, failed and why, missing, the rate and the time left.
+
+    Args:
+        folder: The folder of the sweep.
+        json: Print JSON.
+    """
+    from manyheads.sweeps.status import status
+
+    found = status(folder)
+    print(json_format.dumps(found.to_dict()) if json else found)
+    return 0

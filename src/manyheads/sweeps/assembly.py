@@ -1,0 +1,224 @@
+"""From part files to one labeled dataset, read when it is touched. Needs no JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from manyheads.sweeps.spec import Sweep
+from manyheads.sweeps.store import CorruptPart, Store
+
+MISSING = "missing"
+LONG_NAMES = {
+    "train_loss": "loss on the training data",
+    "test_loss": "loss on fresh data",
+    "gradient_norm": "norm of the gradient, all heads",
+    "distance": "distance from the start, all heads",
+    "readout_norm": "largest norm of a head's readout",
+    "margin": "smallest margin of a training sequence",
+    "attention_mass": "attention on relevant tokens, per class of heads",
+    "step": "step of descent",
+    "last_step": "last step with finite loss",
+    "status": "how the cell ended",
+    "message": "why it failed",
+}
+
+
+def open_sweep(path: str | Path) -> xarray.Dataset:
+    """The results of a sweep so far, as a dataset with one dimension per axis; arrays are read when they are used.
+
+    `status` says of every cell whether it is finished, diverged, failed or missing. What a cell does not have is NaN
+    (an empty text for texts), also where a shorter cell stands beside a longer one.
+    """
+    store = Store(path)
+    manifest = store.manifest()
+    shape = tuple(len(manifest["coordinates"][dim]["values"]) for dim in manifest["dims"])
+    grid = np.array(manifest["grid"], dtype=np.int64).reshape(shape)
+    cells, workers = _read_headers(store, manifest)
+    dims = tuple(manifest["dims"])
+    status = np.array([cells[i]["status"] if i in cells else MISSING for i in range(len(manifest["cells"]))])
+    message = np.array([cells[i]["message"] if i in cells else "" for i in range(len(manifest["cells"]))])
+    variables: dict[str, Any] = {
+        "status": (dims, status[grid], {"long_name": LONG_NAMES["status"]}),
+        "message": (dims, message[grid], {"long_name": LONG_NAMES["message"]}),
+    }
+    coordinates: dict[str, Any] = {
+        dim: (dim, np.array(c["values"]), _without_empty(units=c["units"], long_name=c["long_name"], axis=c["axis"]))
+        for dim, c in manifest["coordinates"].items()
+    }
+    for name in _names(cells):
+        array = _Assembled(store, grid, cells, name)
+        attributes = {**_without_empty(long_name=LONG_NAMES.get(name, "")), **array.attributes}
+        shared = attributes.pop("coordinate", False) and array.shared()
+        if shared is not False and shared is not None:
+            coordinates[name] = (array.own_dims, shared, attributes)
+        else:
+            data = indexing.LazilyIndexedArray(array)
+            variables[name] = xarray.Variable((*dims, *array.own_dims), data, attributes)
+    return xarray.Dataset(variables, coordinates, _attributes(manifest, workers))
+
+
+def _read_headers(store: Store, manifest: dict[str, Any]) -> tuple[dict[int, dict], list[dict]]:
+    """Position of a cell -> its header, with where its arrays are."""
+    cells, workers = {}, []
+    for batch in manifest["batches"]:
+        try:
+            header = store.header(batch["id"])
+        except FileNotFoundError:
+            continue
+        except CorruptPart as error:
+            warnings.warn(f"{error}; its cells count as missing", stacklevel=3)
+            continue
+        workers.append(header["worker"])
+        for number, position in enumerate(batch["cells"]):
+            cells[position] = {**header["cells"][number], "batch": batch["id"], "number": number}
+    return cells, workers
+
+
+def _names(cells: dict[int, dict]) -> list[str]:
+    names: dict[str, None] = {}
+    for position in sorted(cells):
+        names.update(dict.fromkeys(cells[position]["values"]))
+    return list(names)
+
+
+def _attributes(manifest: dict[str, Any], workers: list[dict]) -> dict[str, Any]:
+    """Provenance as texts and numbers, which every file format can hold."""
+    spec = Sweep.from_dict(manifest["spec"])
+
+    def seen(values) -> str:
+        return "; ".join(sorted({str(value) for value in values}))
+
+    return dict(
+        name=manifest["name"],
+        spec=spec.to_toml(),
+        format_version=manifest["format_version"],
+        git=manifest["provenance"].get("git", ""),
+        versions=seen(" ".join(f"{k}={v}" for k, v in worker["versions"].items()) for worker in workers),
+        device=seen(worker["device"] for worker in workers),
+        threads=seen(worker["threads"] for worker in workers),
+        dtype=seen([spec.train.dtype, *spec.axes.get("train.dtype", ())]),
+        seeds=" ".join(map(str, spec.seeds)),
+    )
+
+
+def _without_empty(**attributes: str) -> dict[str, str]:
+    return {name: value for name, value in attributes.items() if value}
+
+
+class _Assembled(BackendArray):
+    """One variable of all cells, read part by part for the piece that is asked for."""
+
+    def __init__(self, store: Store, grid: np.ndarray, cells: dict[int, dict], name: str):
+        self.store, self.grid, self.name = store, grid, name
+        self.where = {i: cell for i, cell in cells.items() if name in cell["values"]}
+        described = [cell["values"][name] for cell in self.where.values()]
+        self.own_dims = tuple(described[0]["dims"])
+        if any(tuple(d["dims"]) != self.own_dims for d in described):
+            raise ValueError(f"{name!r} has different dims in different cells; make the cell function name them alike.")
+        own_shape = tuple(max(sizes) for sizes in zip(*(d["shape"] for d in described), strict=True))
+        self.shape = grid.shape + own_shape
+        self.attributes = dict(described[0]["attributes"])
+        ragged = any(tuple(d["shape"]) != own_shape for d in described)
+        kind = np.result_type(*{np.dtype(d["dtype"]) for d in described})
+        gaps = ragged or len(self.where) < len(np.unique(grid))
+        self.dtype = np.dtype(np.float64) if gaps and kind.kind in "iub" else kind
+        self.fill = "" if kind.kind == "U" else np.nan if gaps else 0
+
+    def shared(self) -> np.ndarray | None:
+        """The values where all cells have the same ones."""
+        first = None
+        for cell in self.where.values():
+            array = self._read(cell)
+            if first is not None and not np.array_equal(first, array):
+                return None
+            first = array
+        return first
+
+    def _read(self, cell: dict) -> np.ndarray:
+        name = f"{cell['number']}/{self.name}"
+        return self.store.read(cell["batch"], [name])[name]
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._get)
+
+    def _get(self, key: tuple) -> np.ndarray:
+        split = self.grid.ndim
+        positions = self.grid[_outer(key[:split], self.grid.shape)]
+        own_key = _outer(key[split:], self.shape[split:])
+        blank = np.full(self.shape[split:], self.fill, self.dtype)
+        result = np.empty(positions.shape + blank[own_key].shape, self.dtype)
+        by_batch: dict[str, list[int]] = {}
+        for position in np.unique(positions):
+            if position in self.where:
+                by_batch.setdefault(self.where[position]["batch"], []).append(position)
+            else:
+                result[positions == position] = blank[own_key]
+        for batch, members in by_batch.items():
+            names = {i: f"{self.where[i]['number']}/{self.name}" for i in members}
+            arrays = self.store.read(batch, list(names.values()))
+            for position in members:
+                padded = blank.copy()
+                array = arrays[names[position]]
+                padded[tuple(slice(size) for size in array.shape)] = array
+                result[positions == position] = padded[own_key]
+        drop = tuple(i for i, k in enumerate(key) if isinstance(k, int | np.integer))
+        return result.squeeze(axis=drop) if drop else result
+
+
+def _outer(key: tuple, shape: tuple[int, ...]) -> tuple:
+    """An index that keeps every axis: integers as lists of one, all combined as a grid."""
+    if not shape:
+        return ()
+    lists = [
+        np.arange(size)[k] if isinstance(k, slice) else np.atleast_1d(np.asarray(k))
+        for k, size in zip(key, shape, strict=True)
+    ]
+    return np.ix_(*lists)
+
+
+def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> Path:
+    """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
+    import shutil
+
+    target = Path(target)
+    if target.suffix not in (".nc", ".zarr"):
+        raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; name it {target.stem}.nc, say.")
+    if target.exists() and not overwrite:
+        raise ValueError(f"{target} is already there; choose another name, or pass overwrite.")
+    dataset = open_sweep(path).load()
+    for name, variable in dataset.variables.items():
+        if variable.dtype.kind == "b":
+            dataset[name] = variable.astype("int8")
+    scratch = target.with_name(f".{target.name}.tmp{target.suffix}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _need(target.suffix)
+        if target.suffix == ".nc":
+            dataset.to_netcdf(scratch, engine="netcdf4")
+        else:
+            dataset.to_zarr(scratch, mode="w", zarr_format=2)
+        if target.exists():
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+        scratch.rename(target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(scratch) if scratch.is_dir() else scratch.unlink()
+    return target
+
+
+def _need(suffix: str) -> None:
+    import importlib.util
+
+    package = {".nc": "netCDF4", ".zarr": "zarr"}[suffix]
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(
+            f"writing {suffix} needs the package {package}; install it with pip install 'manyheads[export]'."
+        )

@@ -1,0 +1,139 @@
+"""Work on Dask: a cluster on this machine, one that is running, or one that SLURM starts."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from manyheads.sweeps.environment import worker_environment
+from manyheads.sweeps.local import EngineError, Job, lost
+
+WINDOW = 2000  # batches handed over at a time
+
+
+@dataclass(frozen=True)
+class Dask:
+    """Dask distributed: the scheduler at `address`, or without one a cluster of `workers` processes on this machine."""
+
+    workers: int = 2
+    address: str | None = None
+
+    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (batch id, result) as they are done."""
+        if not jobs:
+            return
+        distributed = _distributed()
+        with contextlib.ExitStack() as stack:
+            if self.address is None:
+                cluster = stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=min(self.workers, len(jobs)),
+                        threads_per_worker=1,
+                        processes=True,
+                        dashboard_address=None,
+                        env=worker_environment(jobs[0]["threads"]),
+                        silence_logs="error",
+                    )
+                )
+                client = stack.enter_context(distributed.Client(cluster))
+            else:
+                client = stack.enter_context(_connect(distributed, self.address))
+            yield from _submit(distributed, client, jobs)
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Dask workers as SLURM jobs, through dask-jobqueue; its configuration files count for what is not given."""
+
+    workers: int = 4
+    memory: str = "4GB"
+    walltime: str = "01:00:00"
+    partition: str | None = None
+    account: str | None = None
+    directives: tuple[str, ...] = ()  # more lines for #SBATCH, such as "--constraint=avx2"
+    prologue: tuple[str, ...] = ()  # shell lines before the worker starts, such as "module load python"
+    logs: str | None = None
+
+    def cluster(self, threads: int = 1) -> Any:
+        """The SLURMCluster, with no job submitted yet."""
+        try:
+            from dask_jobqueue import SLURMCluster
+        except ImportError:
+            raise EngineError("engine 'slurm' needs dask-jobqueue; pip install 'manyheads[cluster]'") from None
+        exports = [f"export {name}={value}" for name, value in worker_environment(threads).items()]
+        return SLURMCluster(
+            cores=1,
+            processes=1,
+            job_cpu=threads,
+            memory=self.memory,
+            walltime=self.walltime,
+            queue=self.partition,
+            account=self.account,
+            python=sys.executable,
+            job_name="manyheads",
+            job_extra_directives=list(self.directives),
+            job_script_prologue=[*exports, *self.prologue],
+            log_directory=self.logs,
+            scheduler_options={"dashboard_address": None},
+        )
+
+    def job_script(self, threads: int = 1) -> str:
+        """What would be handed to sbatch, without handing it over."""
+        with self.cluster(threads) as cluster:
+            return cluster.job_script()
+
+    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (batch id, result) as they are done."""
+        if not jobs:
+            return
+        distributed = _distributed()
+        with self.cluster(jobs[0]["threads"]) as cluster, distributed.Client(cluster) as client:
+            cluster.scale(jobs=min(self.workers, len(jobs)))
+            yield from _submit(distributed, client, jobs)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise EngineError("engine 'dask' needs dask and distributed; pip install 'manyheads[cluster]'") from None
+    return distributed
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    try:
+        return distributed.Client(address, timeout="10s")
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise EngineError(
+            f"no Dask scheduler answers at {address} ({reason}); start one with `dask scheduler`"
+        ) from None
+
+
+def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Hand over jobs, a window at a time; Dask gives the jobs of a lost worker to another one."""
+    from manyheads.sweeps.cell import run_batch
+
+    queue = iter(jobs)
+    names: dict[Any, Job] = {}
+    pending = distributed.as_completed()
+
+    def hand_over(count: int) -> None:
+        for _, job in zip(range(count), queue, strict=False):
+            future = client.submit(run_batch, job, key=f"manyheads-{job['id']}", pure=False, retries=1)
+            names[future.key] = job
+            pending.add(future)
+
+    hand_over(WINDOW)
+    for future in pending:
+        job = names.pop(future.key)
+        try:
+            result = future.result()
+        except Exception as error:  # a worker that dies again and again, or code that a worker does not have
+            result = lost(job, " ".join(f"{type(error).__name__}: {error}".split())[:300])
+        yield job["id"], result
+        future.release()
+        hand_over(1)

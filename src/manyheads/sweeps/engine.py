@@ -1,0 +1,211 @@
+"""Running a sweep: plan, look what is there, hand the rest to an engine, and keep each batch the moment it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import xarray
+
+from manyheads.sweeps.assembly import open_sweep
+from manyheads.sweeps.cluster import Dask, Slurm
+from manyheads.sweeps.environment import cache_folder, provenance, start_backend
+from manyheads.sweeps.fields import nearest
+from manyheads.sweeps.local import EngineError, Here, Job, Processes
+from manyheads.sweeps.plan import Batch, Plan, make_plan
+from manyheads.sweeps.progress import Reporter, State, clock
+from manyheads.sweeps.resources import check_memory, work_seconds
+from manyheads.sweeps.spec import Sweep
+from manyheads.sweeps.store import CorruptPart, Store
+
+ENGINES = ("here", "processes", "dask", "slurm")
+
+
+class Engine(Protocol):
+    """Anything that turns jobs into results, in any order."""
+
+    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]: ...
+
+
+def make_engine(name: str, workers: int | None = None, scheduler: str | None = None) -> Engine:
+    """An engine by its name: "here", "processes", "dask" (a local cluster, or the scheduler at an address), "slurm"."""
+    if name not in ENGINES:
+        raise EngineError(f"engine={name!r} is not known; {nearest(name, ENGINES)}")
+    if workers is not None and not (isinstance(workers, int) and 1 <= workers <= 10_000):
+        raise EngineError(f"workers={workers!r} must be a whole number from 1 to 10000")
+    if scheduler is not None and name != "dask":
+        raise EngineError(f"scheduler={scheduler!r} is for engine 'dask'; with {name!r} leave it out")
+    if name == "here":
+        if workers not in (None, 1):
+            raise EngineError(f"workers={workers} needs several processes; pass engine 'processes'")
+        return Here()
+    if name == "processes":
+        return Processes(workers or os.cpu_count() or 1)
+    return Dask(workers or os.cpu_count() or 1, scheduler) if name == "dask" else Slurm(workers or 4)
+
+
+def run_sweep(
+    sweep: Sweep | str | Path,
+    out: str | Path,
+    *,
+    engine: str | Engine = "here",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: bool | Callable[[State], Any] = True,
+    threads: int = 1,
+    device: str | None = None,
+    cache: bool = True,
+    batching: bool = True,
+    retry_failed: bool = False,
+    extend: bool = False,
+) -> xarray.Dataset:
+    """Run what is missing of a sweep in the folder `out`, and return its dataset.
+
+    `sweep` is a Sweep or the path of a TOML file. `engine` is "here" (this process), "processes", "dask" or "slurm", or
+    an engine object such as `Slurm(workers=8, partition="short")`; results are the same bit for bit on one kind of
+    machine. Every worker computes with `threads` threads. `progress` is True, False or a function of the State.
+    `cache=False` turns the persistent compilation cache off. `retry_failed` runs failed cells again; `extend` takes a
+    folder over for a changed spec and keeps what both have in common.
+    """
+    sweep = sweep if isinstance(sweep, Sweep) else Sweep.from_toml(Path(sweep))
+    engine = make_engine(engine, workers, scheduler) if isinstance(engine, str) else engine
+    if not (isinstance(threads, int) and 1 <= threads <= 1024):
+        raise EngineError(f"threads={threads!r} must be a whole number from 1 to 1024")
+    plan = make_plan(sweep, batching=batching, device=device)
+    start_backend(threads)  # before the first use of JAX, which fixes its threads
+    check_plan(plan, engine)
+    store = Store(out)
+    reporter = Reporter(plan.grid.size, progress)
+    try:
+        with store.lock():
+            batches = _begin(store, plan, extend)
+            missing = _missing(store, plan, batches, retry_failed, reporter)
+            _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
+    except KeyboardInterrupt:
+        reporter.say(
+            f"interrupted: {reporter.state.done} of {reporter.state.total} cells are stored; run again to go on"
+        )
+        raise
+    finally:
+        reporter.close()
+    return open_sweep(out)
+
+
+run = run_sweep  # its name inside this room
+
+
+def describe(sweep: Sweep, engine: Engine, *, threads: int = 1, device: str | None = None) -> str:
+    """The checked plan in words, with the job script where SLURM would be asked; nothing runs."""
+    plan = make_plan(sweep, device=device)
+    start_backend(threads)
+    check_plan(plan, engine)
+    seconds = sum(work_seconds(cell) for cell in plan.cells) / getattr(engine, "workers", 1)
+    lines = [str(plan), f"about {clock(seconds)} of arithmetic on {engine}"]
+    if isinstance(engine, Slurm):
+        lines += ["", engine.job_script(threads)]
+    return "\n".join(lines)
+
+
+def check_plan(plan: Plan, engine: Engine | None = None) -> None:
+    """Everything that can be known to be wrong before work begins, as one SpecError."""
+    from manyheads.sweeps.cell import check_function
+    from manyheads.sweeps.setup import check_cell
+
+    seen = set()
+    for cell in plan.cells:
+        content = (cell.data, cell.start, cell.model, cell.train)
+        if content not in seen:
+            seen.add(content)
+            check_cell(cell)
+            if not isinstance(engine, Slurm) and getattr(engine, "address", None) is None:
+                check_memory(cell, getattr(engine, "workers", 1))
+    for names in {tuple(cell.parameters): cell for cell in plan.cells}.values():
+        check_function(names)
+
+
+def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
+    """The batches to do: those of the folder if it answers the same spec, so that another planner changes nothing."""
+    store.sweep_leftovers()
+    if store.exists():
+        old = store.manifest()
+        if old["spec"] == plan.sweep.to_dict() and old["cells"] == [cell.hash for cell in plan.cells]:
+            return [Batch(batch["id"], tuple(batch["cells"])) for batch in old["batches"]]
+    store.begin(plan, provenance(plan.sweep.cell), extend=extend)
+    return list(plan.batches)
+
+
+def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, reporter: Reporter) -> list[Batch]:
+    counts = _multiplicity(plan)
+    missing = []
+    for batch in batches:
+        if not store.part(batch.id).exists():
+            missing.append(batch)
+            continue
+        try:
+            header = store.check(batch.id)
+        except CorruptPart as error:
+            aside = store.set_aside(batch.id, "corrupt")
+            reporter.say(f"{error.args[0].split(';')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again")
+            missing.append(batch)
+            continue
+        statuses = [cell["status"] for cell in header["cells"]]
+        if retry and "failed" in statuses:
+            store.set_aside(batch.id, "failed")
+            missing.append(batch)
+            continue
+        reporter.add([s for s, i in zip(statuses, batch.cells, strict=True) for _ in range(counts[i])], before=True)
+    return missing
+
+
+def _multiplicity(plan: Plan) -> dict[int, int]:
+    """How many points of the grid each different cell fills."""
+    counts: dict[int, int] = dict.fromkeys(range(len(plan.cells)), 0)
+    for position in plan.grid.ravel().tolist():
+        counts[position] += 1
+    return counts
+
+
+def _common(plan: Plan, threads: int, device: str | None, cache: bool) -> dict[str, Any]:
+    path = [entry or os.getcwd() for entry in sys.path]
+    return dict(
+        dims=list(plan.dims),
+        threads=threads,
+        device=device,
+        cache=cache_folder(threads) if cache else None,
+        python_path=path,
+    )
+
+
+def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, reporter: Reporter, common: dict) -> None:
+    if not missing:
+        return
+    jobs = [dict(id=b.id, cells=[plan.cells[i].to_dict() for i in b.cells], **common) for b in missing]
+    by_id = {batch.id: batch for batch in missing}
+    counts = _multiplicity(plan)
+    seconds = sum(work_seconds(plan.cells[i]) for batch in missing for i in batch.cells) / getattr(engine, "workers", 1)
+    reporter.say(
+        f"{plan}; {len(missing)} batches to do with {type(engine).__name__.lower()}, "
+        f"about {clock(seconds)} of arithmetic and some to compile"
+    )
+    store.note("run", engine=type(engine).__name__, batches=len(missing), process=os.getpid())
+    reporter.began = time.monotonic()
+    told = False
+    with contextlib.closing(engine.work(jobs)) as results:
+        for batch_id, result in results:
+            store.write(batch_id, result)
+            store.note("done", batch_id, cells=len(result["cells"]))
+            statuses = [cell["status"] for cell in result["cells"]]
+            repeated = zip(statuses, by_id[batch_id].cells, strict=True)
+            reporter.add([status for status, i in repeated for _ in range(counts[i])])
+            threads = result["worker"]["threads"]
+            if threads != common["threads"] and not told:
+                told = True
+                reporter.say(
+                    f"note: this worker computes with {threads} threads, not {common['threads']}, because JAX was "
+                    "started before; the last bits may differ from those of other workers"
+                )

@@ -1,0 +1,167 @@
+"""The same arithmetic everywhere: thread counts, the compilation cache, and facts about the machine that worked.
+
+XLA splits sums over its threads, so their number changes the last bits. Its pool has `NPROC` threads when that variable
+is set before JAX first computes, and one per processor otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("manyheads", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax")
+LINUX_THREADS = Path("/proc/self/task")
+POOL_THREAD = "tf_XLAEigen"  # as the operating system names the threads of XLA's pool
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """What must be set in a worker before Python starts."""
+    blas = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    return {"NPROC": str(threads), "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **blas}
+
+
+@contextlib.contextmanager
+def worker_variables(threads: int) -> Iterator[None]:
+    """The variables of a worker, set while children are started and then put back."""
+    wanted = worker_environment(threads)
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def start_backend(threads: int) -> int | None:
+    """Start JAX in this process with so many threads; what it has if it runs already. None where that is unknown."""
+    with worker_variables(threads):
+        import jax
+
+        jax.devices()  # starts the backend, which reads the variables, unless it has started before
+    return pool_threads()
+
+
+def pool_threads() -> int | None:
+    """Threads of XLA's pool in this process, where the operating system tells."""
+    if not LINUX_THREADS.is_dir():
+        return None
+    count = 0
+    for task in LINUX_THREADS.iterdir():
+        with contextlib.suppress(OSError):
+            count += (task / "comm").read_text().startswith(POOL_THREAD)
+    return count
+
+
+@contextlib.contextmanager
+def working(threads: int, cache: str | None) -> Iterator[None]:
+    """Inside, linear algebra outside JAX uses `threads` threads, and compiled programs are kept in `cache`."""
+    import jax
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=threads), _compilation_cache(jax, cache):
+        yield
+
+
+@contextlib.contextmanager
+def _compilation_cache(jax: Any, folder: str | None) -> Iterator[None]:
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    if folder is None or before[names[0]]:  # turned off, or the user has one of their own
+        yield
+        return
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    for name, value in zip(names, (folder, 0.0), strict=True):
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        reset_cache()
+
+
+def cache_folder(threads: int) -> str:
+    """Where compiled programs are kept, apart for every kind of processor and thread count."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kind = hashlib.sha256(f"{_processor()} {version('jaxlib')}".encode()).hexdigest()[:12]
+    return str(base / "manyheads" / "compiled" / f"{kind}-{threads}")
+
+
+def _processor() -> str:
+    """The kind of processor and its instruction sets, as far as the system tells."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        wanted = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+        return "\n".join(sorted(wanted)) or platform.processor()
+    return f"{platform.machine()} {platform.processor()}"
+
+
+@contextlib.contextmanager
+def on_device(device: str | None) -> Iterator[None]:
+    """Inside, JAX computes on the first device of this kind."""
+    import jax
+
+    if device is None:
+        yield
+        return
+    with jax.default_device(jax.devices(device)[0]):
+        yield
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def worker_facts(threads: int) -> dict[str, Any]:
+    """Who computed: host, device, threads, versions."""
+    import jax
+
+    seen = pool_threads()
+    return dict(
+        host=platform.node(),
+        process=os.getpid(),
+        device=jax.devices()[0].device_kind,
+        threads=threads if seen is None else seen,
+        versions=versions(),
+    )
+
+
+def git_state(folder: Path) -> str:
+    """The commit of the checkout that holds a folder, with "+ changes" where files differ from it; "" outside one."""
+    import subprocess
+
+    def git(*words: str) -> str | None:
+        command = ["git", "-C", str(folder), *words]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+            return done.stdout.strip() if done.returncode == 0 else None
+        return None
+
+    commit = git("rev-parse", "HEAD")
+    if not commit:
+        return ""
+    return f"{commit} + changes" if git("status", "--porcelain", "--untracked-files=no") else commit
+
+
+def provenance(function: str) -> dict[str, Any]:
+    """What produced a sweep: versions, and the git state of the code that its cells run."""
+    module = sys.modules.get(function.partition(":")[0])
+    file = getattr(module, "__file__", None) or __file__
+    return dict(versions=versions(), git=git_state(Path(file).resolve().parent))

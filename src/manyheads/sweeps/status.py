@@ -1,0 +1,115 @@
+"""How a sweep stands, from its folder alone. Needs no JAX."""
+
+from __future__ import annotations
+
+import fcntl
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from manyheads.sweeps.progress import clock
+from manyheads.sweeps.store import CorruptPart, Store
+
+
+@dataclass(frozen=True)
+class Status:
+    """Counts of cells of the grid, what failed and why, and the pace of the last run."""
+
+    name: str
+    folder: str
+    cells: int
+    finished: int
+    diverged: int
+    failed: int
+    missing: int
+    batches: int
+    batches_done: int
+    corrupt: tuple[str, ...]
+    running: bool
+    rate: float  # cells per second while the last run was at work
+    seconds_left: float
+    failures: dict[str, int]  # message -> how many cells
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.cells - self.missing} of {self.cells} cells done "
+            f"({self.finished} finished, {self.diverged} diverged, {self.failed} failed), {self.missing} missing",
+            f"  {self.batches_done} of {self.batches} batches stored in {self.folder}",
+        ]
+        if self.running:
+            pace = f" at {self.rate:.3g} cells/s, {clock(self.seconds_left)} left" if self.rate > 0 else ""
+            lines.append(f"  at work now{pace}")
+        elif self.missing:
+            lines.append("  nobody is at work; `manyheads sweep` with the same spec and folder goes on from here")
+        lines += [f"  corrupt: {name} (its cells count as missing and will run again)" for name in self.corrupt]
+        lines += [f"  failed {count} x: {message}" for message, count in list(self.failures.items())[:5]]
+        if len(self.failures) > 5:
+            lines.append(f"  and {len(self.failures) - 5} other messages; see the variable `message`")
+        return "\n".join(lines)
+
+
+def status(path: str | Path) -> Status:
+    """Read how far the sweep in a folder is."""
+    store = Store(path)
+    manifest = store.manifest()
+    weight = [0] * len(manifest["cells"])
+    for position in manifest["grid"]:
+        weight[position] += 1
+    counts = dict.fromkeys(("finished", "diverged", "failed"), 0)
+    failures: dict[str, int] = {}
+    corrupt, done = [], 0
+    for batch in manifest["batches"]:
+        try:
+            header = store.header(batch["id"])
+        except FileNotFoundError:
+            continue
+        except CorruptPart:
+            corrupt.append(store.part(batch["id"]).name)
+            continue
+        done += 1
+        for position, cell in zip(batch["cells"], header["cells"], strict=True):
+            counts[cell["status"]] += weight[position]
+            if cell["status"] == "failed":
+                failures[cell["message"]] = failures.get(cell["message"], 0) + weight[position]
+    missing = sum(weight) - sum(counts.values())
+    rate = _rate(store)
+    return Status(
+        name=manifest["name"],
+        folder=str(path),
+        cells=sum(weight),
+        **counts,
+        missing=missing,
+        batches=len(manifest["batches"]),
+        batches_done=done,
+        corrupt=tuple(corrupt),
+        running=_locked(store),
+        rate=rate,
+        seconds_left=missing / rate if rate > 0 else float("nan"),
+        failures=dict(sorted(failures.items(), key=lambda item: -item[1])),
+    )
+
+
+def _rate(store: Store) -> float:
+    events = store.journal()
+    begun = max((i for i, event in enumerate(events) if event["event"] == "run"), default=None)
+    if begun is None:
+        return 0.0
+    done = [event for event in events[begun:] if event["event"] == "done"]
+    seconds = done[-1]["time"] - events[begun]["time"] if done else 0.0
+    return sum(event.get("cells", 1) for event in done) / seconds if seconds > 0 else 0.0
+
+
+def _locked(store: Store) -> bool:
+    """Whether some process holds the lock."""
+    try:
+        with open(store.path / "lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

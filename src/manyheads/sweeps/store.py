@@ -1,0 +1,268 @@
+"""The folder of a sweep: `sweep.json` (spec and plan), one part file per finished batch, a journal. Needs no JAX.
+
+A part file is written to a temporary name, flushed, synced and renamed; it is never written again. What is there is
+whole, and what is missing has not been done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyheads.sweeps.plan import Plan
+from manyheads.sweeps.spec import Sweep
+
+FORMAT_VERSION = 1
+REMEDIES = {
+    errno.ENOSPC: "free some space and run again",
+    errno.EDQUOT: "free some of your quota and run again",
+    errno.EFBIG: "raise the limit on file sizes and run again",
+    errno.EROFS: "choose a folder that can be written",
+    errno.EACCES: "choose a folder that you may write",
+    errno.EPERM: "choose a folder that you may write",
+    errno.ENOTDIR: "choose a path that leads through folders only",
+}
+
+
+class StoreError(ValueError):
+    """The folder of a sweep cannot be used as asked; the message says what to do."""
+
+
+class CorruptPart(StoreError):
+    """A part file that cannot be read."""
+
+
+class Store:
+    """The folder `path` of one sweep."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.parts = self.path / "parts"
+
+    def exists(self) -> bool:
+        """Whether a sweep was begun here."""
+        return (self.path / "sweep.json").is_file()
+
+    def begin(self, plan: Plan, provenance: Mapping[str, Any], *, extend: bool = False) -> None:
+        """Make the folder, or check that the one that is there belongs to this plan."""
+        manifest = _manifest(plan, provenance)
+        if self.exists():
+            old = self.manifest()
+            if [batch["id"] for batch in old["batches"]] == [batch["id"] for batch in manifest["batches"]]:
+                if old["spec"] == manifest["spec"]:
+                    return
+            elif not extend:
+                raise StoreError(
+                    f"{self.path} holds another sweep ({_difference(old['spec'], manifest['spec'])}); choose another "
+                    "folder, or pass extend to take over the batches that both have in common"
+                )
+        elif self.path.is_dir() and any(p.name not in ("parts", "lock", "journal.jsonl") for p in self.path.iterdir()):
+            raise StoreError(f"{self.path} is not empty and holds no sweep; choose a new or empty folder")
+        with self._writing():
+            self.parts.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path / "sweep.json", json.dumps(manifest, indent=1).encode())
+
+    def manifest(self) -> dict[str, Any]:
+        """What `sweep.json` says."""
+        path = self.path / "sweep.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path} holds no sweep (there is no sweep.json); pass the folder of a sweep.")
+        try:
+            content = json.loads(path.read_bytes())
+            version = content["format_version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path} cannot be read ({error}); delete it and run the same spec again, the parts are kept"
+            ) from None
+        if version > FORMAT_VERSION:
+            raise StoreError(
+                f"{path} has format_version {version}, newer than the {FORMAT_VERSION} this manyheads reads; update it"
+            )
+        return content
+
+    def sweep(self) -> Sweep:
+        """The spec that this folder answers."""
+        return Sweep.from_dict(self.manifest()["spec"])
+
+    def part(self, batch_id: str) -> Path:
+        """Where a batch is written."""
+        return self.parts / f"{batch_id}.npz"
+
+    def write(self, batch_id: str, result: Mapping[str, Any]) -> None:
+        """Keep the result of a batch: `cells`, a list of hash, status, message, seconds and values, and `worker`."""
+        if self.part(batch_id).exists():
+            raise StoreError(f"{self.part(batch_id)} is already there; a finished batch is never written again")
+        arrays, cells = {}, []
+        for i, cell in enumerate(result["cells"]):
+            described = {}
+            for name, (dims, array, attributes) in cell["values"].items():
+                arrays[f"{i}/{name}"] = array
+                described[name] = dict(
+                    dims=list(dims), attributes=attributes, shape=list(array.shape), dtype=array.dtype.str
+                )
+            cells.append({**{k: cell[k] for k in ("hash", "status", "message", "seconds")}, "values": described})
+        header = dict(format_version=FORMAT_VERSION, batch=batch_id, cells=cells, worker=result["worker"])
+        with self._writing(), whole_file(self.part(batch_id)) as file:
+            np.savez(file, header=np.array(json.dumps(header)), **arrays)
+
+    def header(self, batch_id: str) -> dict[str, Any]:
+        """Statuses, shapes and origin of a part, without its arrays."""
+        with self._open(batch_id) as file:
+            return _header(file, self.part(batch_id))
+
+    def check(self, batch_id: str) -> dict[str, Any]:
+        """Read a part to its last byte, and return its header."""
+        with self._open(batch_id) as file:
+            header = _header(file, self.part(batch_id))
+            for name in file.files:
+                file[name]  # the zip checksum is compared on reading
+        return header
+
+    def read(self, batch_id: str, names: list[str]) -> dict[str, np.ndarray]:
+        """Some arrays of a part."""
+        with self._open(batch_id) as file:
+            return {name: file[name] for name in names}
+
+    @contextlib.contextmanager
+    def _open(self, batch_id: str) -> Iterator[Any]:
+        path = self.part(batch_id)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                yield file
+        except (FileNotFoundError, PermissionError, StoreError):
+            raise
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
+            raise CorruptPart(
+                f"{path} cannot be read ({_short(error)}); run the sweep again to redo its batch"
+            ) from None
+
+    def set_aside(self, batch_id: str, ending: str) -> Path:
+        """Rename a part so that its batch counts as missing; nothing is deleted."""
+        source = self.part(batch_id)
+        for number in range(1, 10_000):
+            target = source.with_name(f"{batch_id}.{number}.{ending}")
+            if not target.exists():
+                source.rename(target)
+                return target
+        raise StoreError(f"{self.parts} holds thousands of {ending} copies of {batch_id}; remove them")
+
+    def sweep_leftovers(self) -> None:
+        """Remove temporary files of writers that were killed (only the holder of the lock may do this)."""
+        for scratch in [*self.parts.glob("*.tmp"), *self.path.glob("*.tmp")]:
+            scratch.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One driver at a time; the lock goes when its process goes, also by kill -9."""
+        import fcntl
+
+        with self._writing():
+            self.parts.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / "lock", "a")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"another process is working on {self.path}; wait for it, or stop it first") from None
+            yield
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A disk that is full or closed, in one line that says what is safe and what to do."""
+        try:
+            yield
+        except OSError as error:
+            remedy = REMEDIES.get(error.errno or 0, "mend this and run again")
+            raise StoreError(
+                f"cannot write in {self.path}: {error.strerror or error}; what is stored stays, {remedy}"
+            ) from None
+
+    def note(self, event: str, batch_id: str = "", **more: Any) -> None:
+        """Add a line to the journal; it serves rates and people, nothing depends on it."""
+        line = json.dumps({"time": round(time.time(), 3), "event": event, "batch": batch_id, **more}) + "\n"
+        with contextlib.suppress(OSError), open(self.path / "journal.jsonl", "a") as file:
+            file.write(line)
+
+    def journal(self) -> list[dict[str, Any]]:
+        """The journal's lines; a line torn by a kill is left out."""
+        path = self.path / "journal.jsonl"
+        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        events = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                events.append(json.loads(line))
+        return [event for event in events if isinstance(event, dict) and "event" in event]
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Any]:
+    """A binary file that appears under its name whole, or not at all."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(scratch, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write bytes under a name, whole or not at all."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def _manifest(plan: Plan, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(
+        format_version=FORMAT_VERSION,
+        name=plan.sweep.name,
+        spec=plan.sweep.to_dict(),
+        dims=list(plan.dims),
+        coordinates=plan.coordinates,
+        grid=plan.grid.ravel().tolist(),
+        cells=[cell.hash for cell in plan.cells],
+        batches=[dict(id=batch.id, cells=list(batch.cells)) for batch in plan.batches],
+        provenance=dict(provenance),
+    )
+
+
+def _header(file: Any, path: Path) -> dict[str, Any]:
+    header = json.loads(str(file["header"]))
+    if header["format_version"] > FORMAT_VERSION:
+        raise StoreError(
+            f"{path} has format_version {header['format_version']}, newer than the {FORMAT_VERSION} this manyheads "
+            "reads; update it"
+        )
+    return header
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The first key in which two specs differ."""
+    for key in new:
+        a, b = old.get(key), new[key]
+        if a != b and isinstance(a, dict) and isinstance(b, dict):
+            inner = next(k for k in {**a, **b} if a.get(k) != b.get(k))
+            return f"{key}.{inner} is {a.get(inner)!r} there and {b.get(inner)!r} here"[:200]
+        if a != b:
+            return f"{key} is {a!r} there and {b!r} here"[:200]
+    return "its data file or the rules of planning have changed"
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__

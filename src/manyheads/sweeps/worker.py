@@ -1,0 +1,37 @@
+"""A local worker process: `python -m manyheads.sweeps.worker FD` takes jobs from a pipe and gives back results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+
+
+def main(descriptor: int) -> None:
+    """Serve jobs until the driver closes the pipe; end at once when the driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then ends its workers
+    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
+    with Connection(descriptor) as pipe:
+        from manyheads.sweeps.cell import run_batch
+
+        pipe.send("ready")
+        while True:
+            try:
+                job = pipe.recv()
+            except EOFError:
+                return
+            pipe.send(run_batch(job))
+
+
+def _follow(driver: int) -> None:
+    """A killed driver cannot end its workers, so they look for it."""
+    while os.getppid() == driver:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
