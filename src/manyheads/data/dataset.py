@@ -210,7 +210,7 @@ def read_npz(path: str | Path) -> tuple[dict[str, np.ndarray], dict]:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; pass an .npz file.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(str(arrays.pop("meta"))) if "meta" in arrays else {}
     except Exception as error:  # zipfile, zlib, json and numpy each have their own

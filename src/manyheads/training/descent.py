@@ -65,6 +65,8 @@ def train(
     method = _method(model, optimizer, coordinates, get_loss(loss), tf32)
     num_steps, eta = _check_plan(method, step_size, num_steps)
     dtype = _check_dtype(dtype, model)
+    if eta is not None and not float(np.finfo(dtype).tiny) <= eta <= float(np.finfo(dtype).max):
+        raise ValueError(f"step_size={eta:g} does not fit {dtype}; pass dtype='float64' or another step size.")
     where = _device(device)
     record_steps = choose_steps(record, num_steps, "record")
     wanted = record_steps if isinstance(snapshots, str) and snapshots == "records" else _list_steps(snapshots, num_steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
@@ -13,6 +12,7 @@ from manyheads.model.gradient import Weights, loss_and_gradient, prepare
 from manyheads.model.loss import Loss, get_loss
 
 SIGNS = ("balanced", "rademacher", "uniform")
+_gradient = jax.jit(loss_and_gradient, static_argnames=("loss",))
 LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
 
 
@@ -144,9 +144,8 @@ def _negative_gradient_at_zero(dataset: Dataset, decoder: str, loss: Loss) -> tu
     n, T, d = dataset.tokens.shape
     model = zero_start(1, num_tokens=T, dim=d, decoder=decoder)
     with jax.enable_x64(True):
-        heads = jax.tree.map(jnp.asarray, model.heads)
-        one = Weights(jnp.ones(1), jnp.ones(()))
-        gradient = loss_and_gradient(heads, one, prepare(dataset, model), jnp.full(n, 1 / n), loss=loss)[2]
+        one = Weights(np.ones(1), np.ones(()))
+        gradient = _gradient(model.heads, one, prepare(dataset, model), np.full(n, 1 / n), loss=loss)[2]
         return -np.asarray(gradient.key_query[0]), -np.asarray(gradient.readout[0])
 
 

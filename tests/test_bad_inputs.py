@@ -1,0 +1,148 @@
+"""Forty bad inputs and more: each gets one line that names the value, what is allowed and what to do."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import manyheads as mh
+
+KEY = jax.random.key(0)
+X, Y = np.random.default_rng(0).standard_normal((6, 4, 3)), np.array([0, 1, 0, 1, 0, 1])
+MASK = np.ones((6, 4), bool)
+DATA = mh.Dataset.from_arrays(X, Y)
+MODEL = mh.gaussian_start(2, num_tokens=4, dim=3, key=KEY)
+CLASSES = mh.zero_start(4, num_tokens=4, dim=3)
+
+
+def data(tokens=X, labels=Y, **more):
+    return lambda: mh.Dataset.from_arrays(tokens, labels, **more)
+
+
+def mixture(**more):
+    return lambda: mh.TokenizedMixture(**{"frame": "axis", **more})
+
+
+def train(model=MODEL, dataset=DATA, **more):
+    return lambda: mh.train(model, dataset, **{"step_size": 0.1, "num_steps": 3, **more})
+
+
+def model(W=(2, 3, 3), U=(2, 4, 3), **more):
+    return lambda: mh.MultiHead.create(np.zeros(W), np.zeros(U), **more)
+
+
+def changed(array, index, value):
+    array = array.astype(object if isinstance(value, str) else float)
+    array[index] = value
+    return array
+
+
+CASES = {
+    "tokens of two axes": (data(X[0]), r"tokens has shape \(4, 3\); it must be \(sequences, tokens, dim\)"),
+    "no sequences": (data(X[:0], Y[:0]), "every axis must have at least one entry"),
+    "ragged tokens": (data([[[1.0]], [[1.0], [2.0]]], [0, 1]), "Pad sequences of different length and pass mask="),
+    "text for tokens": (data(X.astype(str)), "tokens must be real numbers"),
+    "complex tokens": (data(X + 1j), "tokens must be real numbers"),
+    "a NaN token": (data(changed(X, (2, 1, 0), np.nan)), r"tokens\[2, 1\] holds NaN or an infinite value"),
+    "an infinite token": (data(changed(X, (0, 3, 2), -np.inf)), r"tokens\[0, 3\] holds NaN or an infinite value"),
+    "too few labels": (data(X, Y[:5]), r"labels has shape \(5,\); it must be \(6,\)"),
+    "three classes": (data(X, [0, 1, 2, 0, 1, 2]), r"labels have 3 values \(0, 1, 2\); two are allowed"),
+    "one class": (data(X, np.ones(6)), "all 6 labels are 1.0; a classifier needs sequences of both classes"),
+    "a NaN label": (data(X, changed(Y, 4, np.nan)), r"labels\[4\] is NaN or infinite"),
+    "objects for labels": (data(X, np.array([None, 1] * 3, dtype=object)), "labels must be numbers or strings"),
+    "a mask of another shape": (data(mask=MASK[:, :2]), r"mask has shape \(6, 2\); it must be \(6, 4\)"),
+    "a mask of fractions": (data(mask=0.5 * MASK), "mask must hold True/False"),
+    "an empty sequence": (data(mask=changed(MASK, 3, 0)), r"mask\[3\] is all False: sequence 3 has no real token"),
+    "leaving out what is not there": (lambda: DATA.without(6), r"i=6 is outside 0..5"),
+    "a split with nothing left": (lambda: DATA.split(6, key=KEY), "first=6 must be between 1 and 5"),
+    "dim below the patterns": (mixture(dim=5), r"dim >= num_patterns \+ 2 = 6. Pass dim=6 or num_patterns=3"),
+    "a broken number of relevant tokens": (mixture(sparsity=0.3), r"sparsity \* num_tokens = 2.4 .* Pass sparsity=0.25"),
+    "all tokens relevant": (mixture(sparsity=1.0), "sparsity=1.0 must be strictly between 0 and 1"),
+    "no signal": (mixture(signal=0.0), "signal=0.0 must be a finite number > 0"),
+    "noise that does not fit its norm": (mixture(noise_mu=1.0, noise_norm=0.5), r"Z\^2 >= 2 Z_mu\^2/S\^2 .* Pass noise_norm=0.707107 or more"),
+    "negative noise": (mixture(noise_nu=-0.1), "noise_nu=-0.1 must be a finite number >= 0"),
+    "an unknown noise": (mixture(noise="gaussian"), "noise='gaussian' is not known; choose 'uniform', 'vertex' or 'none'"),
+    "noise that is none": (mixture(noise="none", noise_norm=0.1), "noise='none' needs noise_mu = noise_nu = noise_norm = 0"),
+    "a rotation without a key": (mixture(frame="rotated"), r"pass key=jax.random.key\(0\), or frame='axis'"),
+    "an unknown place": (mixture(positions="last"), "positions='last' is not known; choose 'random' or 'fixed'"),
+    "half a token": (mixture(num_tokens=2.5), "num_tokens=2.5 must be a whole number >= 1"),
+    "one example": (lambda: mixture()().sample(1, key=KEY), "num_examples=1 must be a whole number >= 2"),
+    "a margin nobody has": (lambda: mh.Planted(margin=1e3, key=KEY).sample(3, key=KEY), "rejects nearly everything: 0 of .* the largest score seen is"),
+    "a planted model without a key": (lambda: mh.Planted(), r"pass key=jax.random.key\(0\)"),
+    "random labels without length": (lambda: mh.RandomLabels(token_norm=-1), "token_norm=-1 must be a finite number > 0"),
+    "key-query weights that are not square": (model(W=(2, 3, 4)), r"it must be \(classes, dim, dim\)"),
+    "a readout of another dim": (model(U=(2, 4, 5)), r"readout has shape \(2, 4, 5\); decoder='full' needs \(classes, tokens, dim\)"),
+    "an unknown decoder": (model(decoder="first"), "decoder='first' is not known; choose 'full', 'pooled' or 'last'"),
+    "half a head": (model(multiplicity=[1.5, 1]), "must hold one whole number >= 1 for each of the 2 classes"),
+    "parameters that are NaN": (lambda: mh.MultiHead.create(np.full((1, 2, 2), np.nan), np.zeros((1, 2, 2))), "key_query holds NaN"),
+    "no heads": (lambda: mh.zero_start(0, num_tokens=2, dim=2), r"num_heads=0 must be a whole number from 1 to 9e\+15"),
+    "heads beyond counting": (lambda: mh.zero_start(1e16, num_tokens=2, dim=2), r"num_heads=1e\+16 must be a whole number"),
+    "heads in words": (lambda: mh.zero_start("many", num_tokens=2, dim=2), "num_heads='many' must be a whole number"),
+    "a trillion Gaussian heads": (lambda: mh.gaussian_start(1e12, num_tokens=2, dim=2, key=KEY), "too many for a Gaussian start, which draws every head"),
+    "writing out a trillion heads": (lambda: mh.expand(mh.zero_start(1e12, num_tokens=2, dim=2)), "more than largest=100000"),
+    "a factored zero start": (lambda: mh.zero_start(2, num_tokens=2, dim=2, rank=1), "training cannot begin"),
+    "a rank above dim": (lambda: mh.gaussian_start(2, num_tokens=2, dim=2, rank=3, key=KEY), "rank=3 must be between 1 and dim=2"),
+    "unknown signs": (lambda: mh.first_phase(DATA, 2, signs="plus"), "signs='plus' is not known"),
+    "random signs without a key": (lambda: mh.first_phase(DATA, 2, signs="rademacher"), r"pass key=jax.random.key\(0\)"),
+    "an empty interval": (lambda: mh.first_phase(DATA, 2, signs="uniform", interval=(1, 1), key=KEY), r"interval=\(1, 1\) must be \(low, high\)"),
+    "no step size": (train(step_size=None), "step_size is missing"),
+    "a negative step size": (train(step_size=-0.1), "step_size=-0.1 must be a finite number > 0"),
+    "a step size float32 cannot hold": (train(step_size=1e39), r"step_size=1e\+39 does not fit float32; pass dtype='float64'"),
+    "half a step": (train(num_steps=2.5), "num_steps=2.5 must be a whole number"),
+    "an unknown optimizer": (train(optimizer="sgd"), "optimizer='sgd' is not known; choose one of 'gd', 'normalized', 'polyak', 'adam'"),
+    "something that is no optimizer": (train(optimizer=3), "optimizer=3 is neither one of"),
+    "two step sizes": (train(optimizer=optax.sgd(0.1)), "is not used with an optax transform"),
+    "a transform nothing is known about": (train(CLASSES, optimizer=optax.sgd(0.1), step_size=None), "pass coordinates='head' if it acts entry by entry"),
+    "an unknown loss": (train(loss="hinge"), "loss='hinge' is not known; choose one of 'logistic', 'hyperbolic'"),
+    "half precision": (train(dtype="float16"), "dtype='float16' is not supported; choose 'float32' or 'float64'"),
+    "a model for other data": (train(mh.zero_start(1, num_tokens=5, dim=3)), "make the model with num_tokens=4, dim=3"),
+    "an empty chunk": (train(chunk=0), "chunk=0 must be a whole number >= 1"),
+    "an unknown record": (train(record="often"), "record='often' is not known; choose 'log', 'all'"),
+    "a snapshot after the end": (train(snapshots=[9]), r"snapshots=\[9\] must be a list of whole steps from 0 to num_steps=3"),
+    "negative weights": (train(sample_weight=-np.ones(6)), "sample_weight must hold 6 finite numbers >= 0"),
+    "a device that is not here": (train(device="tpu"), "device='tpu' is not available here; available: cpu"),
+    "a checkpoint nowhere": (train(checkpoint="/no/such/folder/run.npz"), "the folder does not exist; make it first"),
+    "a file that is not there": (lambda: mh.Dataset.load("no-such-file.npz"), "no-such-file.npz does not exist"),
+    "a folder for a file": (lambda: mh.Trajectory.load("."), "is a folder; pass an .npz file"),
+    "test data of another shape": (train(test=mh.Dataset.from_arrays(X[:, :2], Y)), "the data have 2 tokens in dimension 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_input_gets_one_line_that_helps(case):
+    call, words = CASES[case]
+    with pytest.raises((ValueError, FileNotFoundError), match=words) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 350
+
+
+def test_there_are_forty():
+    assert len(CASES) >= 40
+
+
+def test_files_that_are_something_else_are_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.zeros(2))
+    with pytest.raises(ValueError, match="has no array tokens and no array labels; it holds x"):
+        mh.Dataset.load(tmp_path / "other.npz")
+    with pytest.raises(ValueError, match="does not hold a trajectory"):
+        mh.Trajectory.load(tmp_path / "other.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(ValueError, match="is not a readable .npz file"):
+        mh.Dataset.load(tmp_path / "text.npz")
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    (tmp_path / "objects.npy").rename(tmp_path / "objects.npz")
+    with pytest.raises(ValueError, match="is not a readable .npz file"):
+        mh.Dataset.load(tmp_path / "objects.npz")
+
+
+def test_resuming_another_run_is_refused(tmp_path):
+    run = mh.train(MODEL, DATA, step_size=0.1, num_steps=3)
+    for more, words in (
+        ({"step_size": 0.2}, "has step_size=0.1, this call 0.2"),
+        ({"dtype": "float64"}, "has dtype='float32', this call 'float64'"),
+        ({"num_steps": 2}, "num_steps=2 is less than the 3 steps already done"),
+        ({"model": mh.gaussian_start(2, num_tokens=4, dim=3, key=jax.random.key(9))}, "began from another model"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            train(**{"resume": run, **more})()

@@ -1,0 +1,53 @@
+import jax
+import numpy as np
+import pytest
+
+import manyheads as mh
+
+
+@pytest.fixture(scope="module")
+def run():
+    mix = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis")
+    model = mh.gaussian_start(3, num_tokens=4, dim=6, rank=2, decoder="pooled", key=jax.random.key(0))
+    data, test = mix.sample(10, key=jax.random.key(1)), mix.sample(10, key=jax.random.key(2))
+    return mh.train(model, data, step_size=0.1, num_steps=30, test=test, snapshots=[3, 30], optimizer="adam")
+
+
+def test_saves_and_loads_equal(run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    back = mh.Trajectory.load(tmp_path / "run.npz")
+    for name in ("steps", "train_loss", "test_loss", "gradient_norm", "distance", "readout_norm", "margin", "attention_mass"):
+        assert np.array_equal(getattr(back, name), getattr(run, name)) and getattr(back, name).dtype == getattr(run, name).dtype
+    assert (back.status, back.last_step, back.settings) == (run.status, run.last_step, run.settings)
+    assert str(back) == str(run) and str(back.start) == str(run.start)
+    trees = [(t.start.heads, t.snapshots, t.displacement, t.optimizer_state) for t in (back, run)]
+    assert jax.tree.structure(trees[0]) == jax.tree.structure(trees[1])
+    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, trees), strict=True))
+    assert list(tmp_path.iterdir()) == [tmp_path / "run.npz"]
+
+
+def test_models_at_snapshots(run):
+    assert np.array_equal(run.model(30).readout, run.final.readout)
+    assert np.array_equal(run.model(0).readout, run.start.readout)
+    assert not np.array_equal(run.model(3).readout, run.start.readout)
+    with pytest.raises(ValueError, match="step 4 has no snapshot; there are snapshots at 0, 3, 30, 30"):
+        run.model(4)
+
+
+def test_prints_a_table_with_the_status(run):
+    assert "adam, step size 0.1, logistic loss, float32: finished at step 30 of 30" in str(run)
+    assert len(str(run).splitlines()) == 3 + 8
+
+
+def test_a_newer_file_is_refused(run, tmp_path, monkeypatch):
+    run.save(tmp_path / "run.npz")
+    monkeypatch.setattr("manyheads.training.trajectory.FORMAT_VERSION", 0)
+    with pytest.raises(ValueError, match="newer than the 0 this version of manyheads reads"):
+        mh.Trajectory.load(tmp_path / "run.npz")
+
+
+def test_a_truncated_file_is_refused(run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    (tmp_path / "run.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:3000])
+    with pytest.raises(ValueError, match="is not a readable .npz file"):
+        mh.Trajectory.load(tmp_path / "run.npz")
