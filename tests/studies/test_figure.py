@@ -45,8 +45,9 @@ def test_one_seed_gives_a_line_without_a_band():
 
 def test_the_legend_names_each_series_once():
     panel = Panel("loss", STEP, LOSS, (line("zero", "zero", [1], [1.0]), line("gaussian", "Gaussian", [1], [2.0])))
-    figure = Figure("f", "F", "c", (panel, panel, MapPanel("m", STEP, STEP, STEP, ((0.0, 1.0),))))
-    assert [label for _, label, _ in figure.legend()] == ["zero", "Gaussian"]
+    assert [label for _, label, _ in panel.legend()] == ["zero", "Gaussian"]
+    assert len(Figure("f", "F", "c", (panel, panel)).legends()) == 1
+    assert Figure("f", "F", "c", (panel, MapPanel("m", STEP, STEP, STEP, ((0.0, 1.0),)))).legends()[1] == []
 
 
 def contrast(a: str, b: str) -> float:
@@ -69,8 +70,13 @@ def test_every_color_can_be_seen_on_its_paper(role):
 
 def test_roles_that_share_a_color_differ_in_marker_or_dash():
     seen = {}
-    for group in (("zero", "first phase", "gaussian"), ("measured", "ours", "explicit", "printed", "reference"),
-                  ("gd", "normalized", "polyak", "adam"), ("mixture", "random labels", "planted", "construction")):  # fmt: skip
+    groups = (
+        ("zero", "first phase", "gaussian"),
+        ("measured", "ours", "explicit", "printed", "reference"),
+        ("gd", "normalized", "polyak", "adam"),
+        ("mixture", "random labels", "planted", "construction"),
+    )
+    for group in groups:
         looks = [palette.look(role) for role in group]
         assert len({look.light for look in looks}) == len(group)
         assert len({(look.marker, look.dash) for look in looks}) == len(group)

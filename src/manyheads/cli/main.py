@@ -15,7 +15,9 @@ import manyheads
 
 # Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
 VERBS = {
-    "run": "see it work: the paper's two-phase training on its own data, with a figure",
+    "run": "ask the theory: run studies, measure the answers, write one page",
+    "studies": "which questions there are, and their settings",
+    "report": "draw the page again from stored studies",
     "train": "train on your data or on a generated task, and keep the trajectory",
     "sweep": "run a grid of trainings, here or on a cluster, or go on with one",
     "status": "how far a sweep is, what failed and why",
@@ -24,7 +26,7 @@ VERBS = {
 
 EXAMPLES = (
     ("manyheads run", "nothing to prepare"),
-    ("manyheads run --heads 10^12", "a trillion heads, at the price of two"),
+    ("manyheads run heads margins --scale full", "two questions, at length"),
     ("manyheads train --help", "every option of one verb"),
 )
 

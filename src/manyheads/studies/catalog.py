@@ -10,8 +10,8 @@ from pathlib import Path
 from manyheads.studies.study import Study
 
 # In the order of the report. To add one, write manyheads/studies/NAME.py with a STUDY and add its name.
-NAMES: tuple[str, ...] = ()
-STORY: tuple[str, ...] = ()  # what `manyheads run` runs when no study is named
+NAMES: tuple[str, ...] = ("step_size",)
+STORY: tuple[str, ...] = ("step_size",)  # what `manyheads run` runs when no study is named
 
 
 def find(name: str) -> Study:

@@ -37,7 +37,7 @@ class Estimate:
 
 
 def mean(values) -> Estimate:
-    r"""The mean of one value per seed with Student's interval $\bar v \pm t_{.975,\,n-1}\, s/\sqrt n$; NaN are left out."""
+    r"""The mean of one value per seed with Student's interval $\bar v \pm t_{.975,\,n-1}\, s/\sqrt n$, without NaN."""
     v = np.asarray(values, dtype=float).ravel()
     v = v[np.isfinite(v)]
     if len(v) == 0:

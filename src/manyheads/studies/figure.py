@@ -19,7 +19,7 @@ KINDS = ("line", "points", "bars", "rule")
 
 @dataclass(frozen=True)
 class Axis:
-    """A labeled axis. `unit` is required ("steps", "nats", "dimensionless"); `scale` names the normalization, if any."""
+    """A labeled axis. `unit` is required ("steps", "nats", "dimensionless"); `scale` names the normalization."""
 
     label: str
     unit: str
@@ -38,7 +38,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """One series: its role decides its look, `low` and `high` its band or error bars; `label` names it in the legend."""
+    """One series: its role decides its look, `low` and `high` its band or whiskers, `label` its name in the legend."""
 
     kind: str
     role: str
@@ -84,11 +84,18 @@ class Panel:
         for mark in self.marks:
             if mark.scale != self.y.scale:
                 raise ValueError(
-                    f"mark {mark.label!r} is on the scale {mark.scale!r}, the axis {self.y.label!r} on {self.y.scale!r}: "
+                    f"mark {mark.label!r} is on the scale {mark.scale!r}, axis {self.y.label!r} on {self.y.scale!r}: "
                     "two normalizations never share one axis; make another panel."
                 )
             if self.y.log and any(np.isfinite(v) and v <= 0 for v in mark.y):
                 raise ValueError(f"mark {mark.label!r} has values <= 0 on the logarithmic axis {self.y.label!r}.")
+
+    def legend(self) -> list[tuple[str, str, str]]:
+        """(role, label, kind) of every series, each once, in order of appearance."""
+        seen: dict[str, tuple[str, str, str]] = {}
+        for mark in self.marks:
+            seen.setdefault(mark.label, (mark.role, mark.label, mark.kind))
+        return list(seen.values())
 
     @property
     def categorical(self) -> bool:
@@ -107,6 +114,10 @@ class MapPanel:
     limits: tuple[float, float] = (0.0, 1.0)
     row_labels: tuple[str, ...] = ()
     column_labels: tuple[str, ...] = ()
+
+    def legend(self) -> list[tuple[str, str, str]]:
+        """No series: the color scale explains itself."""
+        return []
 
     def rows(self) -> list[dict]:
         """One dictionary per entry."""
@@ -137,13 +148,10 @@ class Figure:
         if not self.panels:
             raise ValueError(f"figure {self.name!r} has no panel; pass at least one.")
 
-    def legend(self) -> list[tuple[str, str, str]]:
-        """(role, label, kind) of every series, each once, in order of appearance."""
-        seen: dict[str, tuple[str, str, str]] = {}
-        for panel in self.panels:
-            for mark in getattr(panel, "marks", ()):
-                seen.setdefault(mark.label, (mark.role, mark.label, mark.kind))
-        return list(seen.values())
+    def legends(self) -> list[list[tuple[str, str, str]]]:
+        """(role, label, kind) of every series: one list for all panels where they agree, else one list per panel."""
+        each = [panel.legend() for panel in self.panels]
+        return each[:1] if all(legend == each[0] for legend in each) else each
 
 
 def line(role: str, label: str, x: Sequence, y: Sequence, low=(), high=(), scale: str = "") -> Mark:

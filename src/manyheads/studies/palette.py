@@ -1,7 +1,7 @@
 """One look for one thing, in every figure: colors that color-blind readers can tell apart, with markers and dashes.
 
-A role names what is shown. Each role has a color for light and one for dark paper; where two roles of one group meet in a
-figure they differ in marker or dash too, so that a gray print still tells them apart.
+A role names what is shown. Each role has a color for light and one for dark paper; where two roles of one group meet in
+a figure they differ in marker or dash too, so that a gray print still tells them apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Look:
-    """How a role is drawn: colors on light and dark paper, marker (a matplotlib letter), dash pattern (empty: solid)."""
+    """How a role is drawn: colors on light and dark paper, marker (matplotlib's letter), dashes (empty: solid)."""
 
     light: str
     dark: str
@@ -68,8 +68,9 @@ def heads(num_heads: float) -> str:
 def look(role: str) -> Look:
     """How a role is drawn; an unknown role is an error, so that colors are chosen here and nowhere else."""
     if role.startswith("heads:"):
-        place = math.log10(float(role.removeprefix("heads:"))) / _DECADES
-        marker = _RAMP_MARKERS[round(place * _DECADES * 2) % len(_RAMP_MARKERS)]
+        decades = math.log10(float(role.removeprefix("heads:")))
+        place = (decades / _DECADES) ** 0.6  # most runs have few heads: spread those
+        marker = _RAMP_MARKERS[round(decades * 2) % len(_RAMP_MARKERS)]
         return Look(_ramp(_RAMP_LIGHT, place), _ramp(_RAMP_DARK, place), marker)
     if role not in ROLES:
         raise ValueError(f"role={role!r} has no look; choose one of {', '.join(ROLES)}, or palette.heads(H).")

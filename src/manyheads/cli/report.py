@@ -1,0 +1,28 @@
+"""`manyheads report`: draw the page again from what is stored."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+def command(folder: Annotated[Path, tyro.conf.Positional], json: bool = False, quiet: bool = False) -> int:
+    """Draw the report of a folder that `manyheads run` filled. Needs no JAX; computes no run.
+
+    Args:
+        folder: the folder of `manyheads run`, such as results/quick.
+        json: print the findings as JSON.
+        quiet: no progress.
+    """
+    from manyheads.cli.run import show_answers
+    from manyheads.report.build import build
+
+    report = build(folder, tell=lambda line: None if quiet else print(line, file=sys.stderr, flush=True))
+    if json:
+        print((folder / "data" / "findings.json").read_text())
+    else:
+        show_answers(report)
+    return 0

@@ -1,0 +1,108 @@
+"""`manyheads run`: run studies, draw the report, print the answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+def command(
+    studies: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    scale: Literal["quick", "full"] = "quick",
+    out: Path | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Ask the theory some questions, measure the answers, and write one page about them.
+
+    Without names it runs the studies that tell the story, in a few minutes. `manyheads studies` lists all. What an
+    interrupted run has done is kept; the same command goes on.
+
+    Args:
+        studies: names of studies, or paths of your own (.py).
+        scale: quick takes minutes, full up to an hour.
+        out: folder of the results and the page (default: results/SCALE).
+        workers: processes that work side by side (default: one per processor).
+        seed: added to the seeds of every study.
+        json: print the findings as JSON.
+        quiet: no progress.
+    """
+    from manyheads.report.build import build
+    from manyheads.studies.catalog import STORY
+    from manyheads.studies.run import plan_jobs, run_studies
+
+    names = studies or STORY
+    folder = out or Path("results") / scale
+    with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
+        run_studies(names, folder, scale=scale, workers=workers or os.cpu_count() or 1, seed=seed, tell=progress.show)
+        report = build(folder, tell=progress.say)
+    if json:
+        print((folder / "data" / "findings.json").read_text())
+    else:
+        show_answers(report)
+    return 0
+
+
+def show_answers(report) -> None:
+    """The findings as a short table, and the path of the page."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    for heading in ("study", "question", "answer"):
+        table.add_column(heading, header_style="bold", overflow="fold")
+    for chapter in report.chapters:
+        table.add_row(chapter.study.name, chapter.study.question, chapter.finding.answer)
+    console = Console(highlight=False)
+    console.print()
+    console.print(table)
+    console.print(f"\n{report.num_figures} figures, the data and the page: ", end="")
+    print(report.page)
+
+
+class _Progress:
+    """One bar per sweep on a terminal, a line per finished sweep elsewhere."""
+
+    def __init__(self, jobs: list, quiet: bool):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.quiet = quiet
+        console = Console(stderr=True)
+        self.live = console.is_terminal and not quiet
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            refresh_per_second=4,
+            disable=not self.live,
+        )
+        self.tasks = {job.folder: self.bars.add_task(job.name, total=job.sweep.num_cells) for job in jobs}
+        self.report = self.bars.add_task("report", total=1, visible=False)
+        self.told: set = set()
+
+    def __enter__(self) -> _Progress:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bars.stop()
+
+    def show(self, job, state) -> None:
+        self.bars.update(self.tasks[job.folder], completed=state.done, total=state.total)
+        if state.done == state.total and not self.live and not self.quiet and job.folder not in self.told:
+            self.told.add(job.folder)
+            print(f"{job.name}: {state.done} cells done", file=sys.stderr, flush=True)
+
+    def say(self, line: str) -> None:
+        self.bars.update(self.report, description=line, visible=True)
+        if not self.live and not self.quiet and line.startswith("writing"):
+            print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,137 @@
+"""From a folder of stored studies to the page, the figures for a paper and the data as files. Computes nothing else.
+
+The folder holds `run.json` (which studies, at which scale) and `studies/NAME/SWEEP/`, one sweep each. Beside them come
+`index.html`, `figures/*.pdf`, `figures/*.png`, `data/*.csv` and `data/findings.json`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import manyheads
+from manyheads.report import paper, verdicts
+from manyheads.report.page import Chapter, render
+from manyheads.studies.catalog import find
+from manyheads.studies.figure import Figure, MapPanel
+from manyheads.studies.run import read_run, sweep_folder
+from manyheads.studies.study import Results, Study
+from manyheads.sweeps.store import Store, write_whole
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and the answers for a table."""
+
+    page: Path
+    chapters: tuple[Chapter, ...]
+    num_figures: int
+
+
+def build(folder: str | Path, *, tell: Callable[[str], None] = lambda _: None) -> Report:
+    """Write the report of a folder that `manyheads run` filled, from what is stored there alone."""
+    folder = Path(folder)
+    run = read_run(folder)
+    chapters, results = [], []
+    for source in run["studies"]:
+        study = find(source)
+        tell(f"reading {study.name}")
+        found, sweeps, missing = _open(folder, study, run["scale"])
+        results.append(found)
+        figures = tuple(study.figures(found))
+        chapters.append(Chapter(study, study.finding(found), figures, sweeps, missing))
+    names = [figure.name for chapter in chapters for figure in chapter.figures]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two figures are called {twice!r}; give each its own name, such as STUDY-what.")
+    for name in ("figures", "data"):
+        (folder / name).mkdir(exist_ok=True)
+    for chapter in chapters:
+        for figure in chapter.figures:
+            tell(f"drawing {figure.name}")
+            paper.save(figure, folder / "figures")
+            write_whole(folder / "data" / f"{figure.name}.csv", _csv(figure).encode())
+    write_whole(folder / "data" / "findings.json", json.dumps(_findings(chapters, run), indent=1).encode())
+    tell("writing the page")
+    html = render(
+        chapters,
+        ledger=verdicts.ledger_table(results),
+        card=verdicts.good_starts(results),
+        reproduce=_reproduce(run, results),
+        scale=run["scale"],
+    )
+    write_whole(folder / "index.html", html.encode())
+    return Report(folder / "index.html", tuple(chapters), len(names))
+
+
+def _open(folder: Path, study: Study, scale: str) -> tuple[Results, tuple[dict[str, str], ...], str]:
+    """The datasets of a study, the texts of its grids, and a sentence about cells that are missing or failed."""
+    from manyheads.sweeps.assembly import open_sweep
+
+    found, texts, problems = {}, [], []
+    for name in study.plan(scale):
+        path = sweep_folder(folder, study.name, name)
+        dataset = open_sweep(path)
+        found[name] = dataset
+        texts.append({"name": name, "text": str(Store(path).sweep()).partition(": ")[2]})
+        counts = {str(k): int((dataset["status"] == k).sum()) for k in ("missing", "failed", "diverged")}
+        problems += [
+            f"{count} of {dataset['status'].size} cells of {name} {word}" for word, count in counts.items() if count
+        ]
+    return found, tuple(texts), f"Not everything is here: {'; '.join(problems)}." if problems else ""
+
+
+def _findings(chapters: list[Chapter], run: dict[str, Any]) -> dict[str, Any]:
+    def estimate(value):
+        sides = {name: getattr(value, name) for name in ("value", "low", "high")}
+        return {**{k: v if abs(v) < float("inf") else str(v) for k, v in sides.items()}, "seeds": value.count}
+
+    return {
+        "format_version": 1,
+        "manyheads": manyheads.__version__,
+        "scale": run["scale"],
+        "findings": {
+            chapter.study.name: {
+                "question": chapter.study.question,
+                "answer": chapter.finding.answer,
+                "sentence": chapter.finding.sentence,
+                "notes": list(chapter.finding.notes),
+                "numbers": {name: estimate(value) for name, value in chapter.finding.numbers.items()},
+            }
+            for chapter in chapters
+        },
+    }
+
+
+def _csv(figure: Figure) -> str:
+    """All points of a figure in one table, with the panel they belong to and the labels of its axes."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["panel", "x_label", "y_label", "series", "x", "y", "low", "high"])
+    for panel in figure.panels:
+        head = [panel.title, panel.x.title, panel.y.title]
+        if isinstance(panel, MapPanel):
+            writer.writerows([*head, panel.color.title, row["x"], row["y"], row["value"], ""] for row in panel.rows())
+        else:
+            for mark in panel.marks:
+                for row in mark.rows():
+                    writer.writerow([*head, mark.label, row["x"], row["y"], row.get("low", ""), row.get("high", "")])
+    return out.getvalue()
+
+
+def _reproduce(run: dict[str, Any], results: list[Results]) -> dict[str, Any]:
+    names = " ".join(run["studies"])
+    facts = {"scale": run["scale"], "manyheads": run["manyheads"], "studies": names}
+    seeds = sorted(
+        {int(s) for result in results for data in result.values() if "seed" in data.coords for s in data["seed"]}
+    )
+    facts["seeds"] = ", ".join(map(str, seeds))
+    facts |= run.get("machine", {})
+    commands = f"make run ARGS='{names} --scale {run['scale']}'   # runs the studies and draws this page\n"
+    commands += ".venv/bin/manyheads report FOLDER   # draws it again from the stored runs"
+    return {"commands": commands, "facts": [{"name": name, "value": value} for name, value in facts.items()]}

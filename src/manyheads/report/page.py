@@ -1,0 +1,122 @@
+"""The page: chapters, card and ledger put into one HTML file that fetches nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import manyheads
+from manyheads.report import vega
+from manyheads.report.legend import legend_svg
+from manyheads.studies.estimate import number
+from manyheads.studies.figure import Figure, MapPanel
+from manyheads.studies.study import Finding, Study
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One study as it was found in the store: its answer, its figures, and what did not run."""
+
+    study: Study
+    finding: Finding
+    figures: tuple[Figure, ...]
+    sweeps: tuple[dict[str, str], ...]  # name and text of each grid
+    missing: str = ""
+
+
+def render(
+    chapters: Sequence[Chapter],
+    *,
+    ledger: dict[str, Any],
+    card: list[dict[str, Any]],
+    reproduce: dict[str, Any],
+    scale: str,
+) -> str:
+    """The HTML of the whole page."""
+    import jinja2
+    from markupsafe import Markup
+
+    static = resources.files("manyheads.report") / "static"
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("manyheads.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    figures: dict[str, Any] = {}
+    colors: dict[str, str] = {"#1d2530": "#eef1f5"}
+    shown = []
+    for chapter in chapters:
+        drawn = []
+        for figure in chapter.figures:
+            names = [f"{figure.name}-{i}" for i in range(len(figure.panels))]
+            figures |= dict(zip(names, vega.views(figure), strict=True))
+            colors |= vega.colors(figure)
+            drawn.append(_figure(figure, names, Markup))
+        shown.append(
+            {
+                "study": chapter.study,
+                "finding": chapter.finding,
+                "figures": drawn,
+                "sweeps": chapter.sweeps,
+                "missing": chapter.missing,
+                "numbers": [_row(name, value) for name, value in chapter.finding.numbers.items()],
+            }
+        )
+    return environment.get_template("page.html").render(
+        title="manyheads: what is true of training multi-head attention",
+        kicker=f"{len(chapters)} {'question' if len(chapters) == 1 else 'questions'}, {scale} scale",
+        headline="What is true of training multi-head attention?",
+        lead="A paper proves when gradient descent trains many attention heads, and when what they learn carries over. "
+        "This page shows what it claims, what we measured, how tight the bounds are, and where the print is wrong. "
+        "Every sentence below is computed from stored runs.",
+        version=manyheads.__version__,
+        chapters=shown,
+        ledger=ledger,
+        card=card,
+        reproduce=reproduce,
+        style=Markup((static / "page.css").read_text()),
+        script=Markup((static / "page.js").read_text()),
+        vega=Markup(re.sub("</script", r"<\\/script", javascript(), flags=re.IGNORECASE)),
+        views=Markup(json.dumps({"figures": figures, "colors": colors}, allow_nan=False).replace("<", "\\u003c")),
+    )
+
+
+def _figure(figure: Figure, names: list[str], markup) -> dict[str, Any]:
+    """What the template of a figure needs; a legend shared by all panels stands above them."""
+    legends = [
+        [{"svg": markup(legend_svg(role, kind)), "label": label} for role, label, kind in legend]
+        for legend in figure.legends()
+    ]
+    shared = legends[0] if len(legends) == 1 else []
+    own = legends if len(legends) > 1 else [[] for _ in names]
+    maps = [panel for panel in figure.panels if isinstance(panel, MapPanel)]
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "legend": shared,
+        "panels": [{"view": name, "legend": legend} for name, legend in zip(names, own, strict=True)],
+        "maps": len(maps) == len(figure.panels),
+        "scale": {"title": maps[0].color.title, "low": maps[0].limits[0], "high": maps[0].limits[1]} if maps else None,
+    }
+
+
+def javascript() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed vl-convert."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise ValueError(
+            "the page needs vl-convert, which is not installed: run `pip install 'manyheads[report]'`, or `make run`."
+        ) from None
+    return vl_convert.javascript_bundle()
+
+
+def _row(name: str, estimate) -> dict[str, str]:
+    interval = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.count > 1 else "none"
+    return {"name": name, "value": number(estimate.value), "interval": interval, "count": str(estimate.count)}

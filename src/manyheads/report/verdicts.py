@@ -1,0 +1,88 @@
+"""The ledger and the card of good starts, from what the stored runs carry."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from manyheads.certificates.ledger import errata_entries, statements
+from manyheads.certificates.verdict import Certificate, Verdict
+from manyheads.studies.estimate import number
+from manyheads.studies.study import Results
+
+ABOUT = (
+    "HOLDS: the hypotheses are true and the measured value is within the bound. SILENT: a hypothesis fails, so the "
+    "statement says nothing here. VIOLATED would be a bug or a wrong constant. Open a line for the printed, the "
+    "corrected and our own form."
+)
+
+
+def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
+    """What the template of the ledger needs: every entry with the checks and the runs that speak of it."""
+    results = list(results)
+    spoken: dict[str, list[dict[str, str]]] = {}
+    for item in _texts(results, "ledger"):
+        spoken.setdefault(item["statement"], []).append(_check(item))
+    for item in _texts(results, "certificates"):
+        certificate = Certificate.from_dict(item["certificate"])  # the verdict is computed again, not trusted
+        reason = f"{certificate.claim}: {certificate.reason}"
+        verdict = {"run": item["run"], "name": certificate.verdict.name, "reason": reason}
+        spoken.setdefault(certificate.statement, []).append(verdict)
+    tally = Counter(verdict["name"] for verdicts in spoken.values() for verdict in verdicts)
+    return {
+        "about": ABOUT,
+        "counts": [{"name": verdict.name, "count": tally[verdict.name]} for verdict in Verdict if tally],
+        "statements": [{"entry": entry, "verdicts": spoken.get(entry.id, [])} for entry in statements()],
+        "errata": [{"entry": entry, "verdicts": spoken.get(entry.id, [])} for entry in errata_entries()],
+    }
+
+
+def _texts(results: list[Results], name: str) -> Iterator[dict[str, Any]]:
+    """The items of every JSON list stored under a name."""
+    for result in results:
+        for dataset in result.values():
+            if name in dataset:
+                for text in dataset[name].values.ravel():
+                    yield from json.loads(str(text) or "[]")
+
+
+def _check(item: dict[str, Any]) -> dict[str, str]:
+    """A check of an entry in words: how many trials, how much of the bounds they used."""
+    parts = [f"{item['trials']:,} {'trial' if item['trials'] == 1 else 'trials'}"]
+    for share, what in ((item["ours"], "our form"), (item["printed"], "the printed form")):
+        if share is not None:
+            parts.append(f"at most {number(float(share))} of {what} reached")
+    reason = "; ".join(parts) + (f". {item['detail']}" if item["detail"] else "")
+    return {"run": "check", "name": item["verdict"], "reason": reason}
+
+
+def good_starts(results: Iterable[Results]) -> list[dict[str, Any]]:
+    """One card per stored `good_start`: P1, P2, P3 of Definition 1 and what they mean."""
+    return [_card(item) for item in _texts(list(results), "good_start")]
+
+
+def _card(start: dict[str, Any]) -> dict[str, Any]:
+    margin = start["p3_margin"]
+    separates = margin > 0
+    if separates:
+        judgment = f"A good start: the tangent kernel separates the data with margin {number(margin)}."
+    else:
+        judgment = f"No good start: the tangent kernel does not separate the data (no margin above {number(margin)})."
+    return {
+        "name": start["name"],
+        "about": start["about"],
+        "mood": "good" if separates else "bad",
+        "judgment": judgment,
+        "properties": [
+            {"id": "P1", "text": "largest norm of a head, B₂", "value": number(start["b2"])},
+            {"id": "P2", "text": "largest score at the start, B_Φ", "value": number(start["b_phi"])},
+            {
+                "id": "P3",
+                "text": "margin of the tangent kernel, γ, for a direction of norm √2",
+                "value": number(margin),
+            },
+            {"id": "", "text": "distinct heads among all of them", "value": start["distinct"]},
+        ],
+    }

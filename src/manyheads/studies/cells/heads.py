@@ -1,0 +1,59 @@
+"""Speed, convexity and curvature of one run, for the study of the number of heads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manyheads.certificates.decomposition import decompose
+from manyheads.certificates.targets import proximal_target
+from manyheads.certificates.walk import follow
+from manyheads.sweeps.cell import train_setup
+from manyheads.sweeps.plan import Cell
+from manyheads.sweeps.setup import set_up
+from manyheads.training.descent import train
+
+
+def speed(cell: Cell, *, doublings: int) -> dict:
+    """Loss over time at the cell's step size, and the smallest final loss over that step size times 1, 2, 4, ...
+
+    `best_step` is where the smallest was found; runs that diverge do not count. `focus` is the attention on relevant
+    tokens at the end, averaged over heads.
+    """
+    setup = set_up(cell)
+    run = train_setup(setup)
+    best, best_step = run.train_loss[-1], cell.train.step_size
+    for power in range(1, doublings + 1):
+        step_size = cell.train.step_size * 2**power
+        other = train(setup.start, setup.dataset, step_size=step_size, num_steps=cell.train.num_steps, record=10**9)
+        if other.status == "finished" and other.train_loss[-1] < best:
+            best, best_step = other.train_loss[-1], step_size
+    return {
+        "step": (("record",), run.steps, {"units": "steps", "coordinate": True}),
+        "train_loss": (("record",), run.train_loss),
+        "test_loss": (("record",), run.test_loss),
+        "focus": float(run.attention_mass[-1] @ setup.start.multiplicity / setup.start.num_heads),
+        "best_loss": float(best),
+        "best_step": float(best_step),
+        "status": run.status,
+    }
+
+
+def convexity(cell: Cell) -> dict:
+    r"""What non-convexity costs along the run, for the proximal target.
+
+    `gap` is the mean over steps of $[\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)]_+$, `mean_loss` the
+    mean train loss that it is a part of, `bound` the certificate that adds it to the target's loss and distance.
+    """
+    setup = set_up(cell)
+    plan = {"step_size": cell.train.step_size, "num_steps": cell.train.num_steps}
+    target = proximal_target(setup.start, setup.dataset, **plan)
+    walk = follow(setup.start, setup.dataset, targets=[target], **plan)
+    (parts,) = decompose(walk)
+    return {
+        "gap": parts.convexity_term,
+        "mean_loss": parts.mean_loss,
+        "last_loss": float(walk.loss[-1]),
+        "bound": parts.bound,
+        "residual": abs(parts.residual),
+        "status": "finished" if np.isfinite(walk.loss[-1]) else "diverged",
+    }

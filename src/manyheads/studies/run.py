@@ -1,0 +1,165 @@
+"""Running studies: every sweep goes into a folder of its own, so that an interrupted run goes on where it stopped.
+
+Whole sweeps are handed to a few long-lived worker processes, the longest first: what one study compiled the next uses.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import manyheads
+from manyheads.studies.catalog import NAMES, find
+from manyheads.sweeps.progress import State
+from manyheads.sweeps.spec import Sweep
+from manyheads.sweeps.store import write_whole
+
+FORMAT_VERSION = 1
+LOOK_EVERY = 0.2  # seconds between two looks at the workers
+
+
+@dataclass(frozen=True)
+class Job:
+    """One sweep of one study, and where it is stored."""
+
+    study: str
+    sweep: Sweep
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.study} / {self.folder.name}"
+
+
+def run_studies(
+    sources: Sequence[str],
+    folder: str | Path,
+    *,
+    scale: str = "quick",
+    workers: int = 2,
+    seed: int = 0,
+    tell: Callable[[Job, State], Any] = lambda job, state: None,
+) -> None:
+    """Run what is missing of some studies, each named or given as a path, and note them in `run.json` of the folder.
+
+    `seed` is added to the seeds of every sweep. `tell` hears of every cell that is done. Studies that the folder holds
+    already stay in it.
+    """
+    if not (isinstance(workers, int) and 1 <= workers <= 1024):
+        raise ValueError(f"workers={workers!r} must be a whole number from 1 to 1024.")
+    folder = Path(folder)
+    jobs = plan_jobs(sources, folder, scale, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    _note(folder, sources, scale, seed)
+    jobs.sort(key=lambda job: -job.sweep.num_cells)
+    if workers == 1 or len(jobs) == 1:
+        for job in jobs:
+            _run_job(job, lambda state, job=job: tell(job, state), list(sys.path))
+    else:
+        _in_processes(jobs, min(workers, len(jobs)), tell)
+
+
+def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -> list[Job]:
+    """The sweeps of some studies, checked, in the order of the studies."""
+    if not (isinstance(seed, int) and seed >= 0):
+        raise ValueError(f"seed={seed!r} must be a whole number >= 0.")
+    jobs = []
+    for source in sources:
+        study = find(source)
+        for name, sweep in study.plan(scale).items():
+            shifted = replace(sweep, seeds=tuple(s + seed for s in sweep.seeds))
+            jobs.append(Job(study.name, shifted, sweep_folder(folder, study.name, name)))
+    return jobs
+
+
+def sweep_folder(folder: Path, study: str, sweep: str) -> Path:
+    """Where a sweep of a study is stored."""
+    return Path(folder) / "studies" / study / sweep
+
+
+def read_run(folder: str | Path) -> dict[str, Any]:
+    """What `run.json` of a folder says."""
+    path = Path(folder) / "run.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no studies (there is no run.json); pass a folder of `manyheads run`.")
+    try:
+        content = json.loads(path.read_bytes())
+        version = content["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); run the studies again into another folder.") from None
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format_version {version}, newer than the {FORMAT_VERSION} this version of manyheads reads; "
+            "update manyheads"
+        )
+    return content
+
+
+def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:
+    """Write which studies the folder holds, those of before included."""
+    held: list[str] = []
+    if (folder / "run.json").is_file():
+        before = read_run(folder)
+        for name, value in (("scale", scale), ("seed", seed)):
+            if before[name] != value:
+                raise ValueError(
+                    f"{folder} holds studies with {name} {before[name]!r}, not {value!r}; choose another folder (--out)."
+                )
+        held = before["studies"]
+    named = [str(Path(s).resolve()) if s.endswith(".py") else s.replace("-", "_") for s in sources]
+    together = list(dict.fromkeys([*held, *named]))
+    together.sort(key=lambda name: NAMES.index(name) if name in NAMES else len(NAMES))
+    content = {
+        "format_version": FORMAT_VERSION,
+        "manyheads": manyheads.__version__,
+        "scale": scale,
+        "seed": seed,
+        "studies": together,
+    }
+    write_whole(folder / "run.json", json.dumps(content, indent=1).encode())
+
+
+def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], Any]) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        heard = manager.Queue()
+        pool = ProcessPoolExecutor(workers, mp_context=context)
+        running = {pool.submit(_remote_job, i, job, heard, list(sys.path)): job for i, job in enumerate(jobs)}
+        try:
+            while running:
+                done, _ = wait(running, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
+                while not heard.empty():
+                    i, state = heard.get()
+                    tell(jobs[i], state)
+                for future in done:
+                    running.pop(future)
+                    future.result()
+        except BrokenProcessPool:
+            names = ", ".join(job.name for job in running.values())
+            raise ValueError(
+                f"a worker process died (out of memory, or killed) with {names} not finished; what was done is stored: "
+                "run the same command again to go on, with --workers 1 if memory is short."
+            ) from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _remote_job(number: int, job: Job, heard: Any, python_path: list[str]) -> None:
+    _run_job(job, lambda state: heard.put((number, state)), python_path)
+
+
+def _run_job(job: Job, tell: Callable[[State], Any], python_path: list[str]) -> None:
+    sys.path.extend(entry for entry in python_path if entry not in sys.path)
+    from manyheads.sweeps.engine import run
+
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    data = run(job.sweep, job.folder, engine="here", progress=tell)
+    done = int((data["status"] != "missing").sum())
+    tell(State(total=done, before=done, finished=done))  # also when nothing was left to do
