@@ -106,7 +106,7 @@ def scores_and_parts(W, U, of_class, X, mask, last, precision):
         A = (A.reshape(c, T, q, g) * mask[:, None, :, None].astype(A.dtype)).reshape(c, T, q * g)
     B = B if r == q else jnp.broadcast_to(B[:, :, None, :], (c, T, q, g)).reshape(c, T, q * g)
     phi = jnp.sum(A * B, axis=1)  # c, (q g): the part of each query in the score
-    by_class = phi.reshape(c, q, g).sum(axis=1) * of_class.astype(phi.dtype)
+    by_class = phi.reshape(c, q, g).sum(axis=1) * of_class.astype(phi.dtype)[None, :]
     # Without the barrier multiply and add may fuse, and equal classes of opposite sign no longer cancel to the last bit.
     scores = jax.lax.optimization_barrier(by_class).sum(axis=1)
     return scores, A, B, phi, Xq

@@ -118,7 +118,7 @@ def _record(method: Method, problem: Problem, state: State, point: Heads, loss, 
         "gradient_norm": length,
         "distance": norm(state.displacement, problem.counts),
         "readout_norm": readout,
-        "margin": jnp.min(margins) + 0.0,
+        "margin": jnp.where(jnp.min(margins) == 0, 0.0, jnp.min(margins)),
     }
     if problem.relevant is not None:
         row["attention_mass"] = attention_mass(
