@@ -1,0 +1,331 @@
+"""Checks of Sections 4.2 and 6.2: Lemma 3, (19) to (22), average stability, Theorem 2, the leave-one-out certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from manyheads.certificates.bounds import HEADS_GENERALIZATION, Shape, glqc_factor
+from manyheads.certificates.check_training import segments, small_problem
+from manyheads.certificates.finding import Effort, Finding, Tally
+from manyheads.certificates.generalization import generalization_conditions, stability_bound
+from manyheads.certificates.regime import Ray
+from manyheads.certificates.targets import along, mixture_direction, readout_norm
+from manyheads.certificates.training import case_of, largest_step
+from manyheads.data.dataset import Dataset
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.model.attention import Heads, MultiHead
+from manyheads.model.gradient import head_weights, loss_and_gradient, prepare
+from manyheads.model.loss import LOGISTIC
+from manyheads.training.start import first_phase
+
+GRID = 9
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a run and of its leave-one-out twin, with both sides of (20), (21) and (22)."""
+
+    before: float
+    after: float
+    top_loss: float  # largest L^{-i} on the segment
+    end_loss: float  # larger L^{-i} of the two ends
+    sum_loss: float  # their sum
+    rate: float  # eta b3/sqrt(H)
+    printed_rate: float
+    push: float  # (eta b1/n) loss of the left-out sequence
+    printed_push: float
+    expansion: float  # max(1 + rate * top_loss, eta b2 - 1)
+    printed_expansion: float
+    kappa: float
+    printed_kappa: float
+    small_step: bool  # eta <= 1/b2
+
+
+@partial(jax.jit, static_argnames="length")
+def _twins(start, weights, batch, full, without, eta, *, length):
+    """Displacements of the run and its twin at every step, and what (20) to (22) need."""
+
+    def at(displacement, sample):
+        point = jax.tree.map(jnp.add, start, displacement)
+        return loss_and_gradient(point, weights, batch, sample)
+
+    def step(carry, _):
+        a, b = carry
+        loss_a, scores, slope_a = at(a, full)
+        _, _, slope_b = at(b, without)
+        margins = scores * batch.labels.reshape(-1)[: scores.shape[0]]
+        left_out = jnp.sum(jnp.where(without == 0, LOGISTIC.value(margins), 0.0))
+
+        def between(s):
+            return at(jax.tree.map(lambda x, y: x + s * (y - x), a, b), without)[0]
+
+        on_segment = jax.lax.map(between, jnp.linspace(0.0, 1.0, GRID))
+        new_a = jax.tree.map(lambda x, g: x - eta * g, a, slope_a)
+        new_b = jax.tree.map(lambda x, g: x - eta * g, b, slope_b)
+        return (new_a, new_b), (a, b, loss_a, left_out, on_segment)
+
+    zero = jax.tree.map(jnp.zeros_like, start)
+    _, seen = jax.lax.scan(step, (zero, zero), None, length=length)
+    return seen
+
+
+def _distances(counts, a: Heads, b: Heads) -> np.ndarray:
+    total = 0.0
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        total = total + ((x - y) ** 2).reshape(*x.shape[:2], -1).sum(-1) @ counts
+    return np.sqrt(total)
+
+
+def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, length: int, shape: Shape) -> list[Step]:
+    """Every step of a run beside its leave-one-out twin."""
+    n, H = data.num_examples, start.num_heads
+    full = np.full(n, 1 / n)
+    without = np.where(np.arange(n) == index, 0.0, 1 / n)
+    with jax.enable_x64(True):
+        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
+        seen = _twins(heads, head_weights(start), prepare(data, start), full, without, step_size, length=length + 1)
+        a, b, _, left_out, on_segment = jax.tree.map(np.asarray, seen)
+    apart = _distances(start.multiplicity, a, b)
+
+    def norms(path):
+        U = np.asarray(start.readout)[None] + path.readout
+        W = np.asarray(start.key_query)[None] + path.key_query
+        u = (U**2).reshape(*U.shape[:2], -1).sum(-1)
+        return np.sqrt(u.max(1)), np.sqrt((u + (W**2).reshape(*W.shape[:2], -1).sum(-1)).max(1))
+
+    (xa, wa), (xb, wb) = norms(a), norms(b)
+    steps = []
+    for k in range(length):
+        x, whole, root = max(xa[k], xb[k]), max(wa[k], wb[k]), math.sqrt(H)
+        top, ends = on_segment[k].max(), on_segment[k][[0, -1]]
+        rate, printed_rate = step_size * shape.b3(x) / root, step_size * shape.beta3(whole) / root
+        b2, beta2 = shape.b2(x, H), shape.beta2(whole, H)
+        steps.append(
+            Step(
+                apart[k], apart[k + 1], top, ends.max(), ends.sum(), rate, printed_rate,
+                step_size * shape.b1(xa[k]) / n * left_out[k], step_size * shape.beta1(wa[k]) / n * left_out[k],
+                max(1 + rate * top, step_size * b2 - 1), max(1 + printed_rate * top, step_size * beta2),
+                rate / step_size * apart[k] ** 2, printed_rate / step_size * apart[k] ** 2, step_size * b2 <= 1,
+            )  # fmt: skip
+        )
+    return steps
+
+
+@cache
+def leave_one_out_runs(effort: Effort) -> tuple[Step, ...]:
+    """Steps of leave-one-out twins on the mixture: few heads with a small step, and a lively run with a large one."""
+    mixture, data, fresh = small_problem(effort.seed)
+    shape = Shape(4, 6, mixture.token_radius)
+    steps: list[Step] = []
+    for heads, eta in ((2, 0.2), (64, 0.2), (2, 2.0)):
+        start = first_phase(fresh, heads)
+        for i in range(effort.count(8, 2)):
+            steps += twin_steps(start, data, i, eta, effort.count(150, 60), shape)
+    return tuple(steps)
+
+
+def expansiveness(effort: Effort) -> Finding:
+    """(19): random pairs of points, steps up to three times 1/b2."""
+    tally, s = Tally("eq19"), segments(effort.count(600, 100), effort.seed)
+    worst = 0.0
+    for i in range(len(s.length)):
+        top, eta = s.loss[i].max(), s.step[i]
+        ours = max(1 + eta * s.kappa[i] / s.length[i] ** 2 * top, eta * s.smoothness[i] - 1)
+        printed = max(1 + eta * s.printed_kappa[i] / s.length[i] ** 2 * top, eta * s.printed_smoothness[i])
+        tally.add(s.expanded[i], ours * s.length[i], printed * s.length[i], noise=1e-13 * s.length[i])
+        worst = max(worst, s.expanded[i] / s.length[i])
+    return tally.finding(f"largest expansion factor of a step between random points {worst:.4f}")
+
+
+def recursion(effort: Effort) -> Finding:
+    """(20)."""
+    tally = Tally("eq20")
+    for step in leave_one_out_runs(effort):
+        printed = step.printed_expansion * step.before + step.printed_push
+        tally.add(step.after, step.expansion * step.before + step.push, printed)
+    return tally.finding("distance of the twins after a step over the right-hand side")
+
+
+def small_step_recursion(effort: Effort) -> Finding:
+    """(21) as corrected, for η ≤ 1/b2."""
+    tally = Tally("eq21")
+    for step in leave_one_out_runs(effort):
+        if step.small_step:
+            printed = (1 + step.printed_rate * step.top_loss) * step.before + step.printed_push
+            tally.add(step.after, (1 + step.rate * step.top_loss) * step.before + step.push, printed)
+    return tally.finding("distance of the twins after a step over the right-hand side, η ≤ 1/b2")
+
+
+def glqc_recursion(effort: Effort) -> Finding:
+    """(22): the largest loss on the segment replaced by the ends."""
+    tally = Tally("eq22")
+    for step in leave_one_out_runs(effort):
+        if not step.small_step or step.kappa >= math.pi**2:
+            continue
+        ours = (1 + step.rate * step.end_loss * glqc_factor(step.kappa)) * step.before + step.push
+        printed = None
+        if step.printed_kappa <= 0.5:
+            printed = (1 + 4 / 3 * step.printed_rate * step.sum_loss) * step.before + step.printed_push
+        tally.add(step.after, ours, printed)
+    return tally.finding("distance of the twins after a step over the right-hand side")
+
+
+def _mean_loss(model: MultiHead, data: Dataset) -> np.ndarray:
+    return np.logaddexp(0.0, -data.labels * model.scores(data))
+
+
+@cache
+def stability_runs(effort: Effort):
+    """Theorem 2 where its hypotheses are literally true: a mixture, H and η fixed before the samples, all twins.
+
+    For each sample: average stability, its bound, train and test loss, left-out losses, b1 and distance per twin.
+    """
+    mixture = TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        key=jax.random.key(effort.seed),
+    )  # fmt: skip
+    n, K = 16, 60
+    first = mixture.sample(200, key=jax.random.key(effort.seed + 10))
+    small = first_phase(first, 2)
+    direction = mixture_direction(small, mixture)
+    plan = mixture.sample(n, key=jax.random.key(effort.seed + 11))
+    ray = Ray(small, plan, direction, mixture.token_radius)
+    scale = 1.2 * ray.scale_for_loss(1 / K, 1e10)
+    case = ray.case(1e10, scale, K)
+    heads = 2 * math.ceil(1.5 * (HEADS_GENERALIZATION * case.distance**2 * ray.shape.b3(case.radius)) ** 2 / 2)
+    start = first_phase(first, heads)
+    target = along(direction, scale, start, plan)
+    probe = case_of(start, plan, target, num_steps=K, token_radius=mixture.token_radius)
+    eta = 0.5 * min(largest_step(probe), 1 / ray.shape.b1(probe.radius) ** 2)
+    fresh = mixture.sample(1000, key=jax.random.key(effort.seed + 12))
+    runs = []
+    for k in range(effort.count(12, 4)):
+        data = mixture.sample(n, key=jax.random.key(100 + k + effort.seed))
+        target = along(direction, scale, start, data)
+        case = case_of(start, data, target, num_steps=K, token_radius=mixture.token_radius, step_size=eta)
+        if not generalization_conditions(case, n, independent=True)[2].holds:
+            raise AssertionError("the hypotheses of Theorem 2 fail where they were arranged")
+        apart, left, lipschitz = [], [], []
+        for i in range(n):
+            end, twin = _ends(start, data, i, eta, K)
+            apart.append(_apart(start, end, twin))
+            left.append(_mean_loss(twin, data)[i])
+            lipschitz.append(ray.shape.b1(max(readout_norm(end, data), readout_norm(twin, data))))
+        runs.append(
+            {
+                "case": case, "apart": np.array(apart), "left": np.array(left), "lipschitz": np.array(lipschitz),
+                "train": float(_mean_loss(end, data).mean()), "test": float(_mean_loss(end, fresh).mean()), "n": n,
+            }  # fmt: skip
+        )
+    return tuple(runs)
+
+
+@cache
+def lively_runs(effort: Effort):
+    """The same without Theorem 2's hypotheses: few heads, a step size at which training gets somewhere."""
+    mixture = TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        key=jax.random.key(effort.seed),
+    )  # fmt: skip
+    n, K, eta = 16, 60, 0.5
+    first = mixture.sample(200, key=jax.random.key(effort.seed + 10))
+    start = first_phase(first, 4)
+    shape = Shape(4, 6, mixture.token_radius)
+    fresh = mixture.sample(1000, key=jax.random.key(effort.seed + 12))
+    runs = []
+    for k in range(effort.count(20, 5)):
+        data = mixture.sample(n, key=jax.random.key(100 + k + effort.seed))
+        apart, left, lipschitz = [], [], []
+        for i in range(n):
+            end, twin = _ends(start, data, i, eta, K)
+            apart.append(_apart(start, end, twin))
+            left.append(_mean_loss(twin, data)[i])
+            lipschitz.append(shape.b1(max(readout_norm(end, data), readout_norm(twin, data))))
+        runs.append(
+            {
+                "apart": np.array(apart), "left": np.array(left), "lipschitz": np.array(lipschitz),
+                "train": float(_mean_loss(end, data).mean()), "test": float(_mean_loss(end, fresh).mean()), "n": n,
+            }  # fmt: skip
+        )
+    return tuple(runs)
+
+
+@partial(jax.jit, static_argnames="length")
+def _two_ends(start, weights, batch, full, without, eta, *, length):
+    def run(sample):
+        def step(_, displacement):
+            point = jax.tree.map(jnp.add, start, displacement)
+            slope = loss_and_gradient(point, weights, batch, sample)[2]
+            return jax.tree.map(lambda x, g: x - eta * g, displacement, slope)
+
+        return jax.lax.fori_loop(0, length, step, jax.tree.map(jnp.zeros_like, start))
+
+    return run(full), run(without)
+
+
+def _ends(start: MultiHead, data: Dataset, index: int, eta: float, length: int) -> tuple[MultiHead, MultiHead]:
+    n = data.num_examples
+    without = np.where(np.arange(n) == index, 0.0, 1 / n)
+    with jax.enable_x64(True):
+        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
+        ends = _two_ends(heads, head_weights(start), prepare(data, start), np.full(n, 1 / n), without, eta, length=length)
+        return tuple(start.displaced(jax.tree.map(np.asarray, end)) for end in ends)
+
+
+def _apart(start: MultiHead, a: MultiHead, b: MultiHead) -> float:
+    squares = sum(
+        ((np.asarray(x) - np.asarray(y)) ** 2).reshape(len(x), -1).sum(1) for x, y in zip(a.heads, b.heads, strict=True)
+    )
+    return float(np.sqrt(start.multiplicity @ squares))
+
+
+def _standard_error(values) -> float:
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def average_stability(effort: Effort) -> Finding:
+    """(1/n)Σ‖θ_K−θ_K^{-i}‖ against its bound, sample by sample."""
+    tally = Tally("stability")
+    for run in stability_runs(effort):
+        tally.add(run["apart"].mean(), stability_bound(run["case"], run["n"]))
+    return tally.finding(f"run at {stability_runs(effort)[0]['case'].num_heads:.2g} heads, all twins")
+
+
+def generalization_theorem(effort: Effort) -> Finding:
+    """(5): mean gap over samples against the mean bound, with two standard errors."""
+    tally, runs = Tally("thm2"), stability_runs(effort)
+    gaps = [run["test"] - run["train"] for run in runs]
+    bounds = [generalization_conditions(run["case"], run["n"], independent=True)[2].bound for run in runs]
+    error = _standard_error(gaps)
+    tally.add(max(np.mean(gaps), 0.0), np.mean(bounds), np.mean(bounds), noise=2 * error)
+    return tally.finding(f"gap {np.mean(gaps):.2g} ± {error:.1g} over {len(runs)} samples against {np.mean(bounds):.3g}")
+
+
+def stability_lemma(effort: Effort) -> Finding:
+    """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with two standard errors."""
+    tally, runs = Tally("lemma3"), lively_runs(effort)
+    gaps = [run["test"] - run["train"] for run in runs]
+    right = [2 * float((run["lipschitz"] * run["apart"]).mean()) for run in runs]
+    error = _standard_error(np.array(gaps) - np.array(right))
+    tally.add(max(np.mean(gaps), 0.0), np.mean(right), noise=2 * error)
+    return tally.finding(f"gap {np.mean(gaps):.3g} against {np.mean(right):.3g} over {len(runs)} samples, 4 heads")
+
+
+def leave_one_out(effort: Effort) -> Finding:
+    """The leave-one-out certificate on lively runs: mean test loss against its mean, with two standard errors."""
+    tally, runs = Tally("loo"), lively_runs(effort)
+    tests = [run["test"] for run in runs]
+    right = [float(run["left"].mean() + (run["lipschitz"] * run["apart"]).mean()) for run in runs]
+    error = _standard_error(np.array(tests) - np.array(right))
+    tally.add(np.mean(tests), np.mean(right), noise=2 * error)
+    plain = np.mean([run["left"].mean() for run in runs])
+    return tally.finding(f"test loss {np.mean(tests):.3g}, left-out loss {plain:.3g}, certificate {np.mean(right):.3g}")
+
+

@@ -1,0 +1,138 @@
+r"""Theorem 2 before a run, Lemma 3 and the leave-one-out certificate after several.
+
+Statements about expectations hold over samples: they are compared as means with two standard errors, and they need a start,
+a step size, a number of heads and a number of steps that do not depend on the sample. Proofs: docs/theory/generalization.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyheads.certificates.bounds import HEADS_GENERALIZATION
+from manyheads.certificates.training import Case, Conditions, heads_needed, training_conditions
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
+
+INDEPENDENT = "start, step size, heads and number of steps do not depend on the training sample"
+
+
+def gap_bound(case: Case, num_examples: int) -> float:
+    r"""(5): $\frac4n\big(2K\hat L(\theta)+\frac{9D^2}{4\eta}\big)$."""
+    K, D, eta = case.num_steps, case.distance, case.step_size
+    return 4 / num_examples * (2 * K * case.target_loss + 9 * D**2 / (4 * eta))
+
+
+def stability_bound(case: Case, num_examples: int, *, printed: bool = False) -> float:
+    r"""Average stability: $\frac{2\eta b_1(M)}n\big(2K\hat L(\theta)+\frac{9D^2}{4\eta}\big)$; printed with
+    $\tilde\beta_1=\beta_1(\|\theta\|_{2,\infty}+3D)$."""
+    lipschitz = case.shape.b1(case.radius)
+    if printed:
+        lipschitz = case.shape.beta1(case.target_norm + 3 * case.distance)
+    return case.step_size * lipschitz / 2 * gap_bound(case, num_examples)
+
+
+def generalization_conditions(case: Case, num_examples: int, *, independent: bool) -> tuple[Conditions, ...]:
+    """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent` says whether the plan ignored the sample."""
+    free = Hypothesis(
+        INDEPENDENT, independent, "" if independent else "choose them on data split off before training, as `plan` does"
+    )
+    versions = []
+    for conditions in training_conditions(case):
+        extra = [free]
+        if conditions.variant == OURS:
+            need = heads_needed(case, OURS, HEADS_GENERALIZATION)
+            extra.append(
+                Hypothesis.at_least(
+                    "enough heads for the gap: sqrt(H) >= 8 D^2 b3(M)",
+                    math.sqrt(case.num_heads),
+                    math.sqrt(need),
+                    f"use {need:.3g} heads or more",
+                )
+            )
+            limit = 1 / case.shape.b1(case.radius) ** 2
+            extra.append(
+                Hypothesis.at_most("eta <= 1/b1(M)^2", case.step_size, limit, f"use a step size of {limit:.3g} or less")
+            )
+        needed = max(conditions.heads_needed, need) if conditions.variant == OURS else conditions.heads_needed
+        versions.append(
+            Conditions(
+                conditions.variant,
+                (*conditions.hypotheses, *extra),
+                gap_bound(case, num_examples),
+                conditions.largest_step,
+                needed,
+                conditions.variant in (PRINTED, EXPLICIT),
+            )
+        )
+    return tuple(versions)
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """What the n + 1 runs on one sample give: distances, left-out losses, Lipschitz constants of the segments."""
+
+    distances: np.ndarray  # |theta_K - theta_K^{-i}|
+    left_out_losses: np.ndarray  # loss_i(theta_K^{-i})
+    lipschitz: np.ndarray  # b1(M_i)
+    train_loss: float
+    test_loss: float  # NaN where no test data were given
+    independent: bool = True
+
+    @property
+    def stability(self) -> float:
+        """Average model stability."""
+        return float(np.mean(self.distances))
+
+    @property
+    def lemma3(self) -> float:
+        """Right-hand side of Lemma 3 on this sample."""
+        return 2 * float(np.mean(self.lipschitz * self.distances))
+
+    @property
+    def test_certificate(self) -> float:
+        r"""$\frac1n\sum_i\ell_i(\theta_K^{-i})+\frac1n\sum_ib_1(M_i)\|\theta_K-\theta_K^{-i}\|$."""
+        return float(np.mean(self.left_out_losses) + np.mean(self.lipschitz * self.distances))
+
+
+def certify_generalization(samples: Sequence[LeaveOneOut]) -> tuple[Certificate, Certificate]:
+    """Lemma 3 and the leave-one-out certificate in expectation, as means over samples with two standard errors.
+
+    With a single sample the means have no standard error: the values are shown and the verdict is SILENT.
+    """
+    if not samples:
+        raise ValueError("no samples: pass at least one LeaveOneOut, better ten or more")
+    several = Hypothesis.at_least(
+        "the expectation is estimated from several data sets", len(samples), 3, "repeat on fresh samples, ten or more"
+    )
+    measured = Hypothesis(
+        "test loss was measured", all(math.isfinite(s.test_loss) for s in samples), "pass test data"
+    )
+    free = Hypothesis(INDEPENDENT, all(s.independent for s in samples), "choose them on data split off before training")
+    gaps = np.array([s.test_loss - s.train_loss for s in samples])
+    tests = np.array([s.test_loss for s in samples])
+    return (
+        _expectation(
+            "lemma3", "mean generalization gap against 2·mean(b1·stability)", gaps,
+            np.array([s.lemma3 for s in samples]), (several, measured, free),
+            stability=float(np.mean([s.stability for s in samples])),
+        ),
+        _expectation(
+            "loo", "mean test loss against the leave-one-out certificate", tests,
+            np.array([s.test_certificate for s in samples]), (several, measured, free),
+            left_out_loss=float(np.mean([s.left_out_losses.mean() for s in samples])),
+        ),
+    )  # fmt: skip
+
+
+def _expectation(statement, claim, left, right, hypotheses, **details) -> Certificate:
+    noise = 0.0
+    if len(left) > 1:
+        noise = 2 * float(np.std(left - right, ddof=1)) / math.sqrt(len(left))
+    return Certificate(
+        statement, f"in expectation over data sets: {claim}", float(np.mean(left)),
+        (Bound(OURS, float(np.mean(right)), hypotheses),), noise=noise,
+        noise_source=f"2 standard errors over {len(left)} data sets", details=details,
+    )  # fmt: skip
