@@ -57,7 +57,7 @@ def command(
 ) -> int:
     """Run a grid of trainings, or go on with one that was interrupted: only what is missing runs.
 
-    Begin with `manyheads sweep --example > heads.toml`, then `manyheads sweep heads.toml --workers 2 --engine processes`.
+    Begin with `manyheads sweep --example > heads.toml`, then `manyheads sweep heads.toml --engine processes`.
     Look at it with `manyheads status DIR`, from Python with `manyheads.open_sweep(DIR)`, or `manyheads export DIR`.
 
     Args:

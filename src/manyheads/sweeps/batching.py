@@ -33,14 +33,16 @@ def num_classes(cell: Cell) -> int:
     return int(min(heads, 2))
 
 
-def batch_size(cell: Cell, device: str | None = None) -> int:
+def batch_size(cell: Cell, batching: bool | int = True, device: str | None = None) -> int:
     """How many such cells run at once; 1 where one after another is as fast.
 
     On a processor a step of more than `TINY_STEP` operations keeps it busy, and running cells together only fills the
     cache (benchmarks/bench_sweep.py prints both). On a GPU a small step is all waiting, and cells together cost as one.
     """
-    if cell.function != TRAIN_AND_MEASURE:
+    if cell.function != TRAIN_AND_MEASURE or batching is False:
         return 1
+    if batching is not True:
+        return batching
     largest = BUSY_STEP if device == "gpu" else TINY_STEP
     return LARGEST_BATCH if step_work(cell) <= largest else 1
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from manyheads.sweeps.environment import worker_environment
-from manyheads.sweeps.local import EngineError, Job, lost
+from manyheads.sweeps.local import EngineError, Job, Results, lost
 
 WINDOW = 2000  # batches handed over at a time
 
@@ -21,27 +21,35 @@ class Dask:
     workers: int = 2
     address: str | None = None
 
-    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def work(self, jobs: list[Job]) -> Results:
         """Yield (batch id, result) as they are done."""
         if not jobs:
             return
         distributed = _distributed()
         with contextlib.ExitStack() as stack:
             if self.address is None:
-                cluster = stack.enter_context(
-                    distributed.LocalCluster(
-                        n_workers=min(self.workers, len(jobs)),
-                        threads_per_worker=1,
-                        processes=True,
-                        dashboard_address=None,
-                        env=worker_environment(jobs[0]["threads"]),
-                        silence_logs="error",
-                    )
-                )
+                cluster = stack.enter_context(self._local(distributed, len(jobs), jobs[0]["threads"]))
                 client = stack.enter_context(distributed.Client(cluster))
             else:
                 client = stack.enter_context(_connect(distributed, self.address))
             yield from _submit(distributed, client, jobs)
+
+    def _local(self, distributed: Any, most: int, threads: int) -> Any:
+        try:
+            return distributed.LocalCluster(
+                n_workers=min(self.workers, most),
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                env=worker_environment(threads),
+                silence_logs=logging.ERROR,
+            )
+        except (RuntimeError, TimeoutError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise EngineError(
+                f"the local Dask cluster did not start ({reason}); in a script, call it below "
+                "if __name__ == '__main__':, or pass engine 'processes'"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Slurm:
         with self.cluster(threads) as cluster:
             return cluster.job_script()
 
-    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def work(self, jobs: list[Job]) -> Results:
         """Yield (batch id, result) as they are done."""
         if not jobs:
             return
@@ -113,7 +121,7 @@ def _connect(distributed: Any, address: str) -> Any:
         ) from None
 
 
-def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
     """Hand over jobs, a window at a time; Dask gives the jobs of a lost worker to another one."""
     from manyheads.sweeps.cell import run_batch
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.cluster import Dask, Slurm
 from manyheads.sweeps.environment import cache_folder, provenance, start_backend
 from manyheads.sweeps.fields import nearest
-from manyheads.sweeps.local import EngineError, Here, Job, Processes
+from manyheads.sweeps.local import EngineError, Here, Job, Processes, Results
 from manyheads.sweeps.plan import Batch, Plan, make_plan
 from manyheads.sweeps.progress import Reporter, State, clock
 from manyheads.sweeps.resources import check_memory, work_seconds
@@ -29,7 +29,7 @@ ENGINES = ("here", "processes", "dask", "slurm")
 class Engine(Protocol):
     """Anything that turns jobs into results, in any order."""
 
-    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]: ...
+    def work(self, jobs: list[Job]) -> Results: ...
 
 
 def make_engine(name: str, workers: int | None = None, scheduler: str | None = None) -> Engine:
@@ -60,7 +60,7 @@ def run_sweep(
     threads: int = 1,
     device: str | None = None,
     cache: bool = True,
-    batching: bool = True,
+    batching: bool | int = True,
     retry_failed: bool = False,
     extend: bool = False,
 ) -> xarray.Dataset:
@@ -69,13 +69,16 @@ def run_sweep(
     `sweep` is a Sweep or the path of a TOML file. `engine` is "here" (this process), "processes", "dask" or "slurm", or
     an engine object such as `Slurm(workers=8, partition="short")`; results are the same bit for bit on one kind of
     machine. Every worker computes with `threads` threads. `progress` is True, False or a function of the State.
-    `cache=False` turns the persistent compilation cache off. `retry_failed` runs failed cells again; `extend` takes a
+    `cache=False` turns the persistent compilation cache off. `batching` is True (cells of one shape run together where
+    that is faster), False or a number of cells. `retry_failed` runs failed cells again; `extend` takes a
     folder over for a changed spec and keeps what both have in common.
     """
     sweep = sweep if isinstance(sweep, Sweep) else Sweep.from_toml(Path(sweep))
     engine = make_engine(engine, workers, scheduler) if isinstance(engine, str) else engine
     if not (isinstance(threads, int) and 1 <= threads <= 1024):
         raise EngineError(f"threads={threads!r} must be a whole number from 1 to 1024")
+    if not (isinstance(batching, bool) or (isinstance(batching, int) and 1 <= batching <= 10_000)):
+        raise EngineError(f"batching={batching!r} must be True, False or a number of cells from 1 to 10000")
     plan = make_plan(sweep, batching=batching, device=device)
     start_backend(threads)  # before the first use of JAX, which fixes its threads
     check_plan(plan, engine)
@@ -121,9 +124,9 @@ def check_plan(plan: Plan, engine: Engine | None = None) -> None:
         content = (cell.data, cell.start, cell.model, cell.train)
         if content not in seen:
             seen.add(content)
-            check_cell(cell)
             if not isinstance(engine, Slurm) and getattr(engine, "address", None) is None:
                 check_memory(cell, getattr(engine, "workers", 1))
+            check_cell(cell)
     for names in {tuple(cell.parameters): cell for cell in plan.cells}.values():
         check_function(names)
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def worker_environment(threads: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def worker_variables(threads: int) -> Iterator[None]:
+def worker_variables(threads: int) -> Generator[None, None, None]:
     """The variables of a worker, set while children are started and then put back."""
     wanted = worker_environment(threads)
     before = {name: os.environ.get(name) for name in wanted}
@@ -64,7 +64,7 @@ def pool_threads() -> int | None:
 
 
 @contextlib.contextmanager
-def working(threads: int, cache: str | None) -> Iterator[None]:
+def working(threads: int, cache: str | None) -> Generator[None, None, None]:
     """Inside, linear algebra outside JAX uses `threads` threads, and compiled programs are kept in `cache`."""
     import jax
     from threadpoolctl import threadpool_limits
@@ -74,7 +74,7 @@ def working(threads: int, cache: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _compilation_cache(jax: Any, folder: str | None) -> Iterator[None]:
+def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, None]:
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     if folder is None or before[names[0]]:  # turned off, or the user has one of their own
@@ -109,7 +109,7 @@ def _processor() -> str:
 
 
 @contextlib.contextmanager
-def on_device(device: str | None) -> Iterator[None]:
+def on_device(device: str | None) -> Generator[None, None, None]:
     """Inside, JAX computes on the first device of this kind."""
     import jax
 

@@ -101,7 +101,7 @@ def counts_for(item: Field, kind: str | None) -> bool:
     return not item.metadata["kinds"] or kind in item.metadata["kinds"]
 
 
-def described(section_type: type) -> dict[str, tuple[Any, Field]]:
+def described(section_type: Any) -> dict[str, tuple[Any, Field]]:
     """Field name -> (type, field)."""
     types = get_type_hints(section_type)
     return {item.name: (types[item.name], item) for item in fields(section_type)}

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -15,6 +15,7 @@ from typing import Any
 from manyheads.sweeps.environment import worker_environment
 
 Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path
+Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch returned)
 MOST_DEATHS = 3  # of workers over one batch, before its cells count as failed
 
 
@@ -28,7 +29,7 @@ class Here:
 
     workers: int = 1
 
-    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def work(self, jobs: list[Job]) -> Results:
         """Yield (batch id, result) as they are done."""
         from manyheads.sweeps.cell import run_batch
 
@@ -42,7 +43,7 @@ class Processes:
 
     workers: int
 
-    def work(self, jobs: list[Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def work(self, jobs: list[Job]) -> Results:
         """Yield (batch id, result) as they are done."""
         waiting = deque(jobs)
         deaths: dict[str, int] = {}
@@ -52,9 +53,8 @@ class Processes:
                 for worker in team:
                     if worker.ready and worker.job is None and waiting:
                         worker.give(waiting.popleft())
-                pipes = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
-                for pipe in wait(list(pipes)):
-                    worker = pipes[pipe]
+                pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
+                for worker in [pipes[pipe] for pipe in wait(list(pipes))]:
                     try:
                         message = worker.take()
                     except (EOFError, OSError):

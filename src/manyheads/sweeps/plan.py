@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,8 @@ class Cell:
         """What `to_dict` gave."""
         sections = {name: kind(**content[name]) for name, kind in SECTIONS.items()}
         names = {name: tuple(content[name]) for name in ("measures", "certificates")}
-        return cls(**{**content, **sections, **names})
+        arguments: dict[str, Any] = {**content, **sections, **names}
+        return cls(**arguments)
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,11 @@ class Plan:
         return f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"
 
 
-def make_plan(sweep: Sweep, *, batching: bool = True, device: str | None = None) -> Plan:
-    """Expand the grid, in the order of the axes with the seed last, and fix the batches."""
+def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None = None) -> Plan:
+    """Expand the grid, in the order of the axes with the seed last, and fix the batches.
+
+    `batching` is True (where it is faster), False (never) or how many cells of one shape run together.
+    """
     names = list(sweep.axes)
     dims = tuple(_dim_names(names))
     coordinates = {dim: _coordinate(name, sweep.axes[name]) for dim, name in zip(dims, names, strict=True)}
@@ -114,10 +118,10 @@ def _content(sweep: Sweep, values: dict[str, Any]) -> dict[str, Any]:
     return {**content, "measures": sweep.measures, "certificates": sweep.certificates, "function": sweep.cell}
 
 
-def _batches(cells: list[Cell], batching: bool, device: str | None) -> tuple[Batch, ...]:
+def _batches(cells: list[Cell], batching: bool | int, device: str | None) -> tuple[Batch, ...]:
     groups: dict[Any, list[int]] = {}
     for position, cell in enumerate(cells):
-        size = batch_size(cell, device) if batching else 1
+        size = batch_size(cell, batching, device)
         key = (batch_key(cell), size) if size > 1 else position
         groups.setdefault(key, []).append(position)
     batches = []
@@ -139,7 +143,7 @@ def _dim_names(axes: list[str]) -> list[str]:
     ]
 
 
-def _coordinate(axis: str, values: tuple) -> dict[str, Any]:
+def _coordinate(axis: str, values: Sequence) -> dict[str, Any]:
     section, _, name = axis.partition(".")
     described_here = described(SECTIONS[section]) if section in SECTIONS else {}
     metadata = described_here[name][1].metadata if name in described_here else {"unit": "", "help": f"parameter {name}"}

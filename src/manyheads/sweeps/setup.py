@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
@@ -115,7 +116,7 @@ def _from_file(cell: Cell) -> tuple[Dataset, Dataset | None, Dataset | None]:
             f"{path} has {whole.num_examples} sequences; data.num_examples = {n}, data.num_test = {m} and the first "
             f"phase's {k} are {n + m + k}. Lower one of them."
         )
-    order = jax.random.permutation(stream(seed, _TRAIN), whole.num_examples)
+    order = np.asarray(jax.random.permutation(stream(seed, _TRAIN), whole.num_examples))
     train, test, first = order[:n], order[n : n + m], order[n + m : n + m + k]
     return whole.subset(train), whole.subset(test) if m else None, whole.subset(first) if k else None
 
@@ -123,13 +124,14 @@ def _from_file(cell: Cell) -> tuple[Dataset, Dataset | None, Dataset | None]:
 def _start(cell: Cell, task: Any, dataset: Dataset, first: Dataset | None) -> MultiHead:
     start, model = cell.start, cell.model
     key = stream(cell.seed, _START)
-    common = dict(decoder=model.decoder, exponent=model.exponent)
-    shape = dict(num_tokens=dataset.num_tokens, dim=dataset.dim)
+    common: dict[str, Any] = dict(decoder=model.decoder, exponent=model.exponent)
+    shape: dict[str, Any] = dict(num_tokens=dataset.num_tokens, dim=dataset.dim)
     if start.kind == "zero":
         return zero_start(model.num_heads, **shape, **common)
     if start.kind == "gaussian":
-        scales = dict(key_query_scale=start.key_query_scale, readout_scale=start.readout_scale)
+        scales: dict[str, Any] = dict(key_query_scale=start.key_query_scale, readout_scale=start.readout_scale)
         return gaussian_start(model.num_heads, **shape, **scales, key=key, rank=model.rank, **common)
     if start.kind == "population":
         return population_first_phase(task, model.num_heads, signs=start.signs, key=key, exponent=model.exponent)
+    assert first is not None
     return first_phase(first, model.num_heads, signs=start.signs, key=key, loss=cell.train.loss, **common)

@@ -44,7 +44,7 @@ class Sweep:
     measures: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
     axes: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
-    seeds: int | tuple[int, ...] = 1
+    seeds: Any = 1
     cell: str = TRAIN_AND_MEASURE
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -87,7 +87,8 @@ class Sweep:
             raise SpecError(problems)
         if "axes" in content and isinstance(content["axes"], Mapping):
             content = {**content, "axes": _flat(content["axes"])}
-        return cls(**content)
+        arguments: dict[str, Any] = dict(content)
+        return cls(**arguments)
 
     @classmethod
     def from_toml(cls, source: str | Path) -> Sweep:

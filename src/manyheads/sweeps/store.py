@@ -12,7 +12,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,7 @@ class Store:
             return {name: file[name] for name in names}
 
     @contextlib.contextmanager
-    def _open(self, batch_id: str) -> Iterator[Any]:
+    def _open(self, batch_id: str) -> Generator[Any, None, None]:
         path = self.part(batch_id)
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -161,7 +161,7 @@ class Store:
             scratch.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Generator[None, None, None]:
         """One driver at a time; the lock goes when its process goes, also by kill -9."""
         import fcntl
 
@@ -176,7 +176,7 @@ class Store:
             yield
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Generator[None, None, None]:
         """A disk that is full or closed, in one line that says what is safe and what to do."""
         try:
             yield
@@ -204,7 +204,7 @@ class Store:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Any]:
+def whole_file(path: Path) -> Generator[Any, None, None]:
     """A binary file that appears under its name whole, or not at all."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

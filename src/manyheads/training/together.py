@@ -59,23 +59,25 @@ def train_together(
     where = descent._device(device)
     steps = descent.choose_steps(record, num_steps, "record")
     with jax.enable_x64(kind == np.float64), jax.default_device(where):
-        problems, states = [], None
+        problems: list[Any] = []
         for model, dataset, test, step_size in zip(models, datasets, tests, step_sizes, strict=True):
             count, eta = descent._check_plan(method, step_size, num_steps)
             problem = descent._problem(model, dataset, test, None, kind, None, where, eta, count, steps)
             problems.append(jax.tree.map(np.asarray, problem))
-            states = states or initial_state(problems[0], method, kind)
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *problems)
+        states = initial_state(problems[0], method, kind)
         zero = jax.tree.map(
             lambda leaf: np.repeat(np.asarray(leaf)[None], len(problems), axis=0),
             (states.displacement, states.optimizer, states.records, states.finite),
         )
-        done = advance_together(method, stacked, steps.astype(np.int32), np.int32(num_steps), Many(*zero))
-        done = jax.tree.map(np.asarray, done)
+        moved = advance_together(method, stacked, steps.astype(np.int32), np.int32(num_steps), Many(*zero))
+        done: Any = jax.tree.map(np.asarray, moved)
     results = []
     for i, (model, dataset, test) in enumerate(zip(models, datasets, tests, strict=True)):
         if not done.finite[i]:
-            alone = dict(step_size=float(step_sizes[i]), num_steps=num_steps, optimizer=optimizer, loss=loss)
+            alone: dict[str, Any] = dict(
+                step_size=float(step_sizes[i]), num_steps=num_steps, optimizer=optimizer, loss=loss
+            )
             results.append(
                 descent.train(model, dataset, test=test, record=record, dtype=kind.name, device=device, **alone)
             )
@@ -107,7 +109,7 @@ def run_shape(model: MultiHead, dataset: Dataset, test: Dataset | None) -> tuple
     return tuple(leaf.shape for leaf in leaves), str(tree), model.decoder, of(dataset), of(test)
 
 
-def _trajectory(model: MultiHead, one: Many, steps: np.ndarray, settings: dict) -> Trajectory:
+def _trajectory(model: MultiHead, one: Any, steps: np.ndarray, settings: dict) -> Trajectory:
     return Trajectory(
         start=model,
         steps=steps.astype(np.int64),

@@ -1,0 +1,68 @@
+"""Cell functions and measures that sweeps under test name; importable, so that workers find them."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from manyheads.sweeps.cell import train_and_measure
+
+
+def arithmetic(cell, *, slope=1.0, fail=False, size=3):
+    """No training: quick, exact values that depend on everything a test varies."""
+    if fail:
+        raise ValueError("asked to fail")
+    curve = slope * np.arange(size) + cell.seed
+    return {
+        "curve": (("place",), curve, {"units": "1"}),
+        "total": curve.sum(),
+        "place": (("place",), np.arange(size), {"coordinate": True}),
+        "label": f"seed {cell.seed}",
+        "count": size,
+        "whole": cell.seed % 2 == 0,
+    }
+
+
+def slow(cell, *, seconds=0.05, log=""):
+    """Waits, and notes in a file that it ran."""
+    note(log, cell.hash)
+    time.sleep(seconds)
+    return {"value": np.float64(cell.seed) ** 0.5}
+
+
+def busy(cell, *, seconds=1.0):
+    """Computes for about so many seconds of one core."""
+    end = time.process_time() + seconds
+    count = 0
+    while time.process_time() < end:
+        np.linalg.norm(np.ones((60, 60)) @ np.ones((60, 60)))
+        count += 1
+    return {"value": cell.seed}
+
+
+def deadly(cell, *, marker, always=False):
+    """Kills its own process, once or always."""
+    path = Path(marker)
+    if cell.seed == 1 and (always or not path.exists()):
+        path.touch()
+        os.kill(os.getpid(), 9)
+    return {"value": cell.seed}
+
+
+def noted_training(cell, *, log):
+    """Plain training, noted in a file."""
+    note(log, cell.hash)
+    return train_and_measure(cell)
+
+
+def note(log, text):
+    """Append one line with a single write, which the system does not tear."""
+    with open(log, "ab", buffering=0) as file:
+        file.write(f"{time.time()} {text}\n".encode())
+
+
+def noted(run):
+    """A measure that notes which cell ran; the file is named in the environment."""
+    note(os.environ["SWEEP_LOG"], run.setup.cell.hash)
+    return {}
