@@ -47,7 +47,9 @@ def measure(case, rounds):
     with jax.enable_x64(dtype == "float64"), tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         X = 2 * rng.standard_normal((n, T, d)) / np.sqrt(d)
-        model = MultiHead.create(rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T))
+        model = MultiHead.create(
+            rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T)
+        )
         data = Dataset.from_arrays(X, np.where(rng.random(n) < 0.5, 1.0, -1.0))
         heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), model.heads)
         weights = jax.tree.map(jnp.asarray, head_weights(model, dtype))
@@ -87,7 +89,10 @@ def measure(case, rounds):
     seconds = {name: times[name]["median_s"] for name in times}
     flops = n * H * (4 * T * d**2 + 8 * T**2 * d)
     rate = 2 * 768**3 / seconds["gemm"]
-    ratios = {"share of GEMM": flops / seconds["ours"] / rate, "autodiff's share of GEMM": flops / seconds["autodiff"] / rate}
+    ratios = {
+        "share of GEMM": flops / seconds["ours"] / rate,
+        "autodiff's share of GEMM": flops / seconds["autodiff"] / rate,
+    }
     ratios |= {f"{name} / ours": seconds[name] / seconds["ours"] for name in seconds if name not in ("ours", "gemm")}
     return {
         "case": case,

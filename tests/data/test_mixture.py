@@ -28,7 +28,9 @@ def test_every_almost_sure_bound_of_assumption_3_holds_for_every_sample(seed):
     mix = mh.TokenizedMixture(**settings(seed))
     data = mix.sample(40, key=jax.random.key(seed + 1))
     mu, nu = mix.patterns[:2], mix.patterns[2:]
-    assert np.allclose(mix.patterns @ mix.patterns.T, mix.signal**2 * np.eye(len(mix.patterns)), atol=1e-12 * mix.signal**2)
+    assert np.allclose(
+        mix.patterns @ mix.patterns.T, mix.signal**2 * np.eye(len(mix.patterns)), atol=1e-12 * mix.signal**2
+    )
     assert (data.relevant.sum(1) == mix.num_relevant).all()
     signal = np.where(data.labels[:, None] > 0, mu[0], mu[1])[:, None, :]
     assert np.array_equal(np.where(data.relevant[..., None], data.tokens - signal, 0), np.zeros_like(data.tokens))
@@ -68,7 +70,9 @@ def test_oracle_objects_are_the_papers():
     assert np.isclose(np.linalg.norm(mix.W_star), 1.3**2 * np.sqrt(8))
     assert np.isclose(np.linalg.norm(mix.U_opt), 1) and np.isclose(np.linalg.norm(mix.W_opt), 1)
     plus, minus, *nus = mix.patterns
-    assert np.allclose(mix.W_star.T @ plus, 1.3**2 * plus) and np.allclose(mix.W_star.T @ nus[0], 1.3**2 * (plus + minus))
+    assert np.allclose(mix.W_star.T @ plus, 1.3**2 * plus) and np.allclose(
+        mix.W_star.T @ nus[0], 1.3**2 * (plus + minus)
+    )
 
 
 def test_the_same_key_gives_the_same_data_in_either_precision():

@@ -38,7 +38,12 @@ def check_against_autodiff(kind, loss):
             return cases.plain_loss(model, point, data, weight, loss)
 
         value, gradient = jax.value_and_grad(plain)(heads)
-        return value, cases.plain_scores(model, heads, data), gradient, jax.jvp(jax.grad(plain), (heads,), (direction,))[1]
+        return (
+            value,
+            cases.plain_scores(model, heads, data),
+            gradient,
+            jax.jvp(jax.grad(plain), (heads,), (direction,))[1],
+        )
 
     @jax.jit
     def ours(heads, direction, weights, batch, weight):

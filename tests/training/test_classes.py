@@ -82,7 +82,10 @@ def test_runs_are_right_to_rounding_against_40_digits(heads):
 def test_displacements_keep_their_digits_at_many_heads():
     mix = mh.TokenizedMixture(num_tokens=2, dim=3, num_patterns=1, sparsity=0.5, signal=1.0, key=jax.random.key(0))
     data = mix.sample(6, key=jax.random.key(2))
-    runs = {H: mh.train(mh.zero_start(H, num_tokens=2, dim=3), data, step_size=0.5, num_steps=20, dtype="float64") for H in (1e9, 1e15)}
+    runs = {
+        H: mh.train(mh.zero_start(H, num_tokens=2, dim=3), data, step_size=0.5, num_steps=20, dtype="float64")
+        for H in (1e9, 1e15)
+    }
     # from zero the readout's displacement is lazy: it scales as 1/sqrt(H), to a relative 1e-8 here
     ratio = runs[1e9].displacement.readout / runs[1e15].displacement.readout
     assert np.allclose(ratio, 1e3, rtol=1e-7)

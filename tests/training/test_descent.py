@@ -90,7 +90,9 @@ def test_an_optax_transform_of_the_whole_vector_acts_on_classes_as_on_heads(mixt
 def test_records_are_what_they_say(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(5)), 6)
     test = mixture.sample(40, key=jax.random.key(6))
-    run = mh.train(model, data, step_size=0.5, num_steps=40, test=test, record=[7, 20], snapshots="records", dtype="float64")
+    run = mh.train(
+        model, data, step_size=0.5, num_steps=40, test=test, record=[7, 20], snapshots="records", dtype="float64"
+    )
     assert run.steps.tolist() == run.snapshot_steps.tolist() == [0, 7, 20, 40] and run.status == "finished"
     for i, k in enumerate(run.steps):
         at = run.model(k)
@@ -127,11 +129,16 @@ def test_the_same_call_gives_the_same_bits_and_another_chunk_the_same_numbers(da
 def test_dtype_is_float32_unless_asked_or_many_heads(mixture, data, gaussian):
     assert mh.train(gaussian, data, step_size=0.1, num_steps=2).settings["dtype"] == "float32"
     assert mh.train(gaussian, data, step_size=0.1, num_steps=2, dtype="float64").settings["dtype"] == "float64"
-    assert mh.train(mh.zero_start(1e6, num_tokens=4, dim=6), data, step_size=0.1, num_steps=2).settings["dtype"] == "float64"
+    assert (
+        mh.train(mh.zero_start(1e6, num_tokens=4, dim=6), data, step_size=0.1, num_steps=2).settings["dtype"]
+        == "float64"
+    )
     single = mh.train(gaussian, data, step_size=0.2, num_steps=60)
     double = mh.train(gaussian, data, step_size=0.2, num_steps=60, dtype="float64")
     assert single.train_loss.dtype == np.float32
-    assert np.allclose(single.train_loss, double.train_loss, rtol=2e-5) and not np.array_equal(single.train_loss, double.train_loss)
+    assert np.allclose(single.train_loss, double.train_loss, rtol=2e-5) and not np.array_equal(
+        single.train_loss, double.train_loss
+    )
 
 
 def test_runs_without_double_precision_being_on(mixture, data, gaussian):
@@ -159,7 +166,9 @@ def test_another_number_of_heads_or_another_step_size_does_not_compile_again(mix
 
 
 def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch):
-    flipped = mh.Dataset.from_arrays(np.concatenate([data.tokens, data.tokens]), np.concatenate([data.labels, -data.labels]))
+    flipped = mh.Dataset.from_arrays(
+        np.concatenate([data.tokens, data.tokens]), np.concatenate([data.labels, -data.labels])
+    )
     model = mh.gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(3))
     ever_larger = optax.sgd(lambda step: 10.0**step)
     for stretch in (0.2, 1e-6):  # found inside a stretch, and at the first step of one
@@ -192,9 +201,22 @@ def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(data, g
     assert part.status == "interrupted" and 0 < part.last_step < 300
     rest = mh.train(gaussian, data, resume=tmp_path / "run.npz", **options)
     assert rest.status == "finished"
-    for name in ("steps", "train_loss", "gradient_norm", "distance", "readout_norm", "margin", "attention_mass", "snapshot_steps"):
+    for name in (
+        "steps",
+        "train_loss",
+        "gradient_norm",
+        "distance",
+        "readout_norm",
+        "margin",
+        "attention_mass",
+        "snapshot_steps",
+    ):
         assert np.array_equal(getattr(rest, name), getattr(whole, name)), name
-    for a, b in zip(jax.tree.leaves((rest.snapshots, rest.displacement)), jax.tree.leaves((whole.snapshots, whole.displacement)), strict=True):
+    for a, b in zip(
+        jax.tree.leaves((rest.snapshots, rest.displacement)),
+        jax.tree.leaves((whole.snapshots, whole.displacement)),
+        strict=True,
+    ):
         assert np.array_equal(a, b)
 
 
@@ -205,7 +227,9 @@ def test_a_finished_run_can_be_made_longer(data, gaussian):
 
 
 def test_a_small_run_pays_no_python_per_step(monkeypatch):
-    data = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis").sample(100, key=jax.random.key(0))
+    data = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis").sample(
+        100, key=jax.random.key(0)
+    )
     model = mh.gaussian_start(8, num_tokens=4, dim=6, key=jax.random.key(1))
     mh.train(model, data, step_size=0.1, num_steps=1000)
     calls, advance = [], descent.advance

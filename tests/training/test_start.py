@@ -41,7 +41,9 @@ def test_sampled_start_approaches_the_population_as_one_over_root_n1():
     assert -0.65 < slope < -0.35
 
 
-@pytest.mark.parametrize(("heads", "counts"), [(1, [1]), (2, [1, 1]), (7, [4, 3]), (1e12, [5e11, 5e11]), (9e15, [45e14, 45e14])])
+@pytest.mark.parametrize(
+    ("heads", "counts"), [(1, [1]), (2, [1, 1]), (7, [4, 3]), (1e12, [5e11, 5e11]), (9e15, [45e14, 45e14])]
+)
 def test_balanced_signs(heads, counts):
     assert mh.population_first_phase(mixture(), heads).multiplicity.tolist() == counts
 

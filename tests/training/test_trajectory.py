@@ -16,8 +16,20 @@ def run():
 def test_saves_and_loads_equal(run, tmp_path):
     run.save(tmp_path / "run.npz")
     back = mh.Trajectory.load(tmp_path / "run.npz")
-    for name in ("steps", "train_loss", "test_loss", "gradient_norm", "distance", "readout_norm", "margin", "attention_mass"):
-        assert np.array_equal(getattr(back, name), getattr(run, name)) and getattr(back, name).dtype == getattr(run, name).dtype
+    for name in (
+        "steps",
+        "train_loss",
+        "test_loss",
+        "gradient_norm",
+        "distance",
+        "readout_norm",
+        "margin",
+        "attention_mass",
+    ):
+        assert (
+            np.array_equal(getattr(back, name), getattr(run, name))
+            and getattr(back, name).dtype == getattr(run, name).dtype
+        )
     assert (back.status, back.last_step, back.settings) == (run.status, run.last_step, run.settings)
     assert str(back) == str(run) and str(back.start) == str(run.start)
     trees = [(t.start.heads, t.snapshots, t.displacement, t.optimizer_state) for t in (back, run)]

@@ -100,7 +100,9 @@ class Dataset:
     def split(self, first: int, *, key) -> tuple[Dataset, Dataset]:
         """Two disjoint parts, drawn at random: `first` sequences and the rest."""
         if not 0 < first < self.num_examples:
-            raise ValueError(f"first={first} must be between 1 and {self.num_examples - 1}, so that both parts have data.")
+            raise ValueError(
+                f"first={first} must be between 1 and {self.num_examples - 1}, so that both parts have data."
+            )
         import jax
 
         order = np.asarray(jax.random.permutation(key, self.num_examples))
@@ -135,7 +137,11 @@ class Dataset:
             name=meta.get("name", Path(path).stem),
         )
         names = meta.get("label_names")
-        return data if names is None else Dataset(data.tokens, data.labels, data.mask, data.relevant, tuple(names), data.name)
+        return (
+            data
+            if names is None
+            else Dataset(data.tokens, data.labels, data.mask, data.relevant, tuple(names), data.name)
+        )
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
@@ -165,13 +171,17 @@ def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
     if y.shape != (num_examples,):
         raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
     if y.dtype == object:
-        raise ValueError("labels must be numbers or strings; got Python objects. Convert with np.array(labels, dtype=str).")
+        raise ValueError(
+            "labels must be numbers or strings; got Python objects. Convert with np.array(labels, dtype=str)."
+        )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label.")
     values = np.unique(y)
     if len(values) > 2:
         shown = ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")
-        raise ValueError(f"labels have {len(values)} values ({shown}); two are allowed. Choose one class against the rest.")
+        raise ValueError(
+            f"labels have {len(values)} values ({shown}); two are allowed. Choose one class against the rest."
+        )
     if len(values) < 2:
         raise ValueError(f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes.")
     return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))

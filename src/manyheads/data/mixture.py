@@ -53,7 +53,9 @@ class TokenizedMixture:
                 f"Pass dim={M + 2} or num_patterns={max(d - 2, 1)}."
             )
         if not 0 < zeta < 1:
-            raise ValueError(f"sparsity={zeta} must be strictly between 0 and 1; for example sparsity={1 / max(T, 2):g}.")
+            raise ValueError(
+                f"sparsity={zeta} must be strictly between 0 and 1; for example sparsity={1 / max(T, 2):g}."
+            )
         if abs(zeta * T - round(zeta * T)) > 1e-9 * T or not 1 <= round(zeta * T) < T:
             near = min(max(round(zeta * T), 1), T - 1)
             remedy = f"Pass sparsity={near / T:.12g}" if T > 1 else "Pass num_tokens=2, sparsity=0.5"
@@ -70,7 +72,9 @@ class TokenizedMixture:
         if self.noise not in NOISES:
             raise ValueError(f"noise={self.noise!r} is not known; choose 'uniform', 'vertex' or 'none'.")
         if self.noise == "none" and (self.noise_mu or self.noise_nu or self.noise_norm):
-            raise ValueError("noise='none' needs noise_mu = noise_nu = noise_norm = 0; pass noise='uniform' or drop the levels.")
+            raise ValueError(
+                "noise='none' needs noise_mu = noise_nu = noise_norm = 0; pass noise='uniform' or drop the levels."
+            )
         if self._complement_radius_squared < -1e-12 * self.noise_norm**2:
             least = np.sqrt(2 * self.noise_mu**2 / S**2 + self.noise_nu**2 / (M * S**2))
             raise ValueError(

@@ -52,7 +52,9 @@ class MultiHead(eqx.Module):
             raise ValueError(f"decoder={self.decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
 
     @classmethod
-    def create(cls, key_query, readout, *, multiplicity=None, decoder: str = "full", exponent: float = 0.5) -> MultiHead:
+    def create(
+        cls, key_query, readout, *, multiplicity=None, decoder: str = "full", exponent: float = 0.5
+    ) -> MultiHead:
         """A model from given parameters, with every shape checked."""
         if decoder not in DECODERS:
             raise ValueError(f"decoder={decoder!r} is not known; choose 'full', 'pooled' or 'last'.")

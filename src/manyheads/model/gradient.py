@@ -55,7 +55,9 @@ def chunk_size(num_examples: int, num_tokens: int, dim: int, num_classes: int, i
     return -(-num_examples // max(1, min(chunks, num_examples)))
 
 
-def prepare(dataset: Dataset, model: MultiHead, dtype=np.float64, chunk: int | None = None, platform: str = "cpu") -> Batch:
+def prepare(
+    dataset: Dataset, model: MultiHead, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
+) -> Batch:
     """Check that the model fits the data, pad and cut into chunks (NumPy; JAX places it where it runs)."""
     n, T, d = dataset.tokens.shape
     if model.dim != d or model.num_tokens not in (None, T):
@@ -191,7 +193,13 @@ def scores(model: MultiHead, dataset: Dataset) -> np.ndarray:
 
 
 def hessian_vector_product(
-    heads: Heads, direction: Heads, weights: Weights, batch: Batch, sample_weight: Float[Array, "n"], *, loss: Loss = LOGISTIC
+    heads: Heads,
+    direction: Heads,
+    weights: Weights,
+    batch: Batch,
+    sample_weight: Float[Array, "n"],
+    *,
+    loss: Loss = LOGISTIC,
 ) -> Heads:
     r"""Derivative of `loss_and_gradient`'s gradient when every head of each class moves along `direction`.
 
@@ -206,7 +214,12 @@ def hessian_vector_product(
 
 
 def attention_mass(
-    key_query, batch: Batch, relevant: jax.Array, sample_weight: Float[Array, "n"], *, precision=jax.lax.Precision.HIGHEST
+    key_query,
+    batch: Batch,
+    relevant: jax.Array,
+    sample_weight: Float[Array, "n"],
+    *,
+    precision=jax.lax.Precision.HIGHEST,
 ) -> Float[Array, "classes"]:
     """Mean over sequences (with positive weight) and real queries of the attention that falls on relevant tokens."""
     W = full_key_query(key_query)

@@ -69,7 +69,9 @@ def train(
         raise ValueError(f"step_size={eta:g} does not fit {dtype}; pass dtype='float64' or another step size.")
     where = _device(device)
     record_steps = choose_steps(record, num_steps, "record")
-    wanted = record_steps if isinstance(snapshots, str) and snapshots == "records" else _list_steps(snapshots, num_steps)
+    wanted = (
+        record_steps if isinstance(snapshots, str) and snapshots == "records" else _list_steps(snapshots, num_steps)
+    )
     settings = {
         "optimizer": optimizer if isinstance(optimizer, str) else "optax",
         "coordinates": method.coordinates,
@@ -108,7 +110,9 @@ class _Run:
         self.wanted = wanted
         self.kept: dict[int, Heads] = {}
         if before is not None:
-            kept = [jax.tree.map(lambda leaf, i=i: leaf[i], before.snapshots) for i in range(len(before.snapshot_steps))]
+            kept = [
+                jax.tree.map(lambda leaf, i=i: leaf[i], before.snapshots) for i in range(len(before.snapshot_steps))
+            ]
             self.kept = dict(zip(before.snapshot_steps.tolist(), kept, strict=True))
 
     def go(self, state: State, progress: bool, checkpoint) -> Trajectory:
@@ -164,7 +168,9 @@ class _Run:
         steps = sorted(self.kept)
         like = jax.tree.map(np.asarray, state.displacement)
         stacked = [jax.tree.map(np.asarray, self.kept[k]) for k in steps]
-        snapshots = jax.tree.map(lambda leaf, *rows: np.stack(rows) if rows else np.zeros((0, *leaf.shape), leaf.dtype), like, *stacked)
+        snapshots = jax.tree.map(
+            lambda leaf, *rows: np.stack(rows) if rows else np.zeros((0, *leaf.shape), leaf.dtype), like, *stacked
+        )
         return Trajectory(
             start=self.model,
             steps=np.asarray(self.problem.record_steps)[:count].astype(np.int64),
@@ -185,7 +191,9 @@ def _problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_
     if sample_weight is None:
         sample_weight = np.full(n, 1 / n)
     sample_weight = np.asarray(sample_weight, np.float64)
-    if sample_weight.shape != (n,) or not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all() and sample_weight.any()):
+    if sample_weight.shape != (n,) or not (
+        np.isfinite(sample_weight).all() and (sample_weight >= 0).all() and sample_weight.any()
+    ):
         raise ValueError(f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default.")
     relevant = None
     if dataset.relevant is not None:
@@ -245,7 +253,9 @@ def _check_resume(before: Trajectory, model: MultiHead, settings: dict) -> None:
                 f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; pass the same value."
             )
     if settings["num_steps"] < before.last_step:
-        raise ValueError(f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more.")
+        raise ValueError(
+            f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more."
+        )
     old, new = jax.tree.leaves(before.start.heads), jax.tree.leaves(model.heads)
     equal = len(old) == len(new) and all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
     if not (equal and np.array_equal(before.start.multiplicity, model.multiplicity)):
@@ -279,7 +289,9 @@ def _check_plan(method: Method, step_size, num_steps) -> tuple[int, float | None
         raise ValueError(f"num_steps={num_steps!r} must be a whole number from 0 to {2**31 - 2}.")
     if method.rule == "optax":
         if step_size is not None:
-            raise ValueError(f"step_size={step_size} is not used with an optax transform, which brings its own; leave it out.")
+            raise ValueError(
+                f"step_size={step_size} is not used with an optax transform, which brings its own; leave it out."
+            )
         return int(num_steps), None
     if step_size is None:
         raise ValueError("step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one.")
@@ -326,6 +338,8 @@ def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
 def _list_steps(steps, num_steps: int, name: str = "snapshots") -> np.ndarray:
     with contextlib.suppress(TypeError, ValueError):
         array = np.asarray(steps)
-        if array.ndim == 1 and (array.size == 0 or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)):
+        if array.ndim == 1 and (
+            array.size == 0 or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)
+        ):
             return np.unique(array.astype(int))
     raise ValueError(f"{name}={steps!r} must be a list of whole steps from 0 to num_steps={num_steps}.")

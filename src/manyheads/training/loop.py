@@ -82,7 +82,13 @@ def initial_state(problem: Problem, method: Method, dtype) -> State:
         buffers["test_loss"] = jnp.full(records, jnp.nan, dtype)
     optimizer = () if method.transform is None else method.transform.init(zeros)
     return State(
-        jnp.zeros((), jnp.int32), zeros, optimizer, jnp.zeros((), jnp.int32), buffers, jnp.zeros((), dtype), jnp.array(True)
+        jnp.zeros((), jnp.int32),
+        zeros,
+        optimizer,
+        jnp.zeros((), jnp.int32),
+        buffers,
+        jnp.zeros((), dtype),
+        jnp.array(True),
     )
 
 
@@ -100,7 +106,11 @@ def _update(method: Method, problem: Problem, state: State, loss, gradient: Head
     if method.coordinates == "class":
         root = jnp.sqrt(problem.counts)
         moves, optimizer = method.transform.update(
-            _by_class(gradient, root), state.optimizer, _by_class(point, root), value=loss, grad=_by_class(gradient, root)
+            _by_class(gradient, root),
+            state.optimizer,
+            _by_class(point, root),
+            value=loss,
+            grad=_by_class(gradient, root),
         )
         return _by_class(moves, 1 / root), optimizer
     moves, optimizer = method.transform.update(gradient, state.optimizer, point, value=loss, grad=gradient)
@@ -129,7 +139,9 @@ def _record(method: Method, problem: Problem, state: State, point: Heads, loss, 
         test = batch_scores(point, problem.weights, problem.test_batch, n, precision=method.precision)
         labels = problem.test_batch.labels.reshape(-1)[:n]
         row["test_loss"] = jnp.sum(problem.test_weight * method.loss.value(labels * test))
-    return {name: state.records[name].at[state.written].set(row[name].astype(state.records[name].dtype)) for name in row}
+    return {
+        name: state.records[name].at[state.written].set(row[name].astype(state.records[name].dtype)) for name in row
+    }
 
 
 def step(method: Method, problem: Problem, state: State) -> State:
@@ -162,6 +174,4 @@ def step(method: Method, problem: Problem, state: State) -> State:
 @partial(jax.jit, static_argnums=0)
 def advance(method: Method, problem: Problem, state: State, until: jax.Array) -> State:
     """Steps up to (not including) `until`, or to the first evaluation that is not finite."""
-    return jax.lax.while_loop(
-        lambda s: (s.step < until) & s.finite, lambda s: step(method, problem, s), state
-    )
+    return jax.lax.while_loop(lambda s: (s.step < until) & s.finite, lambda s: step(method, problem, s), state)

@@ -17,7 +17,13 @@ LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
 
 
 def zero_start(
-    num_heads: float, *, num_tokens: int, dim: int, decoder: str = "full", rank: int | None = None, exponent: float = 0.5
+    num_heads: float,
+    *,
+    num_tokens: int,
+    dim: int,
+    decoder: str = "full",
+    rank: int | None = None,
+    exponent: float = 0.5,
 ) -> MultiHead:
     """All parameters zero: one class, however many heads. A factored start at zero would never move, so rank is refused."""
     if rank is not None:

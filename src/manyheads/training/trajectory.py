@@ -94,7 +94,9 @@ class Trajectory:
         """Read a trajectory that `save` wrote."""
         arrays, meta = read_npz(path)
         if meta.get("kind") != "trajectory":
-            raise ValueError(f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`.")
+            raise ValueError(
+                f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`."
+            )
         if meta["format_version"] > FORMAT_VERSION:
             raise ValueError(
                 f"{path} has format_version {meta['format_version']}, newer than the {FORMAT_VERSION} this version of "
@@ -135,7 +137,9 @@ class Trajectory:
             "margin": self.margin,
             "|gradient|": self.gradient_norm,
             "distance": self.distance,
-            "focus": None if self.attention_mass is None else self.attention_mass @ self.start.multiplicity / self.start.num_heads,
+            "focus": None
+            if self.attention_mass is None
+            else self.attention_mass @ self.start.multiplicity / self.start.num_heads,
         }
         columns = {name: values for name, values in columns.items() if values is not None}
         lines.append("  ".join(f"{name:>10}" for name in columns))
