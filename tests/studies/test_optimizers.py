@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import xarray
+
+from manyheads.studies import optimizers
+from manyheads.studies.cells.optimizers import ladder
+from manyheads.sweeps.plan import make_plan
+from manyheads.sweeps.spec import Sweep
+
+
+def results(shares):
+    """Every optimizer with a final share of the attention margin per number of heads, a little apart between seeds."""
+    made = {}
+    for name, by_heads in shares.items():
+        last = np.array(by_heads)[:, None, None] * np.linspace(0.98, 1.02, 4)[None, :, None]  # heads, seed, rung
+        last = last * np.array([0.5, 1.0, 0.7])
+        margin = np.stack([0.1 * last, 3.0 * last], axis=-1)
+        dims = ("num_heads", "seed", "rung", "record")
+        made[name] = xarray.Dataset(
+            {
+                "margin": (dims, margin),
+                "focus": (dims, margin / 4),
+                "train_loss": (dims, np.exp(-3 * margin)),
+                "attention": (dims[:2], np.full((2, 4), 3.0)),
+                "linear": (dims[:2], np.full((2, 4), 0.5)),
+            },
+            {
+                "num_heads": [2.0, 64.0],
+                "seed": range(4),
+                "step": ("record", [0, 300]),
+                "step_size_tried": ("rung", [1.0, 4.0, 16.0]),
+            },
+        )
+    return made
+
+
+def test_the_answer_follows_who_reaches_the_attention_margin():
+    low, high = [0.5, 0.2], [0.99, 0.97]
+    normalized = optimizers.finding(results({"gd": low, "normalized": high, "polyak": low, "adam": low}))
+    assert normalized.answer.startswith("Yes: normalized descent reaches 90%")
+    assert normalized.answer.endswith("plain descent, Polyak's step and Adam do not")
+    plain = optimizers.finding(results({"gd": high, "normalized": low, "polyak": low, "adam": high}))
+    assert plain.answer.startswith("Yes: plain descent and Adam reach 90%")
+    assert "normalized descent 0.5 with 2 heads and 0.2 (95% interval" in plain.sentence
+    nobody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, low)))
+    assert nobody.answer.startswith("No: no optimizer reaches 90%")
+    everybody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, high)))
+    assert everybody.answer.endswith("reach 90% of the best attention margin at every H")
+    mixed = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.99, 0.2])))
+    assert mixed.answer == "It depends on the number of heads"
+
+
+def test_the_best_step_size_is_taken_and_one_that_failed_is_not():
+    made = results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2]))
+    key = "margin / best attention margin, plain descent, H = 2"
+    assert optimizers.finding(made).numbers[key].value == pytest.approx(0.5)
+    made["gd"]["margin"][0, 1, 1, -1] = np.nan  # the best step size diverged for one seed
+    assert optimizers.finding(made).numbers[key].value == pytest.approx(0.35)
+
+
+def test_figures_are_drawn_from_the_same_numbers():
+    time, step = optimizers.figures(results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2])))
+    assert [panel.title for panel in time.panels] == ["Loss", "Margin", "Focus"]
+    assert time.panels[1].marks[0].y[-1] == pytest.approx(0.2 * 3)
+    assert step.panels[0].marks[0].y == pytest.approx((0.75, 1.5, 1.05))
+
+
+def test_the_ladder_reports_what_the_model_does():
+    sweep = Sweep(
+        data={"num_examples": 12, "num_test": 0, "num_tokens": 4, "dim": 6, "signal": 1.0},
+        train={"optimizer": "normalized", "num_steps": 6},
+        model={"num_heads": 4},
+        cell=optimizers.CELL,
+        parameters={"step_sizes": [0.1, 0.3]},
+    )
+    (cell,) = make_plan(sweep).cells
+    found = ladder(cell, step_sizes=[0.1, 0.3])
+    assert found["margin"][1].shape == found["focus"][1].shape == (2, len(found["step"][1]))
+    assert found["train_loss"][1][0, 0] == pytest.approx(found["train_loss"][1][1, 0])  # the same start
+
+    # the same descent written out head by head, with autodiff and no classes
+    import jax
+    import jax.numpy as jnp
+
+    from manyheads.sweeps.setup import set_up
+
+    setup = set_up(cell)
+    X, y = jnp.asarray(setup.dataset.tokens), jnp.asarray(setup.dataset.labels)
+    index = np.repeat([0, 1], 2)
+    theta = (jnp.asarray(setup.start.key_query)[index], jnp.asarray(setup.start.readout)[index])
+
+    def scores(theta):
+        A = jax.nn.softmax(jnp.einsum("ntd,hde,nse->nhts", X, theta[0], X), axis=-1)
+        return jnp.einsum("nhts,htd,nsd->n", A, theta[1], X) / 2, A
+
+    def loss(theta):
+        return jnp.mean(jnp.logaddexp(0.0, -y * scores(theta)[0]))
+
+    slope = jax.jit(jax.grad(loss))
+    for _ in range(6):
+        g = slope(theta)
+        length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in g))
+        theta = (theta[0] - 0.3 * g[0] / length, theta[1] - 0.3 * g[1] / length)
+    margins = y * scores(theta)[0] / jnp.linalg.norm(theta[1])
+    focus = jnp.mean(jnp.sum(scores(theta)[1] * setup.dataset.relevant[:, None, None, :], axis=-1))
+    assert found["margin"][1][1, -1] == pytest.approx(float(margins.min()), rel=1e-10)
+    assert found["focus"][1][1, -1] == pytest.approx(float(focus), rel=1e-10)
+    assert found["train_loss"][1][1, -1] == pytest.approx(float(loss(theta)), rel=1e-10)
