@@ -56,12 +56,13 @@ def open_sweep(path: str | Path) -> xarray.Dataset:
     for name in _names(cells):
         array = _Assembled(store, grid, cells, name)
         attributes = {**_without_empty(long_name=LONG_NAMES.get(name, "")), **array.attributes}
-        shared = attributes.pop("coordinate", False) and array.shared()
-        if shared is not False and shared is not None:
+        is_coordinate = attributes.pop("coordinate", False)
+        if is_coordinate and (shared := array.shared()) is not None:
             coordinates[name] = (array.own_dims, shared, attributes)
-        else:
-            data = indexing.LazilyIndexedArray(array)
-            variables[name] = xarray.Variable((*dims, *array.own_dims), data, attributes)
+            continue
+        data = indexing.LazilyIndexedArray(array)
+        place = coordinates if is_coordinate else variables
+        place[name] = xarray.Variable((*dims, *array.own_dims), data, attributes)
     return xarray.Dataset(variables, coordinates, _attributes(manifest, workers))
 
 

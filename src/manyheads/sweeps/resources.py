@@ -30,13 +30,14 @@ def memory(cell: Cell) -> dict[str, float]:
         cell.train.record if cell.train.record not in ("all", "log") else 1
     )
     sequence = 8.0 * T * d * 4
+    attention = 8.0 * T * (3.0 * T + 2.0 * d)  # of one head on one sequence, the least chunk
     return {
         "data.num_examples": data.num_examples * sequence,
         "data.num_test": data.num_test * sequence,
         "start.num_examples": cell.start.num_examples * sequence if cell.start.kind == "first_phase" else 0.0,
-        "data.num_tokens": 8.0 * T * classes * (3.0 * T + 2.0 * d),  # one sequence's attention, the least chunk
-        "data.dim": 8.0 * d * d * 6,
-        "model.num_heads": 8.0 * classes * (d * d + T * d) * 8,
+        "data.num_tokens": attention,
+        "data.dim": 8.0 * d * d * 14,
+        "model.num_heads": (classes - 1) * (attention + 8.0 * (d * d + T * d) * 8),
         "train.record": 8.0 * (records + 1) * (7 + classes) * 3,
     }
 

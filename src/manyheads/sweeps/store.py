@@ -136,7 +136,7 @@ class Store:
     def _open(self, batch_id: str) -> Generator[Any, None, None]:
         path = self.part(batch_id)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
                 yield file
         except (FileNotFoundError, PermissionError, StoreError):
             raise
