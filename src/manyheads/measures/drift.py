@@ -1,0 +1,104 @@
+"""How the tangent kernel moves: along a run, and towards infinitely many Gaussian heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from manyheads.data.dataset import Dataset
+from manyheads.measures.kernel import MEMORY, tangent_kernel
+from manyheads.training.start import gaussian_start
+from manyheads.training.trajectory import Trajectory
+
+
+@dataclass(frozen=True, eq=False)
+class KernelDrift:
+    """How lazy a run was: how far the tangent kernel is from that of the start, at each step.
+
+    `relative_change` is the Frobenius norm of the difference over that of the first kernel, `alignment` the cosine between
+    the two. A kernel that does not move is what the linearized model assumes. `accuracy` is the rounding in
+    `relative_change`.
+    """
+
+    steps: np.ndarray
+    relative_change: np.ndarray
+    alignment: np.ndarray
+    accuracy: float
+
+    def __str__(self) -> str:
+        rows = [
+            f"  step {k:>8d}: moved by {c:.4g} of its norm, cosine with the start {a:.6f}"
+            for k, c, a in zip(self.steps, self.relative_change, self.alignment, strict=True)
+        ]
+        return "\n".join([f"tangent kernel along the run (changes to {self.accuracy:.1e})", *rows])
+
+
+def kernel_drift(
+    trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, memory: float = MEMORY
+) -> KernelDrift:
+    """The drift of the tangent kernel at the snapshots of a run (or at these `steps` of them), the last step included."""
+    chosen = np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step]) if steps is None else np.asarray(steps)
+    first = tangent_kernel(trajectory.start, dataset, memory=memory)
+    K0 = first.matrix
+    size = np.linalg.norm(K0)
+    change, cosine = [], []
+    for step in chosen.tolist():
+        K = tangent_kernel(trajectory.model(step), dataset, memory=memory).matrix
+        change.append(np.linalg.norm(K - K0) / size)
+        cosine.append(np.sum(K * K0) / (np.linalg.norm(K) * size))
+    accuracy = 2 * first.accuracy * len(K0) / size
+    return KernelDrift(chosen.astype(np.int64), np.array(change), np.array(cosine), float(accuracy))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelLimit:
+    """The kernel of infinitely many Gaussian heads: a Monte Carlo mean with the standard error of every entry."""
+
+    matrix: np.ndarray
+    standard_error: np.ndarray
+    num_draws: int
+
+    def __str__(self) -> str:
+        worst = float(np.max(self.standard_error) / np.max(np.abs(self.matrix)))
+        return (
+            f"limit kernel {self.matrix.shape[0]}x{self.matrix.shape[1]} from {self.num_draws} Gaussian heads, "
+            f"trace {np.trace(self.matrix):.6g}, largest standard error {worst:.2e} of the largest entry"
+        )
+
+
+def gaussian_limit(
+    dataset: Dataset,
+    *,
+    key: jax.Array,
+    key_query_scale: float = 1.0,
+    readout_scale: float = 1.0,
+    decoder: str = "full",
+    rank: int | None = None,
+    num_draws: int = 1024,
+    num_batches: int = 32,
+    memory: float = MEMORY,
+) -> KernelLimit:
+    r"""$E\langle\nabla\Phi(X_i), \nabla\Phi(X_j)\rangle$ over one head of `gaussian_start`, which $K$ tends to as $H\to\infty$.
+
+    The draws are made in `num_batches` independent batches, whose spread gives the standard error.
+    """
+    if num_batches < 2 or num_draws < num_batches:
+        raise ValueError(
+            f"num_draws={num_draws} in num_batches={num_batches}: at least 2 batches with one draw each are needed "
+            "for a standard error; pass num_draws=1024."
+        )
+    per_batch = -(-num_draws // num_batches)
+    total, squares = 0.0, 0.0
+    for batch_key in jax.random.split(key, num_batches):
+        heads = gaussian_start(
+            per_batch, num_tokens=dataset.num_tokens, dim=dataset.dim, key=batch_key, key_query_scale=key_query_scale,
+            readout_scale=readout_scale, decoder=decoder, rank=rank,
+        )  # fmt: skip
+        K = tangent_kernel(heads, dataset, memory=memory).matrix  # 1/sqrt(H) twice: the mean over the batch
+        total, squares = total + K, squares + K**2
+    mean = total / num_batches
+    variance = np.maximum(squares / num_batches - mean**2, 0.0) * num_batches / (num_batches - 1)
+    return KernelLimit(mean, np.sqrt(variance / num_batches), per_batch * num_batches)

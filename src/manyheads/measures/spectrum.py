@@ -1,0 +1,155 @@
+r"""The whole spectrum of the Hessian: exactly for small models, as a density for large ones.
+
+The H-head Hessian has the eigenvalues of the collapsed one, and those of $H^{-c} B_g$ with multiplicity $N_g - 1$
+for every class (`measures.hessian`): at $10^{12}$ heads there are $10^{12}(Td + d^2)$ of them, in a handful of values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from manyheads.data.dataset import Dataset
+from manyheads.measures.hessian import HessianOperator
+from manyheads.model.attention import MultiHead
+from manyheads.model.loss import Loss, get_loss
+
+LARGEST_DENSE = 4000  # rows of the collapsed Hessian
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues in increasing order with their multiplicities; `accuracy` is the rounding in an eigenvalue."""
+
+    eigenvalues: np.ndarray
+    multiplicities: np.ndarray
+    accuracy: float
+
+    @property
+    def trace(self) -> float:
+        return float(self.eigenvalues @ self.multiplicities)
+
+    def __str__(self) -> str:
+        negative = float(self.multiplicities[self.eigenvalues < -self.accuracy].sum())
+        return (
+            f"{self.multiplicities.sum():.15g} eigenvalues in [{self.eigenvalues[0]:.6g}, {self.eigenvalues[-1]:.6g}], "
+            f"{negative:.15g} of them negative, trace {self.trace:.6g}, each to {self.accuracy:.1e}"
+        )
+
+
+def loss_spectrum(model: MultiHead, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
+    """Every eigenvalue of the Hessian of the train loss of the full H-head model, for models of few distinct parameters."""
+    size = model.num_classes * _per_class(model)
+    if size > LARGEST_DENSE:
+        raise ValueError(
+            f"the collapsed Hessian has {size} rows, more than the {LARGEST_DENSE} done densely; "
+            "use spectral_density, or loss_curvature for the two ends."
+        )
+    with jax.enable_x64(True):
+        operator = HessianOperator.of_loss(model, dataset, get_loss(loss))
+        values = [np.linalg.eigvalsh(operator.dense())]
+        counts = [np.ones(size)]
+        for g in np.flatnonzero(model.multiplicity >= 2):
+            values.append(np.linalg.eigvalsh(operator.within(np.array([g])).dense()))
+            counts.append(np.full(len(values[-1]), model.multiplicity[g] - 1))
+    values, counts = np.concatenate(values), np.concatenate(counts)
+    order = np.argsort(values, kind="stable")
+    accuracy = size * np.finfo(float).eps * float(np.abs(values).max())
+    return Spectrum(values[order], counts[order], accuracy)
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralDensity:
+    """Density of the eigenvalues (it integrates to one over the full H-head spectrum), from random probes.
+
+    `density` is that of the eigenvalues blurred by a Gaussian of standard deviation `width`; `standard_error` comes from the
+    spread of the probes. `trace` is the sum of all eigenvalues with its standard error.
+    """
+
+    grid: np.ndarray
+    density: np.ndarray
+    standard_error: np.ndarray
+    width: float
+    trace: float
+    trace_error: float
+    num_probes: int
+
+    def __str__(self) -> str:
+        return (
+            f"spectral density on [{self.grid[0]:.4g}, {self.grid[-1]:.4g}] from {self.num_probes} probes, blurred by "
+            f"{self.width:.2g}; trace {self.trace:.6g} ± {self.trace_error:.2g}"
+        )
+
+
+def spectral_density(
+    model: MultiHead,
+    dataset: Dataset,
+    *,
+    loss: str | Loss = "logistic",
+    num_probes: int = 10,
+    num_products: int = 60,
+    num_points: int = 201,
+    width: float | None = None,
+    key: jax.Array,
+) -> SpectralDensity:
+    """Stochastic Lanczos quadrature (matfree's tridiagonalization) of the full H-head Hessian.
+
+    The collapsed Hessian and the blocks within classes are probed separately and added with the number of eigenvalues each
+    stands for. `width` defaults to 1/100 of the range.
+    """
+    if num_probes < 2:
+        raise ValueError(f"num_probes={num_probes} must be at least 2, so that there is a standard error.")
+    with jax.enable_x64(True):
+        together = HessianOperator.of_loss(model, dataset, get_loss(loss))
+        parts = [(together, float(together.size))]
+        for g in np.flatnonzero(model.multiplicity >= 2):
+            inner = together.within(np.array([g]))
+            parts.append((inner, inner.size * (model.multiplicity[g] - 1)))
+        keys = jax.random.split(key, len(parts))
+        quadratures = [_quadrature(op, num_probes, num_products, k) for (op, _), k in zip(parts, keys, strict=True)]
+    counts = np.array([count for _, count in parts])
+    low = min(nodes.min() for nodes, _ in quadratures)
+    high = max(nodes.max() for nodes, _ in quadratures)
+    width = (high - low) / 100 if width is None else float(width)
+    width = width or 1e-12
+    grid = np.linspace(low - 4 * width, high + 4 * width, num_points)
+    by_probe, traces = np.zeros((num_probes, num_points)), np.zeros(num_probes)
+    for (nodes, weights), count in zip(quadratures, counts, strict=True):
+        blur = np.exp(-0.5 * ((grid - nodes[:, :, None]) / width) ** 2) / (width * np.sqrt(2 * np.pi))
+        by_probe += count / counts.sum() * np.einsum("pk,pkx->px", weights, blur)
+        traces += count * np.sum(weights * nodes, axis=1)
+    root = np.sqrt(num_probes)
+    return SpectralDensity(
+        grid, by_probe.mean(0), by_probe.std(0, ddof=1) / root, width,
+        float(traces.mean()), float(traces.std(ddof=1) / root), num_probes,
+    )  # fmt: skip
+
+
+def _quadrature(operator: HessianOperator, num_probes, num_products, key) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of the Gauss quadratures that random signs give, one row per probe."""
+    from matfree import decomp
+
+    from manyheads.measures.hessian import class_product
+
+    depth = min(num_products, operator.size)
+    tridiagonalize = decomp.tridiag_sym(depth, materialize=False)
+    point = operator.point
+
+    def one_probe(signs):
+        result = tridiagonalize(lambda v, p: class_product(p, v), signs / np.sqrt(operator.size), point)
+        return result.J_small
+
+    probes = jax.random.rademacher(key, (num_probes, operator.size)).astype(float)
+    diagonals, offs = jax.jit(lambda rows: jax.lax.map(one_probe, rows))(probes)
+    nodes, weights = [], []
+    for a, b in zip(np.asarray(diagonals), np.asarray(offs), strict=True):
+        values, vectors = np.linalg.eigh(np.diag(a) + np.diag(b, 1) + np.diag(b, -1))
+        nodes.append(values)
+        weights.append(vectors[0] ** 2)
+    return np.array(nodes), np.array(weights)
+
+
+def _per_class(model: MultiHead) -> int:
+    return sum(int(np.prod(np.shape(leaf)[1:])) for leaf in jax.tree.leaves(model.heads))
