@@ -77,9 +77,7 @@ def finding(results: Results) -> Finding:
     sentence += "; ".join(parts) + "."
     focus = {n: mean(_best(data, many, "focus").isel(record=-1)) for n, data in results.items()}
     most = max(focus, key=lambda n: focus[n].value)
-    sentence += (
-        f" With {heads_text(many)} heads {NAMES[most]} puts most attention on the relevant tokens, {focus[most]}."
-    )
+    sentence += f" With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
     numbers |= {f"focus, {NAMES[n]}, H = {heads_text(many)}": value for n, value in focus.items()}
     note = "The best step size is the one of the four tried with the largest mean margin, chosen after the runs."
     return Finding(answer[0].upper() + answer[1:], sentence, numbers, (note,))
@@ -173,7 +171,7 @@ STUDY = Study(
     name="optimizers",
     title="Optimizers",
     question="Does another optimizer find what plain descent does not?",
-    claim="The paper analyzes plain gradient descent, and asks whether it converges to weights with the attention margin.",
+    claim="The paper analyzes plain gradient descent, and asks whether it finds weights with the attention margin.",
     settings=[
         stated("descent", "full batch, logistic loss"),
         stated("start", "first phase: one step from zero on fresh data, heads with signs +1 and -1"),

@@ -13,10 +13,10 @@ from manyheads.training.descent import choose_steps, train
 
 
 def ladder(cell: Cell, *, step_sizes: list[float]) -> dict:
-    r"""`train_loss`, `margin` ($\min_i y_i\tilde\Phi(X_i)/\|\tilde U\|$) and `focus` for each step size; NaN once diverged.
+    r"""`train_loss`, `margin` ($\min_i y_i\tilde\Phi(X_i)/\|\tilde U\|$) and `focus` for each step size.
 
-    `attention`: the best margin of attention, `linear`: the best linear one on this sample (0 where there is none), both
-    on the scale of `margin`.
+    NaN once diverged. `attention`: the best margin of attention, `linear`: the best linear one on this sample (0 where
+    there is none), both on the scale of `margin`.
     """
     setup = set_up(cell)
     data, counts = setup.dataset, setup.start.multiplicity
