@@ -11,6 +11,7 @@ from typing import Any
 from manyheads.sweeps.environment import worker_environment
 from manyheads.sweeps.local import EngineError, Job, Results, lost
 
+CONNECT_SECONDS = 10
 WINDOW = 2000  # batches handed over at a time
 
 
@@ -113,7 +114,7 @@ def _distributed() -> Any:
 
 def _connect(distributed: Any, address: str) -> Any:
     try:
-        return distributed.Client(address, timeout="10s")
+        return distributed.Client(address, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise EngineError(
