@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,8 @@ FORMAT_VERSION = 1
 class Dataset:
     """Sequences `tokens (n, T, d)` with `labels` +1 and -1.
 
-    `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are known,
-    `label_names` says which of the user's values became -1 and +1. Make one with `Dataset.from_arrays`,
+    `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are
+    known, `label_names` says which of the user's values became -1 and +1. Make one with `Dataset.from_arrays`,
     `Dataset.load` or the `sample` method of a data model.
     """
 
@@ -125,8 +126,9 @@ class Dataset:
             )
         missing = [name for name in ("tokens", "labels") if name not in arrays]
         if missing:
+            held = ", ".join(sorted(arrays)) or "nothing"
             raise ValueError(
-                f"{path} has no array {' and no array '.join(missing)}; it holds {', '.join(sorted(arrays)) or 'nothing'}. "
+                f"{path} has no array {' and no array '.join(missing)}; it holds {held}. "
                 "Save it with np.savez(path, tokens=..., labels=...)."
             )
         data = cls.from_arrays(
@@ -202,9 +204,10 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> No
     """Arrays and a JSON header in one .npz, whole or not at all."""
     path = Path(path)
     scratch = path.with_name(path.name + f".{os.getpid()}.tmp")
+    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
     try:
         with open(scratch, "wb") as file:
-            np.savez(file, meta=np.array(json.dumps(meta)), **arrays)
+            np.savez(file, **content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
@@ -16,16 +16,15 @@ NOISES = ("uniform", "vertex", "none")
 class TokenizedMixture:
     r"""(DM1) under Assumption 3.
 
-    A sequence has `num_tokens` ($T$) tokens. A share `sparsity` ($\zeta$) of them is the pattern $\mu_y$ of its label; every
-    other one is a pattern $\nu_j$, $j$ uniform among `num_patterns` ($M$), plus noise $z$. The $M+2$ patterns are
-    orthogonal with norm `signal` ($S$), and surely
-    $|\langle z, \mu_\pm\rangle| \le$ `noise_mu` ($Z_\mu$), $|\langle z, \nu_\ell\rangle| \le$ `noise_nu`$/M$ ($Z_\nu / M$),
-    $\|z\| \le$ `noise_norm` ($Z$).
+    A sequence has `num_tokens` ($T$) tokens. A share `sparsity` ($\zeta$) of them is the pattern $\mu_y$ of its label;
+    every other one is a pattern $\nu_j$, $j$ uniform among `num_patterns` ($M$), plus noise $z$. The $M+2$ patterns are
+    orthogonal with norm `signal` ($S$), and surely $|\langle z, \mu_\pm\rangle| \le$ `noise_mu` ($Z_\mu$),
+    $|\langle z, \nu_\ell\rangle| \le$ `noise_nu`$/M$ ($Z_\nu / M$), $\|z\| \le$ `noise_norm` ($Z$).
 
-    `noise="uniform"` draws the coordinates along the patterns uniformly and the rest uniformly in a ball; `"vertex"` puts
-    them at the ends of their intervals, the worst case; `"none"` needs all three levels zero. `positions="random"` draws the
-    relevant positions anew for each sequence, `"fixed"` takes the first ones. `frame="rotated"` turns the patterns by a
-    random rotation (`key=`), `"axis"` leaves them on the axes.
+    `noise="uniform"` draws the coordinates along the patterns uniformly and the rest uniformly in a ball; `"vertex"`
+    puts them at the ends of their intervals, the worst case; `"none"` needs all three levels zero.
+    `positions="random"` draws the relevant positions anew for each sequence, `"fixed"` takes the first ones.
+    `frame="rotated"` turns the patterns by a random rotation (`key=`), `"axis"` leaves them on the axes.
     """
 
     num_tokens: int = 8
@@ -40,6 +39,7 @@ class TokenizedMixture:
     positions: str = "random"
     frame: str = "rotated"
     key: jax.Array | None = None
+    _frame: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         T, d, M, zeta, S = self.num_tokens, self.dim, self.num_patterns, self.sparsity, self.signal
@@ -91,7 +91,7 @@ class TokenizedMixture:
 
     def _draw_frame(self) -> np.ndarray:
         """Orthonormal rows q_1 .. q_d in float64; the first M + 2 carry the patterns."""
-        if self.frame == "axis":
+        if self.key is None or self.frame == "axis":
             return np.eye(self.dim)
         Q, R = np.linalg.qr(_generator(self.key).standard_normal((self.dim, self.dim)))
         return (Q * np.sign(np.diag(R))).T

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
@@ -28,6 +28,8 @@ class Planted:
     token_scale: float = 1.0
     teacher_scale: float = 1.0
     key: jax.Array | None = None
+    key_query: np.ndarray = field(init=False, repr=False)
+    readout: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "dim", "num_heads"):

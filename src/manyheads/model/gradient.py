@@ -4,9 +4,9 @@ For one sequence X and one head (W, U), with S = X W Xᵀ, A = softmax of the ro
 
     Φ = Σ_ts A_ts B_ts,   ∂Φ/∂U = A X,   ∂Φ/∂W = Xᵀ D X,   D_ts = A_ts (B_ts − Σ_s' A_ts' B_ts').
 
-Arrays are [sequence, key s, (query t, class g)]: the softmax runs over an axis that is not the last, so that the long last
-axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each; only
-S and D X are products of one sequence at a time.
+Arrays are [sequence, key s, (query t, class g)]: the softmax runs over an axis that is not the last, so that the long
+last axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each;
+only S and D X are products of one sequence at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Factored, Heads, MultiHead, full_key_query
 from manyheads.model.loss import LOGISTIC, Loss
@@ -29,17 +30,17 @@ CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chu
 class Batch(NamedTuple):
     """A dataset on the device, cut into chunks of equal size (the last one padded with zeros)."""
 
-    tokens: jax.Array  # (chunks, size, T, d)
-    labels: jax.Array  # (chunks, size)
-    mask: jax.Array | None  # (chunks, size, T)
-    last: jax.Array | None  # (chunks, size): index of the last real token, for a last-token readout
+    tokens: AnyArray  # (chunks, size, T, d)
+    labels: AnyArray  # (chunks, size)
+    mask: AnyArray | None  # (chunks, size, T)
+    last: AnyArray | None  # (chunks, size): index of the last real token, for a last-token readout
 
 
 class Weights(NamedTuple):
     """How many heads enter: N_g/H^c for the score of a class, H^-c for the gradient of one head."""
 
-    of_class: jax.Array  # (classes,)
-    of_head: jax.Array  # ()
+    of_class: AnyArray  # (classes,)
+    of_head: AnyArray  # ()
 
 
 def head_weights(model: MultiHead, dtype=np.float64) -> Weights:
@@ -49,7 +50,7 @@ def head_weights(model: MultiHead, dtype=np.float64) -> Weights:
 
 
 def chunk_size(num_examples: int, num_tokens: int, dim: int, num_classes: int, itemsize: int, platform: str) -> int:
-    """Sequences per chunk, so that the intermediates of a chunk fill the cache and no more; chunks of nearly equal size."""
+    """Sequences per chunk: chunks of nearly equal size, whose intermediates fill the cache and no more."""
     per_sequence = num_tokens * num_classes * (3 * num_tokens + 2 * dim) * itemsize
     chunks = -(-num_examples * per_sequence // CHUNK_BYTES["cpu" if platform == "cpu" else "gpu"])
     return -(-num_examples // max(1, min(chunks, num_examples)))
@@ -109,7 +110,7 @@ def scores_and_parts(W, U, of_class, X, mask, last, precision):
     B = B if r == q else jnp.broadcast_to(B[:, :, None, :], (c, T, q, g)).reshape(c, T, q * g)
     phi = jnp.sum(A * B, axis=1)  # c, (q g): the part of each query in the score
     by_class = phi.reshape(c, q, g).sum(axis=1) * of_class.astype(phi.dtype)[None, :]
-    # Without the barrier multiply and add may fuse, and equal classes of opposite sign no longer cancel to the last bit.
+    # Without the barrier multiply and add may fuse; equal classes of opposite sign would not cancel to the last bit.
     scores = jax.lax.optimization_barrier(by_class).sum(axis=1)
     return scores, A, B, phi, Xq
 
@@ -118,7 +119,7 @@ def loss_and_gradient(
     heads: Heads,
     weights: Weights,
     batch: Batch,
-    sample_weight: Float[Array, "n"],
+    sample_weight: Float[AnyArray, "n"],
     *,
     loss: Loss = LOGISTIC,
     precision=jax.lax.Precision.HIGHEST,
@@ -197,14 +198,14 @@ def hessian_vector_product(
     direction: Heads,
     weights: Weights,
     batch: Batch,
-    sample_weight: Float[Array, "n"],
+    sample_weight: Float[AnyArray, "n"],
     *,
     loss: Loss = LOGISTIC,
 ) -> Heads:
     r"""Derivative of `loss_and_gradient`'s gradient when every head of each class moves along `direction`.
 
-    With multiplicities this is the gradient of one head, moved by all members of its class together. The scores depend on
-    all heads, which `weights.of_class` counts.
+    With multiplicities this is the gradient of one head, moved by all members of its class together. The scores depend
+    on all heads, which `weights.of_class` counts.
     """
 
     def gradient(point):
@@ -216,8 +217,8 @@ def hessian_vector_product(
 def attention_mass(
     key_query,
     batch: Batch,
-    relevant: jax.Array,
-    sample_weight: Float[Array, "n"],
+    relevant: AnyArray,
+    sample_weight: Float[AnyArray, "n"],
     *,
     precision=jax.lax.Precision.HIGHEST,
 ) -> Float[Array, "classes"]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from manyheads._types import AnyArray
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -16,15 +18,15 @@ class Loss:
     """
 
     name: str
-    value: Callable[[jax.Array], jax.Array]
-    slope: Callable[[jax.Array], jax.Array]
-    curvature: Callable[[jax.Array], jax.Array]
+    value: Callable[[AnyArray], jax.Array]
+    slope: Callable[[AnyArray], jax.Array]
+    curvature: Callable[[AnyArray], jax.Array]
     lipschitz: float
     smoothness: float
     self_bound: float
 
 
-def _hyperbolic(m: jax.Array) -> jax.Array:
+def _hyperbolic(m: AnyArray) -> jax.Array:
     # sqrt(1 + m²) − m, without cancellation for large positive margins
     root = jnp.sqrt(1 + m * m)
     return jnp.where(m > 0, 1 / (root + jnp.abs(m)), root - m)
@@ -44,7 +46,7 @@ HYPERBOLIC = Loss(
     name="hyperbolic",
     value=_hyperbolic,
     slope=lambda m: -_hyperbolic(m) / jnp.sqrt(1 + m * m),
-    curvature=lambda m: (1 + m * m) ** -1.5,
+    curvature=lambda m: jnp.power(1 + m * m, -1.5),
     lipschitz=2.0,
     smoothness=1.0,
     self_bound=1.0,

@@ -6,8 +6,10 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -50,8 +52,8 @@ def train(
 
     `optimizer` is "gd" (the paper's), "normalized" (step_size times the unit gradient), "polyak" (loss over squared
     gradient norm, at most step_size), "adam", or any optax transform, which then brings its own step size. "gd",
-    "normalized" and "polyak" treat the H-head model as one vector; "adam" acts on one head of each class, as it would on
-    all its members. For a model with multiplicities an optax transform must say which of the two is right for it by
+    "normalized" and "polyak" treat the H-head model as one vector; "adam" acts on one head of each class, as it would
+    on all its members. For a model with multiplicities an optax transform must say which of the two is right for it by
     `coordinates="class"` or `"head"`.
 
     `record` chooses the recorded steps: "log" (about 60, evenly spaced in the logarithm), "all", every m-th, or a list;
@@ -59,14 +61,14 @@ def train(
     ("records"). `dtype` is "float32" or "float64" (None: float32, from 10^6 heads on float64). `sample_weight` replaces
     the weights 1/n. `chunk` is the number of sequences evaluated together. `tf32` lets a GPU round products.
 
-    Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or a
-    file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
+    Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
+    a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
     """
     method = _method(model, optimizer, coordinates, get_loss(loss), tf32)
     num_steps, eta = _check_plan(method, step_size, num_steps)
-    dtype = _check_dtype(dtype, model)
-    if eta is not None and not float(np.finfo(dtype).tiny) <= eta <= float(np.finfo(dtype).max):
-        raise ValueError(f"step_size={eta:g} does not fit {dtype}; pass dtype='float64' or another step size.")
+    kind = _check_dtype(dtype, model)
+    if eta is not None and not float(np.finfo(kind).tiny) <= eta <= float(np.finfo(kind).max):
+        raise ValueError(f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size.")
     where = _device(device)
     record_steps = choose_steps(record, num_steps, "record")
     wanted = (
@@ -78,7 +80,7 @@ def train(
         "step_size": None if method.rule == "optax" else eta,
         "num_steps": num_steps,
         "loss": method.loss.name,
-        "dtype": dtype.name,
+        "dtype": kind.name,
         "tf32": bool(tf32),
         "device": where.platform,
         "num_examples": dataset.num_examples,
@@ -91,10 +93,10 @@ def train(
     if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
         raise ValueError(f"checkpoint={checkpoint}: the folder does not exist; make it first.")
 
-    with jax.enable_x64(dtype == np.float64), jax.default_device(where):
-        problem = _problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_steps, record_steps)
+    with jax.enable_x64(kind == np.float64), jax.default_device(where):
+        problem = _problem(model, dataset, test, sample_weight, kind, chunk, where, eta, num_steps, record_steps)
         settings["chunk"] = int(problem.batch.labels.shape[1])
-        state = initial_state(problem, method, dtype)
+        state = initial_state(problem, method, kind)
         if before is not None:
             state = _restore(state, before, record_steps)
         run = _Run(model, method, problem, settings, wanted, before)
@@ -154,7 +156,7 @@ class _Run:
         return done
 
     def _last_good(self, bad: State, past: list[State]) -> State:
-        """The state whose point is the last with a finite loss and gradient; records come from the run that found out."""
+        """The state at the last point with a finite loss and gradient; records come from the run that found out."""
         last = max(int(bad.step) - 1, 0)
         origin = past[1] if int(past[1].step) <= last else past[0]
         state = origin
@@ -164,7 +166,8 @@ class _Run:
 
     def trajectory(self, state: State, status: str) -> Trajectory:
         count = int(state.written)
-        records = {name: np.asarray(values)[:count] for name, values in state.records.items()}
+        written = {name: np.asarray(values)[:count] for name, values in state.records.items()}
+        records: dict[str, Any] = {name: written.get(name) for name in RECORDS}
         steps = sorted(self.kept)
         like = jax.tree.map(np.asarray, state.displacement)
         stacked = [jax.tree.map(np.asarray, self.kept[k]) for k in steps]
@@ -181,7 +184,7 @@ class _Run:
             status=status,
             settings=self.settings,
             optimizer_state=tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state.optimizer)),
-            **{name: records.get(name) for name in RECORDS},
+            **records,
         )
 
 
@@ -212,7 +215,7 @@ def _problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_
             test_batch=test_batch,
             test_weight=None if test is None else np.full(test.num_examples, 1 / test.num_examples, dtype),
             step_size=np.asarray(0.0 if eta is None else eta, dtype),
-            num_steps=np.int32(num_steps),
+            num_steps=np.array(num_steps, np.int32),
             record_steps=record_steps.astype(np.int32),
         ),
         where,
@@ -226,18 +229,17 @@ def _restore(state: State, before: Trajectory, record_steps: np.ndarray) -> Stat
         values = getattr(before, name)
         if values is None:
             raise ValueError(f"the run to resume has no {name}; start it with the same test data, or resume without.")
-        records[name] = np.array(buffer)
-        records[name][:written] = values[:written]
+        records[name] = buffer.at[:written].set(values[:written])
     leaves, tree = jax.tree.flatten(state.optimizer)
     if len(leaves) != len(before.optimizer_state):
         raise ValueError("the run to resume was made by another optimizer; pass the same one.")
     dtypes = jax.tree.map(lambda leaf: np.asarray(leaf).dtype, state.displacement)
     return jax.device_put(
         state._replace(
-            step=np.int32(before.last_step),
+            step=jnp.array(before.last_step, jnp.int32),
             displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
             optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
-            written=np.int32(written),
+            written=jnp.array(written, jnp.int32),
             records=records,
         )
     )
@@ -250,7 +252,8 @@ def _check_resume(before: Trajectory, model: MultiHead, settings: dict) -> None:
     for name in same:
         if before.settings.get(name) != settings[name]:
             raise ValueError(
-                f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; pass the same value."
+                f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; "
+                "pass the same value."
             )
     if settings["num_steps"] < before.last_step:
         raise ValueError(
@@ -269,17 +272,20 @@ def _method(model, optimizer, coordinates, loss, tf32) -> Method:
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             raise ValueError(
-                f"optimizer={optimizer!r} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, or pass an optax transform."
+                f"optimizer={optimizer!r} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, "
+                "or pass an optax transform."
             )
         return Method(optimizer, ADAM if optimizer == "adam" else None, "head", loss, precision)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise ValueError(
-            f"optimizer={optimizer!r} is neither one of {', '.join(map(repr, OPTIMIZERS))} nor an optax transform with init and update."
+            f"optimizer={optimizer!r} is neither one of {', '.join(map(repr, OPTIMIZERS))} "
+            "nor an optax transform with init and update."
         )
     if coordinates is None and (model.multiplicity > 1).any():
         raise ValueError(
             "this model has classes of identical heads, and nothing is known about this optax transform: pass "
-            "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, or expand(model)."
+            "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, "
+            "or expand(model)."
         )
     return Method("optax", optax.with_extra_args_support(optimizer), coordinates or "head", loss, precision)
 
@@ -306,7 +312,7 @@ def _check_dtype(dtype, model: MultiHead) -> np.dtype:
     try:
         kind = np.dtype(dtype)
     except TypeError:
-        kind = None
+        kind = np.dtype(object)
     if kind not in (np.dtype("float32"), np.dtype("float64")):
         raise ValueError(f"dtype={dtype!r} is not supported; choose 'float32' or 'float64'.")
     return kind

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from manyheads._types import AnyArray
 from manyheads.model.attention import Heads
 from manyheads.model.gradient import Batch, Weights, attention_mass, batch_scores, loss_and_gradient
 from manyheads.model.loss import Loss
@@ -21,15 +22,15 @@ class Problem(NamedTuple):
 
     start: Heads
     weights: Weights
-    counts: jax.Array  # (classes,) multiplicity
+    counts: AnyArray  # (classes,) multiplicity
     batch: Batch
-    sample_weight: jax.Array  # (n,)
-    relevant: jax.Array | None  # (chunks, size, T)
+    sample_weight: AnyArray  # (n,)
+    relevant: AnyArray | None  # (chunks, size, T)
     test_batch: Batch | None
-    test_weight: jax.Array | None
-    step_size: jax.Array
-    num_steps: jax.Array
-    record_steps: jax.Array  # (records,) increasing
+    test_weight: AnyArray | None
+    step_size: AnyArray
+    num_steps: AnyArray
+    record_steps: AnyArray  # (records,) increasing
 
 
 class State(NamedTuple):
@@ -57,8 +58,8 @@ class Method(NamedTuple):
 ADAM = optax.with_extra_args_support(optax.scale_by_adam())
 
 
-def norm(heads: Heads, counts: jax.Array) -> jax.Array:
-    r"""$(\sum_g N_g \|\cdot\|^2)^{1/2}$, the norm of the full H-head vector, without overflow or underflow of the squares."""
+def norm(heads: Heads, counts: AnyArray) -> jax.Array:
+    r"""$(\sum_g N_g \|\cdot\|^2)^{1/2}$, the norm of the full H-head vector; no square overflows or underflows."""
     leaves = jax.tree.leaves(heads)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]))
     unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
@@ -66,7 +67,7 @@ def norm(heads: Heads, counts: jax.Array) -> jax.Array:
     return unit * jnp.sqrt(sum(squares))
 
 
-def _by_class(heads: Heads, factor: jax.Array) -> Heads:
+def _by_class(heads: Any, factor: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: leaf * factor.reshape(-1, *(1,) * (leaf.ndim - 1)), heads)
 
 
@@ -134,7 +135,7 @@ def _record(method: Method, problem: Problem, state: State, point: Heads, loss, 
         row["attention_mass"] = attention_mass(
             point.key_query, problem.batch, problem.relevant, problem.sample_weight, precision=method.precision
         )
-    if problem.test_batch is not None:
+    if problem.test_batch is not None and problem.test_weight is not None:
         n = problem.test_weight.shape[0]
         test = batch_scores(point, problem.weights, problem.test_batch, n, precision=method.precision)
         labels = problem.test_batch.labels.reshape(-1)[:n]

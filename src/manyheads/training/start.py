@@ -25,7 +25,7 @@ def zero_start(
     rank: int | None = None,
     exponent: float = 0.5,
 ) -> MultiHead:
-    """All parameters zero: one class, however many heads. A factored start at zero would never move, so rank is refused."""
+    """All parameters zero: one class, however many heads. Zero factors would never move, so `rank` is refused."""
     if rank is not None:
         raise ValueError(
             f"rank={rank} with a zero start: the gradient of both factors is zero there and training cannot begin. "
@@ -89,8 +89,8 @@ def first_phase(
     r"""One step of gradient descent from zero, $\theta_h = -\alpha_h H^{c} \nabla_{\theta_h} \hat L(0)$, on fresh data.
 
     Use sequences that are not used for training afterwards. `signs="balanced"` gives half of the heads
-    $\alpha_h = +1$ and half $-1$ (the extra head of an odd number gets $+1$); `"rademacher"` flips a coin for each head;
-    `"uniform"` draws $\alpha_h$ on `interval`. With signs there are two classes of identical heads at any H.
+    $\alpha_h = +1$ and half $-1$ (the extra head of an odd number gets $+1$); `"rademacher"` flips a coin for each
+    head; `"uniform"` draws $\alpha_h$ on `interval`. With signs there are two classes of identical heads at any H.
     """
     if signs not in SIGNS:
         raise ValueError(f"signs={signs!r} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
@@ -133,15 +133,18 @@ def whole_heads(num_heads: float, explicit: str | None = None) -> float:
 
 def _alphas(num_heads, signs, interval, key) -> tuple[np.ndarray, np.ndarray]:
     H = whole_heads(num_heads, explicit="uniform first-phase steps" if signs == "uniform" else None)
-    if signs != "balanced" and key is None:
-        raise ValueError(f"signs={signs!r} draws at random: pass key=jax.random.key(0), or signs='balanced'.")
-    rng = None if key is None else np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    if signs == "uniform":
-        low, high = interval
-        if not (np.isfinite([low, high]).all() and low < high):
-            raise ValueError(f"interval={interval} must be (low, high) with low < high.")
-        return rng.uniform(low, high, int(H)), np.ones(int(H))
-    plus = np.ceil(H / 2) if signs == "balanced" else float(rng.binomial(int(H), 0.5))
+    if signs == "balanced":
+        plus = np.ceil(H / 2)
+    else:
+        if key is None:
+            raise ValueError(f"signs={signs!r} draws at random: pass key=jax.random.key(0), or signs='balanced'.")
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        if signs == "uniform":
+            low, high = interval
+            if not (np.isfinite([low, high]).all() and low < high):
+                raise ValueError(f"interval={interval} must be (low, high) with low < high.")
+            return rng.uniform(low, high, int(H)), np.ones(int(H))
+        plus = float(rng.binomial(int(H), 0.5))
     alphas, counts = np.array([1.0, -1.0]), np.array([plus, H - plus])
     return alphas[counts > 0], counts[counts > 0]
 

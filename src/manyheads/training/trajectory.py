@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,9 +21,10 @@ STATUSES = ("finished", "diverged", "interrupted")
 class Trajectory:
     r"""A run of descent. Step 0 is the start.
 
-    Records, one entry per step in `steps`: `train_loss`; `gradient_norm`, `distance` $\|\theta_k-\theta_0\|$ (of the full
-    H-head model); `readout_norm` $\max_h\|U_h\|_F$; `margin` $\min_i y_i\tilde\Phi(X_i)$; `test_loss` (None without test data);
-    `attention_mass (records, classes)`, the mean attention that falls on relevant tokens (None where those are unknown).
+    Records, one entry per step in `steps`: `train_loss`; `gradient_norm`, `distance` $\|\theta_k-\theta_0\|$ (of the
+    full H-head model); `readout_norm` $\max_h\|U_h\|_F$; `margin` $\min_i y_i\tilde\Phi(X_i)$; `test_loss` (None
+    without test data); `attention_mass (records, classes)`, the mean attention that falls on relevant tokens (None
+    where those are unknown).
 
     `snapshots` are displacements of each head from the start at `snapshot_steps`; `displacement` is the last one, at
     `last_step`. `status` is "finished", "diverged" (the loss or gradient left the finite numbers after `last_step`) or
@@ -60,9 +62,9 @@ class Trajectory:
         where = np.flatnonzero(self.snapshot_steps == step)
         if not len(where):
             kept = ", ".join(map(str, self.snapshot_steps[:8])) + (", ..." if len(self.snapshot_steps) > 8 else "")
+            kept = f"0, {kept}, {self.last_step}" if kept else f"0, {self.last_step}"
             raise ValueError(
-                f"step {step} has no snapshot; there are snapshots at 0, {kept + ', ' if kept else ''}{self.last_step}. "
-                "Pass snapshots=[...] to train."
+                f"step {step} has no snapshot; there are snapshots at {kept}. Pass snapshots=[...] to train."
             )
         return jax.tree.map(lambda leaf: leaf[where[0]], self.snapshots)
 
@@ -107,6 +109,7 @@ class Trajectory:
             leaves = [arrays[f"{name}_{i}"] for i in range(3 if meta["factored"] else 2)]
             return Heads(Factored(*leaves[:2]) if meta["factored"] else leaves[0], leaves[-1])
 
+        records: dict[str, Any] = {name: arrays.get(f"record_{name}") for name in RECORDS}
         optimizer = [name for name in arrays if name.startswith("optimizer_")]
         start = heads("start")
         return cls(
@@ -119,7 +122,7 @@ class Trajectory:
             status=meta["status"],
             settings=meta["settings"],
             optimizer_state=tuple(arrays[f"optimizer_{i}"] for i in range(len(optimizer))),
-            **{name: arrays.get(f"record_{name}") for name in RECORDS},
+            **records,
         )
 
     def __str__(self) -> str:
