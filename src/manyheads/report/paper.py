@@ -123,6 +123,10 @@ def _panel(axes, panel: Panel) -> None:
             _series(axes, mark, categories)
     if categories:
         axes.set_xticks(range(len(categories)), categories)
+        if sum(map(len, categories)) > 40:
+            axes.tick_params(axis="x", rotation=40)
+            for label in axes.get_xticklabels():
+                label.set_horizontalalignment("right")
         axes.grid(False, axis="x")
         axes.set_xlim(-0.6, len(categories) - 0.4)
     for axis, scale, limits in (("x", panel.x, axes.set_xlim), ("y", panel.y, axes.set_ylim)):
@@ -184,7 +188,7 @@ def _map(axes, panel: MapPanel):
     axes.tick_params(length=0)
     axes.set_xlabel(panel.x.label)
     axes.set_ylabel(panel.y.label)
-    axes.set_title(panel.title, fontsize=6.5, fontweight="normal")
+    axes.set_title(panel.title, loc="center", fontsize=6.5, fontweight="normal")
     return shown
 
 

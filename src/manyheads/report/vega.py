@@ -29,6 +29,8 @@ def colors(figure: Figure) -> dict[str, str]:
 
 def _panel(panel: Panel) -> dict[str, Any]:
     x = _channel("x", panel.x, "nominal" if panel.categorical else "quantitative")
+    if panel.categorical and sum(len(name) for name in {x for mark in panel.marks for x in mark.x}) > 40:
+        x["axis"] |= {"labelAngle": -40, "labelAlign": "right"}
     y = _channel("y", panel.y, "quantitative")
     bars = [mark for mark in panel.marks if mark.kind == "bars"]
     layers: list[dict[str, Any]] = []

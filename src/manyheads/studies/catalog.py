@@ -10,8 +10,23 @@ from pathlib import Path
 from manyheads.studies.study import Study
 
 # In the order of the report. To add one, write manyheads/studies/NAME.py with a STUDY and add its name.
-NAMES: tuple[str, ...] = ("step_size",)
-STORY: tuple[str, ...] = ("step_size",)  # what `manyheads run` runs when no study is named
+NAMES: tuple[str, ...] = (
+    "heads",
+    "margins",
+    "attention",
+    "literal",
+    "step_size",
+    "ledger",
+)
+# What `manyheads run` runs when no study is named.
+STORY: tuple[str, ...] = (
+    "heads",
+    "margins",
+    "attention",
+    "literal",
+    "step_size",
+    "ledger",
+)
 
 
 def find(name: str) -> Study:

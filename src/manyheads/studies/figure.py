@@ -8,7 +8,7 @@ another scale than its vertical axis: two normalizations never share one axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -89,6 +89,15 @@ class Panel:
                 )
             if self.y.log and any(np.isfinite(v) and v <= 0 for v in mark.y):
                 raise ValueError(f"mark {mark.label!r} has values <= 0 on the logarithmic axis {self.y.label!r}.")
+        if self.y.log:
+            self._clip_bands()
+
+    def _clip_bands(self) -> None:
+        """On a logarithmic axis a band that reaches to 0 or below ends a decade under the smallest value."""
+        values = [v for mark in self.marks for v in mark.y if np.isfinite(v)]
+        floor = min(values, default=1.0) / 10
+        clipped = [replace(mark, low=tuple(max(v, floor) for v in mark.low)) for mark in self.marks]
+        object.__setattr__(self, "marks", tuple(clipped))
 
     def legend(self) -> list[tuple[str, str, str]]:
         """(role, label, kind) of every series, each once, in order of appearance."""
@@ -174,11 +183,17 @@ def rule(role: str, label: str, y: float, scale: str = "") -> Mark:
     return Mark("rule", role, label, (0.0,), (float(y),), (), (), scale)
 
 
-def over_seeds(role: str, label: str, x: Sequence, values, scale: str = "", kind: str = "line") -> Mark:
-    """The mean over the last axis of `values` (seeds) with its 95% interval, at each x."""
-    from manyheads.studies.estimate import mean
+def over_seeds(
+    role: str, label: str, x: Sequence, values, scale: str = "", kind: str = "line", log: bool = False
+) -> Mark:
+    """The mean over the last axis of `values` (seeds) with its 95% interval, at each x.
 
-    estimates = [mean(row) for row in np.asarray(values, dtype=float)]
+    With `log` the geometric mean and its interval, which stays positive: for a logarithmic axis.
+    """
+    from manyheads.studies.estimate import mean, ratio
+
+    rows = np.asarray(values, dtype=float)
+    estimates = [ratio(row, np.ones_like(row)) if log else mean(row) for row in rows]
     low, high = [e.low for e in estimates], [e.high for e in estimates]
     return Mark(kind, role, label, _plain(x), tuple(e.value for e in estimates), tuple(low), tuple(high), scale)
 

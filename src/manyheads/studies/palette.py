@@ -43,6 +43,9 @@ ROLES = {
     "random labels": Look(*RED, "s", (5, 2)),
     "planted": Look(*GREEN, "^", (2, 2)),
     "construction": Look(*PINK, "D", (6, 2, 2, 2)),
+    # heads by the sign of their first step
+    "plus": Look(*SKY, "o"),
+    "minus": Look(*PINK, "s", (5, 2)),
     # train and test
     "train": Look(*BLUE, "o"),
     "test": Look(*ORANGE, "s", (5, 2)),

@@ -110,7 +110,7 @@ def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:
         for name, value in (("scale", scale), ("seed", seed)):
             if before[name] != value:
                 raise ValueError(
-                    f"{folder} holds studies with {name} {before[name]!r}, not {value!r}; choose another folder (--out)."
+                    f"{folder} holds studies with {name} {before[name]!r}, not {value!r}; choose another --out."
                 )
         held = before["studies"]
     named = [str(Path(s).resolve()) if s.endswith(".py") else s.replace("-", "_") for s in sources]

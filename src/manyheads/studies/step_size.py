@@ -73,7 +73,9 @@ def figures(results: Results) -> list[Figure]:
     panels = []
     for name, data in results.items():
         marks = [
-            over_seeds(role, label, data["num_heads"].values, data[variable].transpose("num_heads", "seed").values)
+            over_seeds(
+                role, label, data["num_heads"].values, data[variable].transpose("num_heads", "seed").values, log=True
+            )
             for role, label, variable in (
                 ("measured", "largest stable, measured", "stable"),
                 ("ours", "ours, 1/b2(M)", "ours"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from manyheads.certificates.decomposition import decompose
-from manyheads.certificates.targets import proximal_target
+from manyheads.certificates.targets import proximal_target, train_loss
 from manyheads.certificates.walk import follow
+from manyheads.measures.curvature import loss_curvature
 from manyheads.sweeps.cell import train_setup
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
@@ -41,8 +42,9 @@ def speed(cell: Cell, *, doublings: int) -> dict:
 def convexity(cell: Cell) -> dict:
     r"""What non-convexity costs along the run, for the proximal target.
 
-    `gap` is the mean over steps of $[\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)]_+$, `mean_loss` the
-    mean train loss that it is a part of, `bound` the certificate that adds it to the target's loss and distance.
+    `gap` is the mean over steps of $[\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)]_+$,
+    `mean_loss` the mean train loss that it is a part of, `bound` the certificate that adds it to the target's loss and
+    distance.
     """
     setup = set_up(cell)
     plan = {"step_size": cell.train.step_size, "num_steps": cell.train.num_steps}
@@ -56,4 +58,16 @@ def convexity(cell: Cell) -> dict:
         "bound": parts.bound,
         "residual": abs(parts.residual),
         "status": "finished" if np.isfinite(walk.loss[-1]) else "diverged",
+    }
+
+
+def curvature(cell: Cell) -> dict:
+    """`smallest`: the most negative eigenvalue of the loss Hessian at the start, with its `residual`; `loss` there."""
+    setup = set_up(cell)
+    found = loss_curvature(setup.start, setup.dataset, tolerance=1e-5)
+    return {
+        "smallest": found.smallest.value,
+        "residual": found.smallest.residual,
+        "converged": found.smallest.converged,
+        "loss": train_loss(setup.start, setup.dataset),
     }
