@@ -1,7 +1,7 @@
 r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of one sequence, for the full H-head model.
 
-Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$, which bounds its distance to the
-spectrum, and with a flag that says whether the accuracy asked for was reached.
+Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$, which bounds its distance to
+the spectrum, and with a flag that says whether the accuracy asked for was reached.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def loss_curvature(
     """
     _check(tolerance, max_products, method)
     with jax.enable_x64(True):
-        return _extremes(HessianOperator.of_loss(model, dataset, get_loss(loss)), model, tolerance, max_products, method, seed)
+        return _extremes(
+            HessianOperator.of_loss(model, dataset, get_loss(loss)), model, tolerance, max_products, method, seed
+        )
 
 
 def score_curvature(
@@ -120,7 +122,7 @@ def _extremes(operator: HessianOperator, model: MultiHead, tolerance, max_produc
     products = operator.products
     smallest, largest = ((*pair, operator.direction(pair[1]), None) for pair in together)
     several = np.flatnonzero(model.multiplicity >= 2)
-    if len(several):  # the part that couples all heads is positive semidefinite: only the lower end can lie within a class
+    if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
         inner = operator.within(several)
         value, vector = ends(inner, tolerance, max_products, seed)[0]
         products += inner.products
@@ -162,7 +164,7 @@ def _dense_ends(operator, tolerance, max_products, seed):
 
 
 def _lanczos_ends(operator, tolerance, max_products, seed):
-    """First the largest, then the smallest of the operator moved down by the largest, whose scale ARPACK then measures by."""
+    """The largest, then the smallest of the operator moved down by it, so that ARPACK measures both by one scale."""
     start = np.random.default_rng(seed).standard_normal(operator.size)
     top = _arpack(operator, operator.size, 0.0, "LA", tolerance / 4, max_products // 2, start)
     shift = abs(top[0])
@@ -235,12 +237,16 @@ def curvature_on_segment(
         raise ValueError(f"num_points={num_points} must be at least 2, the two ends of the segment.")
     shapes = [jax.tree.map(np.shape, m.heads) for m in (first, second)]
     if shapes[0] != shapes[1] or not np.array_equal(first.multiplicity, second.multiplicity):
-        raise ValueError("the two models have different shapes or multiplicities; a segment needs the same classes of heads.")
+        raise ValueError(
+            "the two models have different shapes or multiplicities; a segment needs the same classes of heads."
+        )
     positions = np.linspace(0.0, 1.0, num_points)
 
     def between(s):
         return first.replace_heads(
-            jax.tree.map(lambda a, b: (1 - s) * np.asarray(a, float) + s * np.asarray(b, float), first.heads, second.heads)
+            jax.tree.map(
+                lambda a, b: (1 - s) * np.asarray(a, float) + s * np.asarray(b, float), first.heads, second.heads
+            )
         )
 
     return _path(map(between, positions), positions, dataset, "position", progress, options)

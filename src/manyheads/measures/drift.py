@@ -18,8 +18,8 @@ from manyheads.training.trajectory import Trajectory
 class KernelDrift:
     """How lazy a run was: how far the tangent kernel is from that of the start, at each step.
 
-    `relative_change` is the Frobenius norm of the difference over that of the first kernel, `alignment` the cosine between
-    the two. A kernel that does not move is what the linearized model assumes. `accuracy` is the rounding in
+    `relative_change` is the Frobenius norm of the difference over that of the first kernel, `alignment` the cosine
+    between the two. A kernel that does not move is what the linearized model assumes. `accuracy` is the rounding in
     `relative_change`.
     """
 
@@ -39,7 +39,7 @@ class KernelDrift:
 def kernel_drift(
     trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, memory: float = MEMORY
 ) -> KernelDrift:
-    """The drift of the tangent kernel at the snapshots of a run (or at these `steps` of them), the last step included."""
+    """The drift of the tangent kernel at the snapshots of a run (or at these `steps`), start and end included."""
     chosen = np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step]) if steps is None else np.asarray(steps)
     first = tangent_kernel(trajectory.start, dataset, memory=memory)
     K0 = first.matrix
@@ -81,7 +81,7 @@ def gaussian_limit(
     num_batches: int = 32,
     memory: float = MEMORY,
 ) -> KernelLimit:
-    r"""$E\langle\nabla\Phi(X_i), \nabla\Phi(X_j)\rangle$ over one head of `gaussian_start`, which $K$ tends to as $H\to\infty$.
+    r"""$E\langle\nabla\Phi(X_i), \nabla\Phi(X_j)\rangle$ over one head of `gaussian_start`: the limit of many heads.
 
     The draws are made in `num_batches` independent batches, whose spread gives the standard error.
     """

@@ -1,11 +1,11 @@
-r"""Hessian-vector products of the train loss, in class coordinates, with what does not depend on the vector computed once.
+r"""Hessian-vector products of the train loss in class coordinates; what all of them share is computed once.
 
 In the coordinates $\vartheta_g = \sqrt{N_g}\,\theta_g$ the Hessian restricted to class-constant directions is symmetric:
-$$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i \nabla\tilde\Phi_i^\top + \operatorname{diag}_g\big(H^{-c} B_g\big),
-\qquad B_g = \sum_i \sigma_i \nabla^2\Phi(X_i; \theta_g),$$
-with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i \ell''(m_i)$. Members of a class that move against each other see
-$H^{-c} B_g$ alone, with multiplicity $N_g - 1$: together that is the whole spectrum of the H-head Hessian.
-The attention $A$ and the centered readout $C = B - \phi$ of every sequence are kept, so that a product costs as much as a
+$$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i \nabla\tilde\Phi_i^\top
++ \operatorname{diag}_g\big(H^{-c} B_g\big), \qquad B_g = \sum_i \sigma_i \nabla^2\Phi(X_i; \theta_g),$$
+with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i \ell''(m_i)$. Members of a class that move against each other
+see $H^{-c} B_g$ alone, with multiplicity $N_g - 1$: together that is the whole spectrum of the H-head Hessian. The
+attention $A$ and the centered readout $C = B - \phi$ of every sequence are kept, so that a product costs as much as a
 gradient.
 """
 
@@ -168,7 +168,7 @@ def _sample_weights(heads, weights, batch, sample_weight, loss):
 
 @jax.jit
 def _key_query_gradient(point: Point):
-    """$H^{-c} \\sum_i \\sigma_i \\nabla_W \\Phi$ of one head per class, which the product rule of factored weights needs."""
+    """$H^{-c} \\sum_i \\sigma_i \\nabla_W \\Phi$ of one head per class, for the product rule of factored weights."""
     W, U = full_key_query(point.heads.key_query), jnp.asarray(point.heads.readout)
     g, d = W.shape[:2]
 

@@ -1,10 +1,11 @@
-r"""The empirical tangent kernel $K_{ij} = \langle \nabla\tilde\Phi(X_i), \nabla\tilde\Phi(X_j) \rangle$, in closed form.
+r"""The empirical tangent kernel $K_{ij} = \langle \nabla\tilde\Phi(X_i), \nabla\tilde\Phi(X_j) \rangle$.
 
 With $A$ the attention, $D$ as in `model.gradient`, $Z = D X$ and queries $x_t$, one head has $\nabla_U\Phi = AX$ and
 $\nabla_W\Phi = \sum_t x_t z_t^\top$, so a class of $N$ heads adds $N H^{-2c}$ times
 $$\sum_t \langle (AX)_t, (A'X')_t \rangle + \sum_{t,t'} \langle x_t, x'_{t'} \rangle \langle z_t, z'_{t'} \rangle.$$
-The second sum is evaluated either through the d×d gradients ("jacobian") or, without ever building one, as the product of two
-token-by-token Gram matrices, the first of which all heads share ("tokens"). The cheaper by counted flops is used.
+The second sum is evaluated either through the d×d gradients ("jacobian") or, without ever building one, as the product
+of two token-by-token Gram matrices, the first of which all heads share ("tokens"). The cheaper by counted flops is
+used.
 """
 
 from __future__ import annotations

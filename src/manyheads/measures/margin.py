@@ -3,8 +3,8 @@ r"""Hard margin through the origin, as an interval that two feasible points prov
 For labels $y_i = \pm 1$ and features $g_i$,
 $$\gamma = \max_{\|\theta\| \le 1} \min_i y_i \langle g_i, \theta \rangle
          = \min_{\lambda \in \Delta} \Big\| \sum_i \lambda_i y_i g_i \Big\|.$$
-Any direction bounds it from below and any point of the simplex from above. Both are evaluated in extended precision with
-an allowance for rounding, so the interval is right whatever the solver did. Data that no direction separates have
+Any direction bounds it from below and any point of the simplex from above. Both are evaluated in extended precision
+with an allowance for rounding, so the interval is right whatever the solver did. Data that no direction separates have
 $\gamma = 0$; then the simplex point proves "no margin above u".
 """
 
@@ -24,8 +24,9 @@ BLOCK = 1 << 22  # entries converted to extended precision at a time
 class MarginInterval:
     """Certified interval of a hard margin.
 
-    `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit vector for a feature matrix,
-    coefficients $a$ with $\\theta = \\sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature norm.
+    `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit vector for a feature
+    matrix, coefficients $a$ with $\\theta = \\sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature
+    norm.
     """
 
     lower: float
@@ -42,7 +43,7 @@ class MarginInterval:
 
     @property
     def verdict(self) -> str:
-        """"separable", "not separable" (nothing above a negligible upper bound), or "undecided"."""
+        """One of "separable", "not separable" (nothing above a negligible upper bound) and "undecided"."""
         if self.lower > 0:
             return "separable"
         return "not separable" if self.upper <= NEGLIGIBLE * self.scale else "undecided"
@@ -69,8 +70,8 @@ class MarginInterval:
 def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 
-    `gram_accuracy` is the absolute error that entries of the Gram matrix may have; one rounding by default. Margins below
-    its square root cannot be told from zero by a Gram matrix; a feature matrix has no such limit.
+    `gram_accuracy` is the absolute error that entries of the Gram matrix may have; one rounding by default. Margins
+    below its square root cannot be told from zero by a Gram matrix; a feature matrix has no such limit.
     """
     y = np.asarray(labels, float)
     if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):

@@ -1,9 +1,9 @@
 """Nearest point of a polytope to the origin: the quadratic programs behind every margin.
 
 Rows f_i have unit length and the hull is that of f_i / c_i with 0 < c_i <= 1, so that data of very different norms stay
-well scaled. A point of the hull is `sum_i mu_i f_i` with `mu >= 0` and `sum_i c_i mu_i = 1`; its length bounds the distance
-from above. A direction `w` bounds it from below by `min_i <f_i, w> / (c_i |w|)`. Nothing here certifies: the caller
-evaluates both bounds again.
+well scaled. A point of the hull is `sum_i mu_i f_i` with `mu >= 0` and `sum_i c_i mu_i = 1`; its length bounds the
+distance from above. A direction `w` bounds it from below by `min_i <f_i, w> / (c_i |w|)`. Nothing here certifies: the
+caller evaluates both bounds again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ RIDGE = 1e-14  # first ridge of the support system, relative to unit rows
 def nearest_by_gram(C: np.ndarray, c: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
     """Hull weights and direction coefficients from the Gram matrix of the unit rows.
 
-    First the dual program; where its gap stays open (small margin, steep spectrum), the homogeneous primal program in the
-    coordinates of a pivoted Cholesky factor, on the rows near the hull's face. The direction is the affine minimizer of the
-    support, refined. Stops at the gap asked for, or at the one that the rounding of a Gram matrix allows.
+    First the dual program; where its gap stays open (small margin, steep spectrum), the homogeneous primal program in
+    the coordinates of a pivoted Cholesky factor, on the rows near the hull's face. The direction is the affine
+    minimizer of the support, refined. Stops at the gap asked for, or at the one that the rounding of a Gram matrix
+    allows.
     """
     n, best = len(C), _Best(C, c, tolerance)
     factor = _factor(C) if n > 200 else None  # a small problem is solved before its rank is known

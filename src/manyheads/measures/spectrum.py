@@ -40,7 +40,7 @@ class Spectrum:
 
 
 def loss_spectrum(model: MultiHead, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
-    """Every eigenvalue of the Hessian of the train loss of the full H-head model, for models of few distinct parameters."""
+    """Every eigenvalue of the Hessian of the train loss of the H-head model, for few distinct parameters."""
     size = model.num_classes * _per_class(model)
     if size > LARGEST_DENSE:
         raise ValueError(
@@ -64,8 +64,8 @@ def loss_spectrum(model: MultiHead, dataset: Dataset, *, loss: str | Loss = "log
 class SpectralDensity:
     """Density of the eigenvalues (it integrates to one over the full H-head spectrum), from random probes.
 
-    `density` is that of the eigenvalues blurred by a Gaussian of standard deviation `width`; `standard_error` comes from the
-    spread of the probes. `trace` is the sum of all eigenvalues with its standard error.
+    `density` is that of the eigenvalues blurred by a Gaussian of standard deviation `width`; `standard_error` comes
+    from the spread of the probes. `trace` is the sum of all eigenvalues with its standard error.
     """
 
     grid: np.ndarray
@@ -96,8 +96,8 @@ def spectral_density(
 ) -> SpectralDensity:
     """Stochastic Lanczos quadrature (matfree's tridiagonalization) of the full H-head Hessian.
 
-    The collapsed Hessian and the blocks within classes are probed separately and added with the number of eigenvalues each
-    stands for. `width` defaults to 1/100 of the range.
+    The collapsed Hessian and the blocks within classes are probed separately and added with the number of eigenvalues
+    each stands for. `width` defaults to 1/100 of the range.
     """
     if num_probes < 2:
         raise ValueError(f"num_probes={num_probes} must be at least 2, so that there is a standard error.")

@@ -1,0 +1,170 @@
+r"""Where the heads look: attention on relevant tokens, saturation, growth and alignment, specialization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from manyheads.data.dataset import Dataset
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.model.attention import MultiHead, collapse, full_key_query
+from manyheads.training.trajectory import Trajectory
+
+UNDERFLOW = float(-np.log(np.finfo(np.float32).tiny))  # a logit gap beyond which float32 attention is exactly zero
+
+
+@dataclass(frozen=True, eq=False)
+class Focus:
+    r"""What the heads attend to, per step and class of heads. Arrays are (steps, classes) unless said otherwise.
+
+    `relevant_mass`: mean share of the attention that falls on relevant tokens (NaN where those are not known).
+    `saturation`: mean over queries of the largest attention weight; 1 is hard-max, 1/T uniform.
+    `underflow`: share of (query, key) pairs whose attention is zero in float32; above zero the gradient there is lost.
+    `key_query_norm`: $\|W_h\|_F$; `sharpness_needed`: Prop. 3's $\Gamma_\epsilon$ (NaN without a mixture).
+    `key_query_alignment`, `readout_alignment`: cosine with $W_*$ and $U_*$ (NaN without a mixture, or at zero).
+    `num_distinct`, `effective_heads`, `specialization` (steps,): classes that differ; how many heads carry the score
+    (participation ratio of their share in it); mean total variation distance between the attention of two heads.
+    """
+
+    steps: np.ndarray
+    multiplicity: np.ndarray
+    relevant_mass: np.ndarray
+    saturation: np.ndarray
+    underflow: np.ndarray
+    key_query_norm: np.ndarray
+    sharpness_needed: float
+    key_query_alignment: np.ndarray
+    readout_alignment: np.ndarray
+    num_distinct: np.ndarray
+    effective_heads: np.ndarray
+    specialization: np.ndarray
+
+    @property
+    def underflows(self) -> bool:
+        """Whether float32 would round some attention to zero: train in float64 from here on."""
+        return bool((self.underflow > 0).any())
+
+    def __str__(self) -> str:
+        share = self.multiplicity / self.multiplicity.sum()
+        lines = [f"attention of {self.multiplicity.sum():.15g} heads in {len(self.multiplicity)} classes"]
+        for k, step in enumerate(self.steps):
+            parts = [f"  step {step:>8d}:"]
+            if np.isfinite(self.relevant_mass[k]).all():
+                parts.append(f"on relevant tokens {self.relevant_mass[k] @ share:.4f},")
+            parts.append(f"largest weight {self.saturation[k] @ share:.4f}, |W| {self.key_query_norm[k] @ share:.4g}")
+            if np.isfinite(self.sharpness_needed):
+                parts.append(f"(of {self.sharpness_needed:.4g} needed),")
+            if np.isfinite(self.key_query_alignment[k]).all():
+                parts.append(f"|cosine with W*| {np.abs(self.key_query_alignment[k]) @ share:.3f},")
+            parts.append(
+                f"{self.num_distinct[k]} distinct, {self.effective_heads[k]:.4g} effective, "
+                f"specialization {self.specialization[k]:.3f}"
+            )
+            lines.append(" ".join(parts))
+        if self.underflows:
+            lines.append("  ALARM: float32 rounds some attention to zero here; train with dtype='float64'")
+        return "\n".join(lines)
+
+
+def attention_focus(
+    run: Trajectory | MultiHead,
+    dataset: Dataset,
+    *,
+    mixture: TokenizedMixture | None = None,
+    epsilon: float = 0.1,
+    steps: Sequence[int] | None = None,
+) -> Focus:
+    """Focus of a model, or of a run at its snapshots (or these `steps` of them), on a data set.
+
+    With the `mixture` the data come from, weights are compared with its $W_*$ and $U_*$, and their size with the one
+    that leaves at most `epsilon` of the attention on irrelevant tokens (Prop. 3).
+    """
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon={epsilon} must be strictly between 0 and 1.")
+    if isinstance(run, MultiHead):
+        chosen, models = np.zeros(1, np.int64), [run]
+    else:
+        chosen = np.union1d(run.snapshot_steps, [0, run.last_step]) if steps is None else np.asarray(steps)
+        models = (run.model(int(step)) for step in chosen)
+    with jax.enable_x64(True):
+        rows = [_focus_of(model, dataset, mixture) for model in models]
+    multiplicity = run.multiplicity if isinstance(run, MultiHead) else run.start.multiplicity
+    needed = np.nan if mixture is None else sharpness_needed(mixture, epsilon)
+    return Focus(
+        steps=chosen.astype(np.int64),
+        multiplicity=multiplicity,
+        sharpness_needed=needed,
+        **{name: np.array([row[name] for row in rows]) for name in rows[0]},
+    )
+
+
+def sharpness_needed(mixture: TokenizedMixture, epsilon: float) -> float:
+    r"""$\Gamma_\epsilon = \max\big(0, \frac{8\sqrt{2(M+1)}}{3S^2} \log\frac{1/\zeta - 1}{\epsilon}\big)$ of Prop. 3."""
+    M, S, zeta = mixture.num_patterns, mixture.signal, mixture.sparsity
+    return float(max(0.0, 8 * np.sqrt(2 * (M + 1)) / (3 * S**2) * np.log((1 / zeta - 1) / epsilon)))
+
+
+def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | None) -> dict:
+    n, N = dataset.num_examples, model.multiplicity
+    W = np.asarray(full_key_query(model.key_query), float)
+    U = np.asarray(model.readout, float)
+    relevant = np.ones((n, dataset.num_tokens), bool) if dataset.relevant is None else dataset.relevant
+    mask = np.ones((n, dataset.num_tokens), bool) if dataset.mask is None else dataset.mask
+    heads = jax.tree.map(lambda a: np.asarray(a, float), model.heads)
+    mass, top, under, scores, differ = (
+        np.asarray(a) for a in _statistics(model.replace_heads(heads), dataset.tokens, relevant, mask)
+    )
+    portion = np.abs(scores)  # (n, classes): what one head of each class adds to the score
+    total, squares = portion @ N, portion**2 @ N
+    effective = np.divide(total**2, squares, out=np.full(n, N.sum()), where=squares > 0)
+    pairs = np.outer(N, N) / N.sum() ** 2
+    return {
+        "relevant_mass": mass if dataset.relevant is not None else np.full(len(N), np.nan),
+        "saturation": top,
+        "underflow": under,
+        "key_query_norm": np.linalg.norm(W, axis=(1, 2)),
+        "key_query_alignment": _cosine(W, None if mixture is None else mixture.W_star),
+        "readout_alignment": _cosine(
+            U, None if mixture is None else (mixture.U_star if U.ndim == 3 else mixture.u_star)
+        ),
+        "num_distinct": collapse(model).num_classes,
+        "effective_heads": float(effective.mean()),
+        "specialization": float(np.sum(pairs * differ)),
+    }
+
+
+def _cosine(heads: np.ndarray, target: np.ndarray | None) -> np.ndarray:
+    if target is None:
+        return np.full(len(heads), np.nan)
+    flat = heads.reshape(len(heads), -1)
+    sizes = np.linalg.norm(flat, axis=1) * np.linalg.norm(target)
+    return np.divide(flat @ target.ravel(), sizes, out=np.full(len(heads), np.nan), where=sizes > 0)
+
+
+@jax.jit
+def _statistics(model: MultiHead, tokens, relevant, mask):
+    """Per class: mass on relevant tokens, mean largest weight, share below float32; scores; distances of pairs."""
+
+    def one(X, relevant, mask):
+        A = model.attention(X, mask)  # classes, queries, keys
+        g, q, T = A.shape
+        real = mask.astype(A.dtype) if q > 1 else jnp.ones(1)
+        queries = jnp.sum(real)
+        mass = jnp.einsum("gqs,s->g", A, relevant.astype(A.dtype)) / queries
+        top = jnp.sum(jnp.max(A, axis=2), axis=1) / queries
+        pairs = queries * jnp.sum(mask.astype(A.dtype))
+        tiny = (A < jnp.exp(-UNDERFLOW)) & (real > 0)[None, :, None] & mask[None, None, :]
+        under = jnp.sum(tiny.astype(A.dtype), axis=(1, 2)) / pairs
+        U = jnp.asarray(model.readout)
+        scores = jnp.einsum(
+            "gqd,gqs,sd->g", U if U.ndim == 3 else jnp.broadcast_to(U[:, None, :], (g, q, U.shape[-1])), A, X
+        )
+        differ = jax.lax.map(lambda a: jnp.sum(jnp.abs(A - a[None]), axis=(1, 2)) / (2 * queries), A)
+        return mass, top, under, scores, differ
+
+    mass, top, under, scores, differ = jax.lax.map(lambda row: one(*row), (tokens, relevant, mask))
+    return mass.mean(0), top.mean(0), under.mean(0), scores, differ.mean(0)

@@ -1,0 +1,210 @@
+r"""The paper's ladder of margins for a data set, each with its normalization.
+
+On the **readout scale** (score over $\|\tilde U\|_F$): $\gamma_{lin}$ of the linear model, $\gamma_{attn}$ of attention
+that sees relevant tokens only, the margin of the current iterate, and the best one found over all attention weights. On
+the **tangent scale** (linearized score, directions of norm $\sqrt 2$ as in P3): the best margin of the tangent kernel
+and the one along the paper's $\theta_*$. Numbers on different scales do not compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from manyheads.data.dataset import Dataset
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.measures.kernel import tangent_kernel
+from manyheads.measures.margin import MarginInterval, hard_margin
+from manyheads.model.attention import Heads, MultiHead
+from manyheads.model.gradient import batch_scores, head_weights, prepare
+
+
+@dataclass(frozen=True, eq=False)
+class MarginLadder:
+    """Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
+    None without a start), `found` (a lower bound on the best margin of any attention). Tangent scale, for the start (or
+    the model): `tangent` and `along_star` (None without a mixture), both for directions of norm √2.
+    """
+
+    linear: MarginInterval
+    attention: MarginInterval | None
+    iterate: float
+    iterate_moved: float | None
+    found: MarginInterval
+    tangent: MarginInterval
+    along_star: float | None
+
+    def __str__(self) -> str:
+        lines = ["margins on the readout scale, min y·score / ‖U‖:", f"  linear model        {self.linear}"]
+        if self.attention is not None:
+            lines.append(f"  relevant tokens     {self.attention}")
+        lines.append(f"  this model          {self.iterate:.10g}")
+        if self.iterate_moved is not None:
+            lines.append(f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g}")
+        lines.append(f"  best found          at least {self.found.lower:.10g} (a lower bound by search)")
+        low, high = self.tangent.p3_interval
+        lines += [
+            "margins on the tangent scale, directions of norm √2:",
+            f"  best direction      in [{low:.10g}, {high:.10g}]",
+        ]
+        if self.along_star is not None:
+            lines.append(f"  along theta_*       {self.along_star:.10g}")
+        return "\n".join(lines)
+
+
+def margin_ladder(
+    model: MultiHead,
+    dataset: Dataset,
+    *,
+    start: MultiHead | None = None,
+    mixture: TokenizedMixture | None = None,
+    num_starts: int = 16,
+    num_steps: int = 300,
+    key: jax.Array,
+) -> MarginLadder:
+    """All margins of a data set and a model. `start` is where the run began: its tangent kernel is the one of P3."""
+    origin = model if start is None else start
+    kernel = tangent_kernel(origin, dataset)
+    return MarginLadder(
+        linear=linear_margin(dataset),
+        attention=None if dataset.relevant is None else attention_margin(dataset),
+        iterate=iterate_margin(model, dataset),
+        iterate_moved=None if start is None else iterate_margin(model, dataset, start=start),
+        found=found_margin(dataset, num_starts=num_starts, num_steps=num_steps, key=key),
+        tangent=hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy),
+        along_star=None if mixture is None else margin_along(origin, dataset, paper_direction(origin, mixture)),
+    )
+
+
+def linear_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
+    r"""$\gamma_{lin} = \max_{\|U\|_F = 1} \min_i y_i \langle U, X_i \rangle$; padding counts as zeros."""
+    X = dataset.tokens if dataset.mask is None else dataset.tokens * dataset.mask[:, :, None]
+    return hard_margin(dataset.labels, features=X.reshape(len(X), -1), tolerance=tolerance)
+
+
+def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
+    r"""$\gamma_{attn}$: the same with every query attending uniformly to the relevant tokens.
+
+    The features are then $1_T \bar x_{\mathcal R}^\top$, whose margin is $\sqrt T$ times that of the mean relevant
+    tokens; $S\sqrt{T/2}$ for the noiseless mixture.
+    """
+    if dataset.relevant is None:
+        raise ValueError(
+            "the relevant tokens are not known; pass relevant= to Dataset.from_arrays, or use another margin."
+        )
+    R = dataset.relevant.astype(float)
+    if not R.any(axis=1).all():
+        raise ValueError(
+            f"sequence {int(np.argmin(R.any(axis=1)))} has no relevant token; attention to them is undefined."
+        )
+    T = np.full(len(R), dataset.num_tokens) if dataset.mask is None else dataset.mask.sum(axis=1)
+    mean = np.einsum("nt,ntd->nd", R / R.sum(axis=1, keepdims=True), dataset.tokens)
+    return hard_margin(dataset.labels, features=np.sqrt(T)[:, None] * mean, tolerance=tolerance)
+
+
+def readout_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = None) -> float:
+    r"""$\|\tilde U\|_F$ of all heads as the T×d matrices they stand for, or $\|\tilde U - \tilde U_0\|_F$."""
+    U = np.asarray(model.readout, float) - (0.0 if start is None else np.asarray(start.readout, float))
+    square = model.multiplicity @ np.sum(U.reshape(len(U), -1) ** 2, axis=1)
+    return float(np.sqrt(square * (num_tokens if model.decoder == "pooled" else 1)))
+
+
+def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> float:
+    r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$; with `start`, over $\|\tilde U - \tilde U_0\|_F$.
+
+    Heads that started with cancelling readouts dilute the first; the second measures what training added.
+    """
+    size = readout_norm(model, dataset.num_tokens, start)
+    least = float(np.min(dataset.labels * model.scores(dataset)))
+    if size == 0:
+        return 0.0 if least == 0 else float(np.copysign(np.inf, least))
+    return least / size
+
+
+def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
+    r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, as the move
+    of one head per class.
+
+    The sign of $\alpha_h$ is read off the readout: that of $\langle U_h, U_*\rangle$ (plus for zero).
+    """
+    if model.decoder != "full":
+        raise ValueError(f"the paper's direction is for a full readout; this model has decoder={model.decoder!r}.")
+    U, W, H = mixture.U_opt, mixture.W_opt, model.num_heads
+    sign = np.where(np.einsum("gtd,td->g", np.asarray(model.readout, float), U) < 0, -1.0, 1.0)
+    classes = np.ones(model.num_classes)[:, None, None] / np.sqrt(H)
+    return Heads(sign[:, None, None] * W * classes, U * classes)
+
+
+def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
+    r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ for the move $\theta$ of one head of each class (not
+    normalized).
+    """
+    with jax.enable_x64(True):
+        heads = jax.tree.map(lambda a: np.asarray(a, float), model.heads)
+        slopes = _slopes(heads, direction, head_weights(model), prepare(dataset, model), dataset.num_examples)
+        return float(np.min(dataset.labels * np.asarray(slopes)))
+
+
+@partial(jax.jit, static_argnums=4)
+def _slopes(heads, direction, weights, batch, n):
+    return jax.jvp(lambda h: batch_scores(h, weights, batch, n), (heads,), (Heads(*direction),))[1]
+
+
+def found_margin(
+    dataset: Dataset, *, num_starts: int = 16, num_steps: int = 300, key: jax.Array, tolerance: float = 1e-6
+) -> MarginInterval:
+    """The best readout-scale margin found over one attention head: a lower bound on the best there is.
+
+    From many starts, ascent on a smoothed margin over attention and readout; then, for the best attention of each, the
+    exact margin of the readout. Only the lower end of the interval is a statement about all attention weights.
+    """
+    if num_starts < 1 or num_steps < 0:
+        raise ValueError(f"num_starts={num_starts} must be at least 1 and num_steps={num_steps} at least 0.")
+    n, T, d = dataset.tokens.shape
+    size = max(dataset.token_radius, 1.0)
+    mask = np.ones((n, T), bool) if dataset.mask is None else dataset.mask
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    scales = np.concatenate([[0.0], np.geomspace(0.1, 10, max(num_starts - 1, 1))])[:num_starts] / size**2
+    W = rng.standard_normal((num_starts, d, d)) / np.sqrt(d) * scales[:, None, None]
+    U = np.tile(np.mean(dataset.labels[:, None, None] * dataset.tokens * mask[:, :, None], axis=0), (num_starts, 1, 1))
+    with jax.enable_x64(True):
+        X, y = jnp.asarray(dataset.tokens), jnp.asarray(dataset.labels)
+        W = jax.lax.map(
+            lambda pair: _ascend(pair, X, y, jnp.asarray(mask), num_steps), (jnp.asarray(W), jnp.asarray(U))
+        )
+        features = np.asarray(jax.lax.map(lambda w: _attended(w, X, jnp.asarray(mask)), W))
+    margins = [hard_margin(dataset.labels, features=F.reshape(n, -1), tolerance=tolerance) for F in features]
+    return max(margins, key=lambda margin: margin.lower)
+
+
+def _attended(W, X, mask):
+    S = jnp.where(mask[:, None, :], jnp.einsum("ntd,de,nse->nts", X, W, X), -jnp.inf)
+    return jnp.einsum("nts,nsd->ntd", jax.nn.softmax(S, axis=-1), X) * mask[:, :, None]
+
+
+@partial(jax.jit, static_argnums=4)
+def _ascend(start, X, y, mask, num_steps):
+    """Adam on the soft minimum of the normalized margins, which hardens along the way."""
+    W, U = start
+    adam = optax.adam(optax.cosine_decay_schedule(0.05, max(num_steps, 1)))
+    unit = jnp.sqrt(jnp.mean(jnp.sum(X**2, axis=(1, 2))))
+
+    def smooth(pair, sharpness):
+        W, U = pair
+        margins = y * jnp.einsum("ntd,td->n", _attended(W, X, mask), U) / (jnp.sqrt(jnp.sum(U**2)) + 1e-30) / unit
+        return jax.nn.logsumexp(-sharpness * margins) / sharpness
+
+    def step(state, k):
+        pair, memory = state
+        sharpness = 10.0 * 100.0 ** (k / max(num_steps, 1))
+        moves, memory = adam.update(jax.grad(smooth)(pair, sharpness), memory)
+        return (optax.apply_updates(pair, moves), memory), None
+
+    pair = (W, U)
+    (pair, _), _ = jax.lax.scan(step, (pair, adam.init(pair)), jnp.arange(num_steps, dtype=float))
+    return pair[0]
