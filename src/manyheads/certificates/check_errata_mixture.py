@@ -26,7 +26,14 @@ from manyheads.training.start import first_phase, population_first_phase
 
 
 def _mixture(effort: Effort, **changes) -> TokenizedMixture:
-    plain = {"num_tokens": 8, "dim": 8, "num_patterns": 4, "sparsity": 0.25, "signal": 1.5, "key": jax.random.key(effort.seed)}
+    plain = {
+        "num_tokens": 8,
+        "dim": 8,
+        "num_patterns": 4,
+        "sparsity": 0.25,
+        "signal": 1.5,
+        "key": jax.random.key(effort.seed),
+    }
     return TokenizedMixture(**{**plain, **changes})
 
 
@@ -87,7 +94,9 @@ def e17(effort: Effort) -> Finding:
         gaps.append((gap, gap / np.linalg.norm(mixture.W_star)))
     exponents = [math.log2(b / a) for a, b in zip(*gaps, strict=True)]
     good = abs(exponents[0] - 4) < 1e-9 and abs(exponents[1] - 2) < 1e-9
-    return erratum("E17", good, f"measured exponents of S: {exponents[0]:.3f} (W_*), {exponents[1]:.3f} (W_opt)", trials=2)
+    return erratum(
+        "E17", good, f"measured exponents of S: {exponents[0]:.3f} (W_*), {exponents[1]:.3f} (W_opt)", trials=2
+    )
 
 
 def e18(effort: Effort) -> Finding:
@@ -96,7 +105,11 @@ def e18(effort: Effort) -> Finding:
     C = math.sqrt(math.log(n) ** 5 * H ** (2 * p - 1) / H**0.5)
     corrected = C / math.log(n) ** 2.5 / H ** (p - 0.75)
     printed = C / math.log(n) ** 2.5 / H ** (p - 0.25)
-    return erratum("E18", abs(corrected - 1) < 1e-12 and printed < 0.01, f"C·log^(-5/2)n over H^(p−3/4) is {corrected:.6f}, over H^(p−1/4) {printed:.1e}")
+    return erratum(
+        "E18",
+        abs(corrected - 1) < 1e-12 and printed < 0.01,
+        f"C·log^(-5/2)n over H^(p−3/4) is {corrected:.6f}, over H^(p−1/4) {printed:.1e}",
+    )
 
 
 def e19(effort: Effort) -> Finding:
@@ -130,7 +143,11 @@ def e21(effort: Effort) -> Finding:
     W_Q = np.column_stack([plus, minus, *([plus + minus] * len(nus))])
     swapped = np.abs(W_Q @ W_K.T - mixture.W_star).max()
     straight = np.abs(W_K @ W_Q.T - mixture.W_star).max()
-    return erratum("E21", swapped > 0.1 and straight < 1e-12, f"W_Q W_Kᵀ differs from W_* by {swapped:.3g}, W_K W_Qᵀ by {straight:.1g}")
+    return erratum(
+        "E21",
+        swapped > 0.1 and straight < 1e-12,
+        f"W_Q W_Kᵀ differs from W_* by {swapped:.3g}, W_K W_Qᵀ by {straight:.1g}",
+    )
 
 
 def e22(effort: Effort) -> Finding:
@@ -140,14 +157,23 @@ def e22(effort: Effort) -> Finding:
     R = printed
     q = R**2 * 0.5
     b1, b3 = math.sqrt(8) * R * math.sqrt(1 + q * q), math.sqrt(8) * R**3 * (q + math.sqrt(q * q + 4)) / 2
-    return erratum("E22", printed < 1 <= mixture.token_radius and b1 > b3, f"printed R = {printed:.2f} < 1; there b1 = {b1:.3f} > b3 = {b3:.3f}")
+    return erratum(
+        "E22",
+        printed < 1 <= mixture.token_radius and b1 > b3,
+        f"printed R = {printed:.2f} < 1; there b1 = {b1:.3f} > b3 = {b3:.3f}",
+    )
 
 
 def e23(effort: Effort) -> Finding:
     """η ≤ 1/β2 does not give η ≤ 1/β1²: with many heads β2 tends to β1²/4. Section 6.1's ρ does give it."""
     shape = Shape(4, 3, 1.2)
     ratio = shape.beta1(1.0) ** 2 / shape.beta2(1.0, 1e14)
-    safe = min(shape.rho_explicit(x, D, H) / shape.beta1(x + 3 * D) ** 2 for x in (0.1, 1, 10) for D in (0.1, 1, 10) for H in (1, 1e6))
+    safe = min(
+        shape.rho_explicit(x, D, H) / shape.beta1(x + 3 * D) ** 2
+        for x in (0.1, 1, 10)
+        for D in (0.1, 1, 10)
+        for H in (1, 1e6)
+    )
     return erratum("E23", ratio > 3.9 and safe >= 1, f"β1²/β2 = {ratio:.3f} at 1e14 heads; ρ/β1² ≥ {safe:.3g} for Section 6.1's ρ",
                    printed=ratio, trials=19)  # fmt: skip
 
@@ -174,16 +200,32 @@ def e25(effort: Effort) -> Finding:
         worst = max(worst, np.abs(start.scores(data) - total * one).max())
     n, delta = 60, 0.05
     loose = math.sqrt(math.log(n / delta) / math.log(2 / delta))
-    return erratum("E25", worst < 1e-12 and loose > 1, f"Φ̃ = (Σα_h/√H)·c(X) to {worst:.0e}; printed is {loose:.2f} times larger at n = 60, δ = .05", trials=5)
+    return erratum(
+        "E25",
+        worst < 1e-12 and loose > 1,
+        f"Φ̃ = (Σα_h/√H)·c(X) to {worst:.0e}; printed is {loose:.2f} times larger at n = 60, δ = .05",
+        trials=5,
+    )
 
 
 def e26(effort: Effort) -> Finding:
     """The linear margin depends on the law of 𝓡."""
     values = {}
     for positions in ("random", "fixed"):
-        mixture = TokenizedMixture(num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, signal=1.5, frame="axis", positions=positions)
+        mixture = TokenizedMixture(
+            num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, signal=1.5, frame="axis", positions=positions
+        )
         data = mixture.sample(600, key=jax.random.key(8))
         values[positions] = hard_margin(data.labels, features=data.tokens.reshape(600, -1))
     random, fixed = linear_margin(mixture), linear_margin_fixed_positions(mixture)
-    good = abs(values["random"].upper / random - 1) < 1e-4 and abs(values["fixed"].lower / fixed - 1) < 1e-4 and fixed > 1.2 * random
-    return erratum("E26", good, f"random positions {values['random'].upper:.4f} (formula {random:.4f}), fixed {values['fixed'].lower:.4f} (formula {fixed:.4f})", trials=2)
+    good = (
+        abs(values["random"].upper / random - 1) < 1e-4
+        and abs(values["fixed"].lower / fixed - 1) < 1e-4
+        and fixed > 1.2 * random
+    )
+    return erratum(
+        "E26",
+        good,
+        f"random positions {values['random'].upper:.4f} (formula {random:.4f}), fixed {values['fixed'].lower:.4f} (formula {fixed:.4f})",
+        trials=2,
+    )

@@ -13,10 +13,18 @@ import numpy as np
 from manyheads.certificates.bounds import HEADS_GENERALIZATION, Shape, glqc_factor
 from manyheads.certificates.check_training import segments, small_problem
 from manyheads.certificates.finding import Effort, Finding, Tally
-from manyheads.certificates.generalization import generalization_conditions, stability_bound
+from manyheads.certificates.generalization import (
+    LeaveOneOut,
+    certify_generalization,
+    gap_bound,
+    generalization_conditions,
+    measure_leave_one_out,
+    stability_bound,
+)
 from manyheads.certificates.regime import Ray
-from manyheads.certificates.targets import along, mixture_direction, readout_norm
-from manyheads.certificates.training import case_of, largest_step
+from manyheads.certificates.targets import along, mixture_direction
+from manyheads.certificates.training import Case, case_of, largest_step
+from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.model.attention import Heads, MultiHead
@@ -24,7 +32,8 @@ from manyheads.model.gradient import head_weights, loss_and_gradient, prepare
 from manyheads.model.loss import LOGISTIC
 from manyheads.training.start import first_phase
 
-GRID = 9
+GRID = 9  # points on the segment between twins
+EXAMPLES = 16  # per sample of the checks in expectation
 
 
 @dataclass(frozen=True)
@@ -109,10 +118,20 @@ def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, le
         b2, beta2 = shape.b2(x, H), shape.beta2(whole, H)
         steps.append(
             Step(
-                apart[k], apart[k + 1], top, ends.max(), ends.sum(), rate, printed_rate,
-                step_size * shape.b1(xa[k]) / n * left_out[k], step_size * shape.beta1(wa[k]) / n * left_out[k],
-                max(1 + rate * top, step_size * b2 - 1), max(1 + printed_rate * top, step_size * beta2),
-                rate / step_size * apart[k] ** 2, printed_rate / step_size * apart[k] ** 2, step_size * b2 <= 1,
+                apart[k],
+                apart[k + 1],
+                top,
+                ends.max(),
+                ends.sum(),
+                rate,
+                printed_rate,
+                step_size * shape.b1(xa[k]) / n * left_out[k],
+                step_size * shape.beta1(wa[k]) / n * left_out[k],
+                max(1 + rate * top, step_size * b2 - 1),
+                max(1 + printed_rate * top, step_size * beta2),
+                rate / step_size * apart[k] ** 2,
+                printed_rate / step_size * apart[k] ** 2,
+                step_size * b2 <= 1,
             )  # fmt: skip
         )
     return steps
@@ -177,155 +196,88 @@ def glqc_recursion(effort: Effort) -> Finding:
     return tally.finding("distance of the twins after a step over the right-hand side")
 
 
-def _mean_loss(model: MultiHead, data: Dataset) -> np.ndarray:
-    return np.logaddexp(0.0, -data.labels * model.scores(data))
+@cache
+def _problem(effort: Effort) -> tuple[TokenizedMixture, Dataset, Dataset]:
+    """Mixture, first-phase data and fresh test data of the checks in expectation."""
+    mixture = small_problem(effort.seed)[0]
+    return (
+        mixture,
+        mixture.sample(200, key=jax.random.key(effort.seed + 10)),
+        mixture.sample(1000, key=jax.random.key(effort.seed + 12)),
+    )
 
 
 @cache
-def stability_runs(effort: Effort):
-    """Theorem 2 where its hypotheses are literally true: a mixture, H and η fixed before the samples, all twins.
-
-    For each sample: average stability, its bound, train and test loss, left-out losses, b1 and distance per twin.
-    """
-    mixture = TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
-        key=jax.random.key(effort.seed),
-    )  # fmt: skip
-    n, K = 16, 60
-    first = mixture.sample(200, key=jax.random.key(effort.seed + 10))
+def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
+    """Theorem 2 where its hypotheses are literally true: H and η are fixed before the samples are drawn; all twins."""
+    mixture, first, fresh = _problem(effort)
+    K = 60
     small = first_phase(first, 2)
     direction = mixture_direction(small, mixture)
-    plan = mixture.sample(n, key=jax.random.key(effort.seed + 11))
+    plan = mixture.sample(EXAMPLES, key=jax.random.key(effort.seed + 11))
     ray = Ray(small, plan, direction, mixture.token_radius)
     scale = 1.2 * ray.scale_for_loss(1 / K, 1e10)
     case = ray.case(1e10, scale, K)
     heads = 2 * math.ceil(1.5 * (HEADS_GENERALIZATION * case.distance**2 * ray.shape.b3(case.radius)) ** 2 / 2)
     start = first_phase(first, heads)
-    target = along(direction, scale, start, plan)
-    probe = case_of(start, plan, target, num_steps=K, token_radius=mixture.token_radius)
+    probe = case_of(start, plan, along(direction, scale, start, plan), num_steps=K, token_radius=mixture.token_radius)
     eta = 0.5 * min(largest_step(probe), 1 / ray.shape.b1(probe.radius) ** 2)
-    fresh = mixture.sample(1000, key=jax.random.key(effort.seed + 12))
     runs = []
     for k in range(effort.count(12, 4)):
-        data = mixture.sample(n, key=jax.random.key(100 + k + effort.seed))
+        data = mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed))
         target = along(direction, scale, start, data)
         case = case_of(start, data, target, num_steps=K, token_radius=mixture.token_radius, step_size=eta)
-        if not generalization_conditions(case, n, independent=True)[2].holds:
+        if not generalization_conditions(case, EXAMPLES, independent=True)[2].holds:
             raise AssertionError("the hypotheses of Theorem 2 fail where they were arranged")
-        apart, left, lipschitz = [], [], []
-        for i in range(n):
-            end, twin = _ends(start, data, i, eta, K)
-            apart.append(_apart(start, end, twin))
-            left.append(_mean_loss(twin, data)[i])
-            lipschitz.append(ray.shape.b1(max(readout_norm(end, data), readout_norm(twin, data))))
-        runs.append(
-            {
-                "case": case, "apart": np.array(apart), "left": np.array(left), "lipschitz": np.array(lipschitz),
-                "train": float(_mean_loss(end, data).mean()), "test": float(_mean_loss(end, fresh).mean()), "n": n,
-            }  # fmt: skip
-        )
+        plan = {"step_size": eta, "num_steps": K, "test": fresh, "token_radius": mixture.token_radius}
+        runs.append((case, measure_leave_one_out(start, data, independent=True, **plan)))
     return tuple(runs)
 
 
 @cache
-def lively_runs(effort: Effort):
+def lively_runs(effort: Effort) -> tuple[LeaveOneOut, ...]:
     """The same without Theorem 2's hypotheses: few heads, a step size at which training gets somewhere."""
-    mixture = TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
-        key=jax.random.key(effort.seed),
-    )  # fmt: skip
-    n, K, eta = 16, 60, 0.5
-    first = mixture.sample(200, key=jax.random.key(effort.seed + 10))
+    mixture, first, fresh = _problem(effort)
     start = first_phase(first, 4)
-    shape = Shape(4, 6, mixture.token_radius)
-    fresh = mixture.sample(1000, key=jax.random.key(effort.seed + 12))
-    runs = []
-    for k in range(effort.count(20, 5)):
-        data = mixture.sample(n, key=jax.random.key(100 + k + effort.seed))
-        apart, left, lipschitz = [], [], []
-        for i in range(n):
-            end, twin = _ends(start, data, i, eta, K)
-            apart.append(_apart(start, end, twin))
-            left.append(_mean_loss(twin, data)[i])
-            lipschitz.append(shape.b1(max(readout_norm(end, data), readout_norm(twin, data))))
-        runs.append(
-            {
-                "apart": np.array(apart), "left": np.array(left), "lipschitz": np.array(lipschitz),
-                "train": float(_mean_loss(end, data).mean()), "test": float(_mean_loss(end, fresh).mean()), "n": n,
-            }  # fmt: skip
-        )
-    return tuple(runs)
-
-
-@partial(jax.jit, static_argnames="length")
-def _two_ends(start, weights, batch, full, without, eta, *, length):
-    def run(sample):
-        def step(_, displacement):
-            point = jax.tree.map(jnp.add, start, displacement)
-            slope = loss_and_gradient(point, weights, batch, sample)[2]
-            return jax.tree.map(lambda x, g: x - eta * g, displacement, slope)
-
-        return jax.lax.fori_loop(0, length, step, jax.tree.map(jnp.zeros_like, start))
-
-    return run(full), run(without)
-
-
-def _ends(start: MultiHead, data: Dataset, index: int, eta: float, length: int) -> tuple[MultiHead, MultiHead]:
-    n = data.num_examples
-    without = np.where(np.arange(n) == index, 0.0, 1 / n)
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        ends = _two_ends(heads, head_weights(start), prepare(data, start), np.full(n, 1 / n), without, eta, length=length)
-        return tuple(start.displaced(jax.tree.map(np.asarray, end)) for end in ends)
-
-
-def _apart(start: MultiHead, a: MultiHead, b: MultiHead) -> float:
-    squares = sum(
-        ((np.asarray(x) - np.asarray(y)) ** 2).reshape(len(x), -1).sum(1) for x, y in zip(a.heads, b.heads, strict=True)
-    )
-    return float(np.sqrt(start.multiplicity @ squares))
-
-
-def _standard_error(values) -> float:
-    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+    plan = {"step_size": 0.5, "num_steps": 60, "test": fresh, "token_radius": mixture.token_radius, "independent": True}
+    samples = (mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed)) for k in range(effort.count(20, 6)))
+    return tuple(measure_leave_one_out(start, data, **plan) for data in samples)
 
 
 def average_stability(effort: Effort) -> Finding:
     """(1/n)Σ‖θ_K−θ_K^{-i}‖ against its bound, sample by sample."""
-    tally = Tally("stability")
-    for run in stability_runs(effort):
-        tally.add(run["apart"].mean(), stability_bound(run["case"], run["n"]))
-    return tally.finding(f"run at {stability_runs(effort)[0]['case'].num_heads:.2g} heads, all twins")
+    tally, runs = Tally("stability"), stability_runs(effort)
+    for case, twins in runs:
+        tally.add(twins.stability, stability_bound(case, EXAMPLES), stability_bound(case, EXAMPLES, printed=True))
+    return tally.finding(f"run at {runs[0][0].num_heads:.2g} heads, all twins")
 
 
 def generalization_theorem(effort: Effort) -> Finding:
     """(5): mean gap over samples against the mean bound, with two standard errors."""
     tally, runs = Tally("thm2"), stability_runs(effort)
-    gaps = [run["test"] - run["train"] for run in runs]
-    bounds = [generalization_conditions(run["case"], run["n"], independent=True)[2].bound for run in runs]
-    error = _standard_error(gaps)
-    tally.add(max(np.mean(gaps), 0.0), np.mean(bounds), np.mean(bounds), noise=2 * error)
-    return tally.finding(f"gap {np.mean(gaps):.2g} ± {error:.1g} over {len(runs)} samples against {np.mean(bounds):.3g}")
+    gaps = np.array([twins.test_loss - twins.train_loss for _, twins in runs])
+    bound = np.mean([gap_bound(case, EXAMPLES) for case, _ in runs])
+    error = float(np.std(gaps, ddof=1)) / math.sqrt(len(gaps))
+    tally.add(max(gaps.mean(), 0.0), bound, noise=2 * error)
+    return tally.finding(f"gap {gaps.mean():.2g} ± {error:.1g} over {len(runs)} samples against {bound:.3g}")
 
 
 def stability_lemma(effort: Effort) -> Finding:
     """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with two standard errors."""
-    tally, runs = Tally("lemma3"), lively_runs(effort)
-    gaps = [run["test"] - run["train"] for run in runs]
-    right = [2 * float((run["lipschitz"] * run["apart"]).mean()) for run in runs]
-    error = _standard_error(np.array(gaps) - np.array(right))
-    tally.add(max(np.mean(gaps), 0.0), np.mean(right), noise=2 * error)
-    return tally.finding(f"gap {np.mean(gaps):.3g} against {np.mean(right):.3g} over {len(runs)} samples, 4 heads")
+    tally, certificate = Tally("lemma3"), certify_generalization(lively_runs(effort))[0]
+    tally.add(max(certificate.measured, 0.0), certificate.bound().value, noise=certificate.noise)
+    tally.broken += certificate.verdict is not Verdict.HOLDS
+    return tally.finding(
+        f"gap {certificate.measured:.3g} against {certificate.bound().value:.3g}, {certificate.noise_source}, 4 heads"
+    )
 
 
 def leave_one_out(effort: Effort) -> Finding:
     """The leave-one-out certificate on lively runs: mean test loss against its mean, with two standard errors."""
-    tally, runs = Tally("loo"), lively_runs(effort)
-    tests = [run["test"] for run in runs]
-    right = [float(run["left"].mean() + (run["lipschitz"] * run["apart"]).mean()) for run in runs]
-    error = _standard_error(np.array(tests) - np.array(right))
-    tally.add(np.mean(tests), np.mean(right), noise=2 * error)
-    plain = np.mean([run["left"].mean() for run in runs])
-    return tally.finding(f"test loss {np.mean(tests):.3g}, left-out loss {plain:.3g}, certificate {np.mean(right):.3g}")
-
-
+    tally, certificate = Tally("loo"), certify_generalization(lively_runs(effort))[1]
+    tally.add(certificate.measured, certificate.bound().value, noise=certificate.noise)
+    tally.broken += certificate.verdict is not Verdict.HOLDS
+    plain = certificate.details["left-out loss"]
+    return tally.finding(
+        f"test loss {certificate.measured:.3g}, left-out loss {plain:.3g}, certificate {certificate.bound().value:.3g}"
+    )

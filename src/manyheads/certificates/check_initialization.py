@@ -62,7 +62,7 @@ def model_bound(effort: Effort) -> Finding:
     tally = Tally("def1.p2")
     for good in starts(effort):
         with jax.enable_x64(True):
-            scores = [float(good.start(X)) for X in good.dataset.tokens[:8]]
+            scores = np.asarray(jax.jit(jax.vmap(lambda X, m=good.start: m(X)))(good.dataset.tokens))
         rounding = 1e-14 * math.sqrt(good.num_heads)
         tally.add(np.abs(scores).max(), good.model_bound, noise=rounding)
     return tally.finding("scores at the start by the plain formula over the reported B_Φ; 0 for balanced signs")
@@ -80,7 +80,9 @@ def kernel_separability(effort: Effort) -> Finding:
     contradicting = _contradicting(effort)
     tally.add(contradicting.interval.upper, 1e-6 * contradicting.interval.scale)
     tally.broken += contradicting.holds
-    return tally.finding("certified interval against nonnegative least squares; contradicting labels refuted with a dual point")
+    return tally.finding(
+        "certified interval against nonnegative least squares; contradicting labels refuted with a dual point"
+    )
 
 
 def _margin_by_nnls(good: GoodStart) -> float:
@@ -130,7 +132,9 @@ def realizable_target(effort: Effort) -> Finding:
                 heads = 1e10
                 for _ in range(8):  # what is asked for falls with H, through M: a few rounds find the fixed point
                     start = first_phase(fresh, 2 * math.ceil(heads / 2))
-                    good = good_start(start, data, direction=mixture_direction(start, mixture), token_radius=mixture.token_radius)
+                    good = good_start(
+                        start, data, direction=mixture_direction(start, mixture), token_radius=mixture.token_radius
+                    )
                     target, certificate = realize(good, loss, allowance)
                     heads = 1.0001 * certificate.bounds[0].hypotheses[-1].need ** 2
                     if certificate.verdict is not Verdict.SILENT and start.num_heads < 1.001 * heads:
@@ -192,7 +196,9 @@ def realizable_generalization(effort: Effort) -> Finding:
     fresh = mixture.sample(400, key=jax.random.key(77))
     direction = mixture_direction(start, mixture)
     # heads and step size are fixed before the samples are seen, from the formula of Proposition 2
-    probe = good_start(start, mixture.sample(24, key=jax.random.key(76)), direction=direction, token_radius=mixture.token_radius)
+    probe = good_start(
+        start, mixture.sample(24, key=jax.random.key(76)), direction=direction, token_radius=mixture.token_radius
+    )
     heads = 2 * math.ceil(2 * heads_for_good_start(probe, STEPS, constant=HEADS_GENERALIZATION) / 2)
     start = first_phase(first, heads)
     step = 0.5 * largest_good_step(probe, STEPS)

@@ -134,7 +134,9 @@ def margin_after_first_phase(effort: Effort) -> Finding:
         tally.broken += not size <= bounds.parameter_bound * (1 + 1e-9)
         tally.broken += not np.abs(start.scores(data)).max() <= bounds.model_bound * (1 + 1e-9)
     share = 100 * printed_trivial / (tally.trials // 2)
-    return tally.finding(f"without noise and with p = 0 both are exact; with the measured p the printed (7) is not positive in {share:.0f}%")
+    return tally.finding(
+        f"without noise and with p = 0 both are exact; with the measured p the printed (7) is not positive in {share:.0f}%"
+    )
 
 
 def logits_under_oracle(effort: Effort) -> Finding:
@@ -201,7 +203,9 @@ def linear_separation(effort: Effort) -> Finding:
     large = TokenizedMixture(num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, signal=1.5, frame="axis")
     found = hard_margin((data := large.sample(600, key=_key(rng))).labels, features=data.tokens.reshape(600, -1))
     tally.add(found.upper, linear_margin(large) * 1.0001)
-    fixed = TokenizedMixture(num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, signal=1.5, frame="axis", positions="fixed")
+    fixed = TokenizedMixture(
+        num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, signal=1.5, frame="axis", positions="fixed"
+    )
     found = hard_margin((data := fixed.sample(600, key=_key(rng))).labels, features=data.tokens.reshape(600, -1))
     tally.add(found.upper, linear_margin_fixed_positions(fixed) * 1.0001)
     tally.add(found.lower, linear_margin_fixed_positions(fixed) * 0.9999, sense=">=")
@@ -270,4 +274,3 @@ def _feasible(first: bool, exponent: float) -> bool:
     at_least(heads, theta)  # H^e >= S^5 |theta|^3
     answer = scipy.optimize.linprog(np.zeros(4), A_ub=np.array(rows), b_ub=np.array(right), bounds=[(None, None)] * 4)
     return answer.status == 0
-

@@ -53,7 +53,9 @@ class Tally:
         self.printed: float | None = None
         self.broken = 0
 
-    def add(self, measured: float, bound: float, printed: float | None = None, sense: str = "<=", noise: float = 0.0) -> None:
+    def add(
+        self, measured: float, bound: float, printed: float | None = None, sense: str = "<=", noise: float = 0.0
+    ) -> None:
         """One trial. `noise` is the measure's own error; a NaN counts as broken."""
         measured, bound = float(measured), float(bound)
         self.trials += 1

@@ -70,7 +70,9 @@ class GoodStart:
                 if self.holds
                 else f"P3: the tangent features separate the data (proved: no margin above {high:.3g})",
                 self.holds,
-                "" if self.holds else "use another start, more heads with different weights, or fewer contradicting labels",
+                ""
+                if self.holds
+                else "use another start, more heads with different weights, or fewer contradicting labels",
             ),
         )
 
@@ -127,7 +129,10 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
     M = max(good.readout_norm, target.readout_norm)
     need = good.shape.b3(M) * target.distance**2 / (2 * allowance)
     heads = Hypothesis.at_least(
-        "sqrt(H) >= b3(M) D^2/(2E)", math.sqrt(good.num_heads), need, f"use {need**2:.3g} heads or more, or a larger allowance"
+        "sqrt(H) >= b3(M) D^2/(2E)",
+        math.sqrt(good.num_heads),
+        need,
+        f"use {need**2:.3g} heads or more, or a larger allowance",
     )
     claim = f"the target at distance {target.distance:.4g} has train loss at most {loss:.4g}"
     return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, (*good.hypotheses(), heads)),))
@@ -151,7 +156,9 @@ def good_start_radius(good: GoodStart, num_steps: float) -> float:
     return good.readout_norm + max(1.0, scale * good.direction.head_norm() / math.sqrt(good.num_heads))
 
 
-def heads_for_good_start(good: GoodStart, num_steps: float, variant: str = OURS, constant: float = HEADS_TRAINING) -> float:
+def heads_for_good_start(
+    good: GoodStart, num_steps: float, variant: str = OURS, constant: float = HEADS_TRAINING
+) -> float:
     """Heads asked for by a version of Corollary 2 (ours: M without the part that vanishes with H)."""
     D = reach(good, num_steps, variant)
     if variant == OURS:

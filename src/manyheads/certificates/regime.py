@@ -74,7 +74,9 @@ class Ray:
         self.shape = Shape(dataset.num_tokens, dataset.dim, R)
         self.start_readout = readout_norm(start, dataset)
 
-    def case(self, num_heads: float, scale: float, num_steps: float, loss: float = 0.0, start_loss: float = 0.0) -> Case:
+    def case(
+        self, num_heads: float, scale: float, num_steps: float, loss: float = 0.0, start_loss: float = 0.0
+    ) -> Case:
         """The case of one target; losses are those given (they do not enter the condition on the heads)."""
         moved = self.start.displaced(self.direction.displacement(scale, num_heads))
         return Case(
@@ -213,7 +215,9 @@ def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Thres
     return best
 
 
-def run_literally(start: MultiHead, dataset: Dataset, threshold: Threshold, token_radius: float | None = None) -> LiteralRun:
+def run_literally(
+    start: MultiHead, dataset: Dataset, threshold: Threshold, token_radius: float | None = None
+) -> LiteralRun:
     """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion."""
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
     model = MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)

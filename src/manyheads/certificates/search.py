@@ -144,7 +144,9 @@ class Search:
     def printed_ratio(self, point: Point) -> jax.Array:
         return self.measure(point) / self.bounds(point)[f"{self.bound} printed"]
 
-    def draw(self, rng: np.random.Generator, num_tokens: int, dim: int, heads: int, examples: int) -> dict[str, np.ndarray]:
+    def draw(
+        self, rng: np.random.Generator, num_tokens: int, dim: int, heads: int, examples: int
+    ) -> dict[str, np.ndarray]:
         """A random point; scales are drawn over several orders of magnitude."""
         T, d = num_tokens, dim
         H, n = ((heads,), (examples,)) if self.multihead else ((), ())
@@ -217,4 +219,6 @@ def climb(
 ) -> tuple[dict[str, np.ndarray], float]:
     """The best point of `restarts` ascents of `steps` steps, and its ratio."""
     rng = np.random.default_rng(seed)
-    return ascend(search.ratio, [search.draw(rng, num_tokens, dim, heads, examples) for _ in range(restarts)], steps=steps)
+    return ascend(
+        search.ratio, [search.draw(rng, num_tokens, dim, heads, examples) for _ in range(restarts)], steps=steps
+    )

@@ -97,7 +97,9 @@ def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: n
     r"""$\theta_*\propto\sum_i w_i y_i\nabla\tilde\Phi(X_i;\theta_0)$ with norm $\sqrt2$, from dual weights $w$."""
     with jax.enable_x64(True):
         heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        gradient = _pull_back(heads, head_weights(start), prepare(dataset, start), jnp.asarray(weights * dataset.labels))
+        gradient = _pull_back(
+            heads, head_weights(start), prepare(dataset, start), jnp.asarray(weights * dataset.labels)
+        )
         gradient = jax.tree.map(np.asarray, gradient)
     share = start.multiplicity / start.num_heads
 
@@ -116,11 +118,15 @@ def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) ->
     with jax.enable_x64(True):
         heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
         unit = jax.tree.map(lambda leaf: jnp.asarray(leaf / math.sqrt(start.num_heads)), direction.heads)
-        slopes = _push_forward(heads, unit, head_weights(start), prepare(dataset, start), num_examples=dataset.num_examples)
+        slopes = _push_forward(
+            heads, unit, head_weights(start), prepare(dataset, start), num_examples=dataset.num_examples
+        )
         return dataset.labels * np.asarray(slopes)
 
 
-def along(direction: Direction, scale: float, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic") -> Target:
+def along(
+    direction: Direction, scale: float, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic"
+) -> Target:
     """The target θ_0 + scale·θ_*."""
     displacement = direction.displacement(scale, start.num_heads)
     return measure_target(f"{direction.name}, scale {scale:.4g}", start, dataset, displacement, loss)

@@ -136,7 +136,9 @@ def _conditions(case: Case, variant: str) -> Conditions:
         math.sqrt(need),
         f"use {_count(need)} heads or more, or a target nearer to the start",
     )
-    moved = Hypothesis.at_least("the target differs from the start: D > 0", case.distance, 1e-300, "choose another target")
+    moved = Hypothesis.at_least(
+        "the target differs from the start: D > 0", case.distance, 1e-300, "choose another target"
+    )
     steps = tuple(_step_hypotheses(case, variant))
     return Conditions(
         variant, (moved, heads, *steps), case.train_bound(), largest_step(case, variant), need, variant == PRINTED

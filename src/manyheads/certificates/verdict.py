@@ -62,6 +62,15 @@ class Hypothesis:
         small, large = sorted((self.have, self.need)) if not math.isnan(self.have + self.need) else (0.0, math.inf)
         return large / small if small > 0 else math.inf
 
+    def short(self) -> str:
+        """The condition and by how much it is missed."""
+        off = (
+            ""
+            if self.holds or math.isnan(self.have) or math.isinf(self.factor)
+            else f" (off by a factor {self.factor:.3g})"
+        )
+        return f"{'holds' if self.holds else 'fails'}: {self.text}{off}"
+
     def __str__(self) -> str:
         if self.holds:
             sides = "" if math.isnan(self.have) else f" ({self.have:.4g} against {self.need:.4g})"
@@ -166,13 +175,20 @@ class Certificate:
         bound = self._deciding()
         if self.verdict is Verdict.SILENT:
             if bound.failing:
-                return "; ".join(str(h) for h in bound.failing)
+                return "; ".join(h.short() for h in bound.failing)
             return "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
         noise = f" + noise {self.noise:.2g}" if self.noise else ""
         comparison = f"measured {self.measured:.6g} {self.sense} {bound.variant} bound {bound.value:.6g}{noise}"
-        if self.verdict is Verdict.HOLDS:
-            return f"{comparison}, {100 * self.tightness:.3g}% of it used"
-        return f"not ({comparison})"
+        if self.verdict is Verdict.VIOLATED:
+            return f"not ({comparison})"
+        return comparison + (f", {100 * self.tightness:.3g}% of it used" if bound.value else "")
+
+    def line(self) -> str:
+        """The certificate in one line."""
+        bound = self._deciding()
+        if self.verdict is Verdict.SILENT:
+            return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.reason}"
+        return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.measured:.4g} {self.sense} {bound.value:.4g}"
 
     def _trusted(self) -> tuple[Bound, ...]:
         return tuple(b for b in self.bounds if b.variant != PRINTED) or self.bounds
@@ -192,14 +208,17 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = [f"{self.verdict.name:<8}  {self.statement}: {self.claim}"]
-        noise = f"  (noise {self.noise:.2g}{', ' + self.noise_source if self.noise_source else ''})" if self.noise else ""
+        noise = (
+            f"  (noise {self.noise:.2g}{', ' + self.noise_source if self.noise_source else ''})" if self.noise else ""
+        )
         lines.append(f"  measured  {self.measured:.6g}{noise}")
         for bound in self.bounds:
             mark = ", constant read as 1" if bound.up_to_constant else ""
             name = VARIANTS.get(bound.variant, bound.variant)
             lines.append(f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}")
             lines.extend(f"       {h}" for h in bound.failing)
-        lines.append(f"  because   {self.reason}")
+        if self.verdict is not Verdict.SILENT:
+            lines.append(f"  because   {self.reason}")
         lines.extend(f"  {name:<9} {_show(value)}" for name, value in self.details.items())
         return "\n".join(lines)
 
@@ -270,17 +289,20 @@ class Certificate:
 
 
 def ratio(measured: float, bound: float, sense: str = "<=") -> float:
-    """Share of a bound that is used: at most 1 when it holds. A lower bound that is not positive is used to 0."""
-    small, large = (measured, bound) if sense == "<=" else (bound, measured)
-    if math.isnan(small) or math.isnan(large):
+    """Share of a bound that is used: at most 1 when it holds.
+
+    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower bound is read as an upper
+    bound of the negated value.
+    """
+    if math.isnan(measured) or math.isnan(bound):
         return math.nan
-    if sense == ">=" and small <= 0 and large >= small:
-        return 0.0
-    if large == 0:
-        return 0.0 if small <= 0 else math.inf
-    if large < 0:
-        return math.inf if small > large else large / small if small else math.inf
-    return max(small / large, 0.0)
+    if sense == ">=":
+        if bound <= 0:
+            return ratio(-measured, -bound)
+        measured, bound = bound, measured
+    if bound > 0:
+        return max(measured / bound, 0.0)
+    return 0.0 if measured <= bound else math.inf
 
 
 def _show(value) -> str:

@@ -30,7 +30,15 @@ class Verification:
     def rows(self) -> list[tuple[str, str, str, str, str, str, str]]:
         """Cells of the printed table: statement, title, trials, printed, ours, verdict, detail."""
         return [
-            (f.statement, ledger()[f.statement].title, f"{f.trials:,}", share(f.printed), share(f.ours), f.verdict.name, f.detail)
+            (
+                f.statement,
+                ledger()[f.statement].title,
+                f"{f.trials:,}",
+                share(f.printed),
+                share(f.ours),
+                _word(f),
+                f.detail,
+            )
             for f in self.findings
         ]
 
@@ -51,7 +59,9 @@ class Verification:
             "quick": self.quick,
             "seed": self.seed,
             "violated": [f.statement for f in self.violated],
-            "findings": [f.to_dict() | {"seconds": round(s, 3)} for f, s in zip(self.findings, self.seconds, strict=True)],
+            "findings": [
+                f.to_dict() | {"seconds": round(s, 3)} for f, s in zip(self.findings, self.seconds, strict=True)
+            ],
         }
 
     def to_json(self) -> str:
@@ -60,8 +70,16 @@ class Verification:
     def __str__(self) -> str:
         rows = [("statement", "", "trials", "printed", "ours", "verdict", "what was found"), *self.rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]]).rstrip() for row in rows]
+        lines = [
+            "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]]).rstrip() for row in rows
+        ]
         return "\n".join([*lines, "", self.summary()])
+
+
+def _word(finding: Finding) -> str:
+    if ledger()[finding.statement].is_erratum and finding.verdict is Verdict.HOLDS:
+        return "REPRODUCED"
+    return finding.verdict.name
 
 
 def share(value: float | None) -> str:

@@ -118,7 +118,14 @@ def _stretch(state, heads, weights, counts, batch, sample_weight, targets, eta, 
             return _inner(counts, gradient, away), _inner(counts, away, away)
 
         slope, gap = jax.vmap(look)(targets)
-        seen = (value, _inner(counts, gradient, gradient), _inner(counts, displacement, displacement), readout, slope, gap)
+        seen = (
+            value,
+            _inner(counts, gradient, gradient),
+            _inner(counts, displacement, displacement),
+            readout,
+            slope,
+            gap,
+        )
         moved = jax.tree.map(lambda d, g: d - eta * g, displacement, gradient)
         stay = last & (k == length - 1)  # the last record is of the last iterate, which takes no further step
         return jax.tree.map(lambda a, b: jnp.where(stay, a, b), displacement, moved), seen

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from manyheads.cli.numbers import Heads, write_heads
+from manyheads.cli.tasks import parts
 
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 
@@ -76,7 +77,7 @@ def command(
     keys = jax.random.split(jax.random.key(seed), 5)
     if out is not None and not out.resolve().parent.is_dir():
         raise ValueError(f"--out {out}: the folder {out.resolve().parent} does not exist; make it first.")
-    fresh, dataset, test = _parts(data, keys, examples, first_phase_examples, test_examples)
+    _, fresh, dataset, test = parts(data, keys, examples, first_phase_examples, test_examples)
     if start == "first-phase":
         model = mh.first_phase(fresh, heads, decoder=decoder, loss=loss)
     elif start == "zero":
@@ -107,34 +108,6 @@ def command(
         if run.status == "diverged":
             print(f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}", file=sys.stderr)
     return 0
-
-
-def _parts(data, keys, examples, first, held_out):
-    """Fresh data for the first phase, training data, and test data (None for none), disjoint."""
-    import manyheads as mh
-
-    tasks = {
-        "mixture": lambda: mh.TokenizedMixture(noise_mu=0.1, noise_nu=0.1, noise_norm=0.5, key=keys[0]),
-        "planted": lambda: mh.Planted(margin=0.1, key=keys[0]),
-        "random": lambda: mh.RandomLabels(),
-    }
-    if held_out < 0:
-        raise ValueError(f"--test-examples {held_out} must be 0 or more.")
-    if data in tasks:
-        task = tasks[data]()
-        test = task.sample(held_out, key=keys[3]) if held_out else None
-        return task.sample(first, key=keys[1]), task.sample(examples, key=keys[2]), test
-    if not Path(data).exists():
-        raise ValueError(f"{data!r} is neither a file nor a task; pass an .npz file, mixture, planted or random.")
-    whole = mh.Dataset.load(data)
-    quarter = whole.num_examples // 4
-    if quarter < 2:
-        raise ValueError(f"{data} has {whole.num_examples} sequences; at least 8 are needed to set some aside.")
-    fresh, rest = whole.split(min(first, quarter), key=keys[1])
-    if not held_out:
-        return fresh, rest, None
-    test, rest = rest.split(min(held_out, quarter), key=keys[2])
-    return fresh, rest, test
 
 
 def _print_json(run, seed: int) -> None:

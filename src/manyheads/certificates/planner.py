@@ -1,0 +1,291 @@
+"""How many heads, which step size, how many steps: what each version of the theory asks for, and what is enough."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+import jax
+import numpy as np
+
+from manyheads.certificates.initialization import GoodStart, good_start
+from manyheads.certificates.regime import Ray, heads_to_realize, smallest_heads
+from manyheads.certificates.targets import Direction
+from manyheads.certificates.training import Case, heads_needed, largest_step
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
+from manyheads.certificates.walk import follow
+from manyheads.data.dataset import Dataset
+from manyheads.measures.kernel import tangent_kernel
+from manyheads.measures.margin import hard_margin
+from manyheads.model.attention import MultiHead
+from manyheads.training.start import first_phase, gaussian_start, zero_start
+
+STARTS = ("first phase", "zero", "gaussian")
+NAMES = {
+    PRINTED: "the paper, its hidden constants read as 1",
+    EXPLICIT: "the paper's proof sketch, constants written out",
+    OURS: "our version of the theorem",
+}
+MEASURED_HEADS = (2, 16, 256)
+STEP_BUDGET = 4000
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one version of the theory asks for to certify the loss."""
+
+    version: str
+    num_heads: float
+    step_size: float
+    num_steps: float
+    distance: float
+    certified_loss: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a trial run shows to be enough, for one number of heads."""
+
+    num_heads: float
+    step_size: float
+    num_steps: float  # infinite where the budget did not suffice
+    reached_loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An answer to "how many heads, which step size, how many steps", with the numbers behind it.
+
+    `training` is the part of the data that was not used for planning: train on it, and the plan does not depend on it.
+    `start` has the heads of the plan's start (two of them for a first phase; any number may be asked for).
+    """
+
+    target_loss: float
+    start_kind: str
+    start: MultiHead
+    training: Dataset
+    num_planning: int
+    demands: tuple[Demand, ...]
+    measured: tuple[Measured, ...]
+    kernel_margin: tuple[float, float]
+    readout_margin: tuple[float, float]
+    linear_margin: tuple[float, float]
+    separable: bool
+    token_radius: float
+
+    @property
+    def linear_does_as_well(self) -> bool:
+        """Whether a linear model on the same tokens has to move no farther for the same loss."""
+        return self.linear_margin[0] >= self.kernel_margin[1]
+
+    def to_dict(self) -> dict:
+        def plain(value):
+            return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+        return {
+            "target_loss": self.target_loss,
+            "start": self.start_kind,
+            "planned_on": self.num_planning,
+            "left_for_training": self.training.num_examples,
+            "token_radius": self.token_radius,
+            "separable": self.separable,
+            "kernel_margin": list(self.kernel_margin),
+            "readout_margin": list(self.readout_margin),
+            "linear_margin": list(self.linear_margin),
+            "linear_does_as_well": self.linear_does_as_well,
+            "demands": [{k: plain(v) for k, v in asdict(d).items()} for d in self.demands],
+            "measured": [{k: plain(v) for k, v in asdict(m).items()} for m in self.measured],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        lines = [
+            f"Goal: a train loss of {self.target_loss:g}, from a {self.start_kind} start. Planned on {self.num_planning} sequences; "
+            f"{self.training.num_examples} are left for training and were not looked at.",
+        ]
+        if self.measured:
+            lines += ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
+        for m in self.measured:
+            if math.isfinite(m.num_steps):
+                lines.append(
+                    f"  {_count(m.num_heads):>12} heads: step size {m.step_size:.3g}, {m.num_steps:,.0f} steps"
+                )
+            else:
+                lines.append(f"  {_count(m.num_heads):>12} heads: loss {m.reached_loss:.3g} after {STEP_BUDGET:,} steps at step size "
+                             f"{m.step_size:.3g}; not reached")  # fmt: skip
+        lines += ["", "What guarantees it before the first step (mean loss over the run):"]
+        if not self.demands:
+            lines.append(
+                "  nothing: at this start no small change of the model separates the data, so the theory is silent."
+            )
+        for d in self.demands:
+            if math.isfinite(d.num_heads):
+                lines.append(f"  {_count(d.num_heads):>12} heads, step size {d.step_size:.2g}, {_count(d.num_steps)} steps  ({d.version}"
+                             f"{'; ' + d.note if d.note else ''})")  # fmt: skip
+            else:
+                lines.append(f"  {'-':>12}  {d.version}: {d.note}")
+        lines += ["", *self._margins()]
+        return "\n".join(lines)
+
+    def _margins(self) -> list[str]:
+        kernel, readout, linear = (pair[0] for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
+        if not self.separable:
+            return [
+                "The data are not separable near this start: proved, no margin above "
+                f"{self.kernel_margin[1]:.2g} in the tangent kernel."
+            ]
+        lines = [
+            f"Margins per unit of movement: {kernel:.4g} for the whole model near its start, {readout:.4g} for its readout alone, "
+            f"{linear:.4g} for a linear model on the same tokens."
+        ]
+        if self.linear_does_as_well:
+            lines.append(
+                "A linear model on these tokens would do as well: it separates them with at least the same margin."
+            )
+        elif linear <= 0:
+            lines.append("A linear model cannot separate these tokens; attention can.")
+        else:
+            lines.append(f"A linear model would have to move {kernel / linear:.2f} times as far for the same loss.")
+        lines.append(
+            f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen."
+        )
+        return lines
+
+
+def plan(
+    dataset: Dataset,
+    *,
+    start: str = "first phase",
+    target_loss: float = 0.1,
+    num_steps: int | None = None,
+    key: jax.Array,
+    planning_share: float = 0.5,
+    trials: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Plan:
+    """Plan a training run on a part of the data that is split off and not trained on.
+
+    `start` is "first phase", "zero" or "gaussian" (64 heads). `num_steps` fixes the number of steps for our version of the
+    theorem; by default the number is chosen too. `planning_share` of the sequences is used for planning (half of them for
+    the first phase). `trials=False` leaves out the trial runs.
+    """
+    tell = progress or (lambda text: None)
+    if start not in STARTS:
+        raise ValueError(f"start={start!r} is not known; choose 'first phase', 'zero' or 'gaussian'.")
+    if not 0 < target_loss < math.log(2):
+        raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
+    if not 0 < planning_share < 1:
+        raise ValueError(f"planning_share={planning_share} must be between 0 and 1.")
+    if num_steps is not None and not num_steps >= 1:
+        raise ValueError(f"num_steps={num_steps} must be a whole number >= 1, or None to choose it.")
+    count = round(planning_share * dataset.num_examples)
+    if count < 8 or dataset.num_examples - count < 2:
+        raise ValueError(
+            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; at least 8 "
+            "are needed, and 2 for training"
+        )
+    split, phase = jax.random.split(key)
+    planning, training = dataset.split(count, key=split)
+    fresh, sample = planning.split(count // 2, key=phase) if start == "first phase" else (None, planning)
+    model = _start(start, fresh, sample, key)
+    tell("margins")
+    good = good_start(model, sample)
+    linear = hard_margin(sample.labels, features=_linear_features(sample))
+    readout = hard_margin(sample.labels, gram=tangent_kernel(model, sample).readout)
+    demands: list[Demand] = []
+    if good.holds:
+        tell("what the theory asks for")
+        demands = _demands(good, target_loss, num_steps)
+    measured = _trials(start, fresh, sample, target_loss, key, tell) if trials else ()
+    return Plan(
+        target_loss, start, model, training, count, tuple(demands), tuple(measured), (good.interval.lower, good.interval.upper),
+        (readout.lower, readout.upper), (linear.lower, linear.upper), good.holds, sample.token_radius,
+    )  # fmt: skip
+
+
+def _start(kind: str, fresh: Dataset | None, sample: Dataset, key, heads: float = 2) -> MultiHead:
+    if kind == "first phase":
+        return first_phase(fresh, heads)
+    if kind == "zero":
+        return zero_start(heads, num_tokens=sample.num_tokens, dim=sample.dim)
+    return gaussian_start(max(heads, 64), num_tokens=sample.num_tokens, dim=sample.dim, key=key)
+
+
+def _linear_features(dataset: Dataset) -> np.ndarray:
+    X = dataset.tokens if dataset.mask is None else dataset.tokens * dataset.mask[:, :, None]
+    return X.reshape(dataset.num_examples, -1)
+
+
+def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
+    ray = Ray(good.start, good.dataset, good.direction, good.shape.token_radius)
+    return [
+        _demand(ray, good.direction, variant, target_loss, num_steps if variant == OURS else None)
+        for variant in (PRINTED, EXPLICIT, OURS)
+    ]
+
+
+def _demand(ray: Ray, direction: Direction, variant: str, target_loss: float, num_steps: int | None) -> Demand:
+    """Heads, step size and steps for a certified mean loss of `target_loss`.
+
+    With the step size at its limit the bound (4) is 3.25 times the target's loss once the number of steps is
+    D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follow.
+    """
+    name = NAMES[variant]
+    try:
+        if num_steps is not None:
+            found = smallest_heads(ray.start, ray.dataset, [direction], certified=target_loss, num_steps=num_steps,
+                                   token_radius=ray.shape.token_radius)  # fmt: skip
+            case = found.case
+            return Demand(
+                name, math.ceil(found.num_heads), case.step_size, num_steps, case.distance, case.train_bound()
+            )
+        level = target_loss / 3.25
+        found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
+    except ValueError as error:
+        return Demand(name, math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
+    if found is None:
+        return Demand(name, math.inf, math.nan, math.nan, math.nan, math.nan, "no number of heads up to 1e24 is enough")
+    case = _with_steps(found.case, variant, level)
+    note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
+    return Demand(
+        name, math.ceil(found.num_heads), case.step_size, case.num_steps, case.distance, case.train_bound(), note
+    )
+
+
+def _with_steps(case: Case, variant: str, level: float) -> Case:
+    step = largest_step(replace(case, num_steps=0), variant)
+    steps = math.ceil(case.distance**2 / (step * level))
+    return replace(case, num_steps=steps, step_size=min(step, case.distance**2 / (steps * level)))
+
+
+def _trials(kind: str, fresh, sample: Dataset, target_loss: float, key, tell) -> list[Measured]:
+    results = []
+    for heads in MEASURED_HEADS if kind != "gaussian" else (64,):
+        tell(f"trial run with {heads} heads")
+        model = _start(kind, fresh, sample, key, heads)
+        eta = _stable_step(model, sample)
+        walk = follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
+        below = np.flatnonzero(walk.loss <= target_loss)
+        steps = float(below[0]) if len(below) else math.inf
+        results.append(Measured(heads, eta, steps, float(walk.loss[-1])))
+    return results
+
+
+def _stable_step(model: MultiHead, sample: Dataset) -> float:
+    """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps."""
+    eta = 2.0**-12
+    while eta < 2.0**10:
+        walk = follow(model, sample, step_size=2 * eta, num_steps=60)
+        if not np.all(np.diff(walk.loss) + eta * walk.gradient_norm[:-1] ** 2 <= 1e-12):  # a NaN fails
+            break
+        eta *= 2
+    return eta
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number < 1e7 else f"{number:.2g}"

@@ -1,0 +1,108 @@
+"""`manyheads certify`: what the theory says about a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from manyheads.cli.colors import hush, show, tell
+from manyheads.cli.numbers import Heads
+
+
+def command(
+    source: Annotated[str, tyro.conf.Positional] = "mixture",
+    *,
+    data: str | None = None,
+    statement: tuple[str, ...] = (),
+    heads: Heads = 16,
+    start: Literal["first-phase", "zero", "gaussian"] = "first-phase",
+    scale: float = 1.0,
+    steps: int = 200,
+    step_size: float = 0.1,
+    examples: int = 100,
+    first_phase_examples: int = 200,
+    test_examples: int = 300,
+    independent: bool = False,
+    full: bool = False,
+    seed: int = 0,
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    quiet: bool = False,
+) -> int:
+    """Say which statements of the theory speak about a run, and what they say: HOLDS, VIOLATED or SILENT.
+
+    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same `--seed` and
+    numbers of examples), or data: an .npz file or mixture, planted, random, on which a run is made with the options below.
+    The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which, by what factor, and
+    what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
+
+    Examples:
+        manyheads certify mixture --heads 10^6
+        manyheads certify run.npz --data my-data.npz --statement thm1 --full
+        manyheads certify my-data.npz --statement identity def1.p3 --json
+
+    Args:
+        source: a trajectory or an .npz file with data, or mixture, planted, random.
+        data: for a saved run, the data it was trained on.
+        statement: ids such as thm1, identity, def1.p3, cor1.3, loo; all that take no leave-one-out runs by default.
+        heads: number of heads of a new run.
+        start: start of a new run.
+        scale: norm of each Gaussian head's two weight matrices.
+        steps: steps of a new run.
+        step_size: step size of a new run.
+        examples: training sequences of a generated task.
+        first_phase_examples: fresh sequences for the first phase.
+        test_examples: sequences for the test loss; 0 leaves it out.
+        independent: start, step size, heads and steps were chosen without looking at the training sample.
+        full: every version of every bound with its hypotheses, instead of one line each.
+        seed: seed of everything random.
+        as_json: print JSON instead of text.
+        quiet: no progress.
+    """
+    import jax
+
+    import manyheads as mh
+    from manyheads.cli.tasks import holds_run, parts
+
+    keys = jax.random.split(jax.random.key(seed), 5)
+    stored = holds_run(source)
+    if stored and data is None:
+        raise ValueError(
+            f"{source} is a run; pass --data with what it was trained on (an .npz file, mixture, planted or random)"
+        )
+    if not stored and data is not None:
+        raise ValueError(
+            f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"
+        )
+    task, fresh, dataset, test = parts(data if stored else source, keys, examples, first_phase_examples, test_examples)
+    if stored:
+        run = mh.Trajectory.load(Path(source))
+    else:
+        model = {
+            "first-phase": lambda: mh.first_phase(fresh, heads),
+            "zero": lambda: mh.zero_start(heads, num_tokens=dataset.num_tokens, dim=dataset.dim),
+            "gaussian": lambda: mh.gaussian_start(
+                heads,
+                num_tokens=dataset.num_tokens,
+                dim=dataset.dim,
+                key=keys[4],
+                key_query_scale=scale,
+                readout_scale=scale,
+            ),
+        }[start]()
+        if not quiet:
+            tell(f"training {steps} steps")
+        run = mh.train(model, dataset, step_size=step_size, num_steps=steps, dtype="float64")
+    mixture = task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
+    result = mh.certify(
+        run, dataset, statement, test=test, mixture=mixture, independent=independent,
+        token_radius=mixture.token_radius if mixture is not None else None, progress=None if quiet else tell,
+    )  # fmt: skip
+    if not quiet:
+        hush()
+    if as_json:
+        show(result.to_json())
+    else:
+        show(str(result) if full else result.brief())
+    return {"HOLDS": 0, "VIOLATED": 1, "SILENT": 3}[result.verdict.name]

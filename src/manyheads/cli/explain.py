@@ -1,0 +1,48 @@
+"""`manyheads explain`: one statement, its erratum, proof, checker and where it is used."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import tyro
+
+from manyheads.cli.colors import show
+
+
+def command(
+    statement: Annotated[str, tyro.conf.Positional] = "",
+    *,
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> int:
+    """Explain one statement of the paper, or list them all.
+
+    Shows what is printed, what is right and why, our sharper form, where the proof and the checker are, how tight it was
+    found to be, and what rests on it. Equation numbers are known too: `manyheads explain eq4` is Theorem 1.
+
+    Examples:
+        manyheads explain
+        manyheads explain thm1
+        manyheads explain E12
+
+    Args:
+        statement: an id such as prop1.hessian, thm1, eq8, E12; empty for the list.
+        as_json: print JSON instead of text.
+    """
+    from manyheads.certificates.ledger import WEIGHTS, entry, ledger
+
+    if statement:
+        found = entry(statement)
+        show(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else str(found))
+        return 0
+    entries = list(ledger().values())
+    if as_json:
+        show(json.dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
+        return 0
+    width = max(len(item.id) for item in entries)
+    for item in entries:
+        weight = f"  [{item.weight}]" if item.weight else ""
+        show(f"{item.id:<{width}}  {item.title}{weight}")
+    show("\n" + "\n".join(f"{name}: {meaning}" for name, meaning in WEIGHTS.items()))
+    show("`manyheads explain ID` shows one, `manyheads verify ID` checks it.")
+    return 0

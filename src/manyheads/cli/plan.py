@@ -1,0 +1,60 @@
+"""`manyheads plan`: how many heads, which step size, how many steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import tyro
+
+from manyheads.cli.colors import hush, show, tell
+
+
+def command(
+    data: Annotated[str, tyro.conf.Positional] = "mixture",
+    *,
+    target_loss: float = 0.1,
+    steps: int | None = None,
+    start: Literal["first-phase", "zero", "gaussian"] = "first-phase",
+    planning_share: float = 0.5,
+    examples: int = 200,
+    trials: bool = True,
+    seed: int = 0,
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    quiet: bool = False,
+) -> int:
+    """Plan a training run: what each version of the theory asks for, beside what trial runs show to be enough.
+
+    The plan is made on a part of the data that is split off and should not be trained on, so that the theory's statements
+    about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and this start.
+
+    Examples:
+        manyheads plan
+        manyheads plan my-data.npz --target-loss 0.2
+        manyheads plan my-data.npz --start gaussian --no-trials --json
+
+    Args:
+        data: .npz file with `tokens` and `labels`, or mixture, planted, random.
+        target_loss: the train loss to reach, below log 2.
+        steps: number of steps our version of the theorem may use; by default it is chosen too.
+        start: where descent begins.
+        planning_share: share of the sequences used for planning.
+        examples: sequences of a generated task.
+        trials: also run a few trials.
+        seed: seed of everything random.
+        as_json: print JSON instead of text.
+        quiet: no progress.
+    """
+    import jax
+
+    from manyheads.certificates.planner import plan
+    from manyheads.cli.tasks import whole
+
+    keys = jax.random.split(jax.random.key(seed), 5)
+    result = plan(
+        whole(data, keys, examples), start=start.replace("-", " "), target_loss=target_loss, num_steps=steps, key=keys[4],
+        planning_share=planning_share, trials=trials, progress=None if quiet else tell,
+    )  # fmt: skip
+    if not quiet:
+        hush()
+    show(result.to_json() if as_json else str(result))
+    return 0 if result.demands else 3
