@@ -1,0 +1,37 @@
+"""Run one spec with three engines from a fresh process, and say whether the datasets are the same to the last bit.
+
+Usage: python equal_engines.py FOLDER
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from manyheads.sweeps import Sweep, run
+
+SWEEP = Sweep(
+    name="equal",
+    data={"num_examples": 400, "num_test": 50, "dim": 30},
+    start={"kind": "gaussian"},
+    train={"num_steps": 12, "dtype": "float64"},
+    measures=["risk"],
+    axes={"train.step_size": [0.1, 0.3]},
+    seeds=3,
+)
+
+
+def bits(dataset) -> dict[str, bytes]:
+    return {str(name): variable.values.tobytes() for name, variable in dataset.variables.items()}
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    engines = {"here": None, "processes": 2, "dask": 2}
+    found = {
+        name: run(SWEEP, folder / name, engine=name, workers=workers, batching=2, progress=False)
+        for name, workers in engines.items()
+    }
+    first = bits(found["here"])
+    equal = {name: bits(data) == first and data.attrs == found["here"].attrs for name, data in found.items()}
+    threads = {name: data.attrs["threads"] for name, data in found.items()}
+    print(json.dumps({"equal": equal, "threads": threads, "names": sorted(first)}))

@@ -1,0 +1,40 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_three_engines_give_the_same_bits(tmp_path):
+    """The arrays are large enough that another number of threads would change the last bits (see the next test)."""
+    found = _run(tmp_path)
+    assert found["equal"] == {"here": True, "processes": True, "dask": True}
+    assert set(found["threads"].values()) == {"1"}
+    assert {"train_loss", "test_loss", "margin", "status", "final_test_loss"} <= set(found["names"])
+
+
+def test_the_number_of_threads_does_change_bits():
+    """Why every engine fixes it: the same product with one and with two threads."""
+    code = (
+        "import hashlib, jax, numpy as np; a = np.random.default_rng(0).normal(size=(8000, 60)).astype('float32'); "
+        "print(hashlib.sha256(np.asarray(jax.jit(lambda a: a.T @ a)(a)).tobytes()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "NPROC": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(digests) == 2
+
+
+def _run(folder) -> dict:
+    script = Path(__file__).with_name("equal_engines.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, str(script), str(folder)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
