@@ -49,7 +49,7 @@ def kernel_drift(
         K = tangent_kernel(trajectory.model(step), dataset, memory=memory).matrix
         change.append(np.linalg.norm(K - K0) / size)
         cosine.append(np.sum(K * K0) / (np.linalg.norm(K) * size))
-    accuracy = 2 * first.accuracy * len(K0) / size
+    accuracy = 2 * first.accuracy * np.trace(K0) / size
     return KernelDrift(chosen.astype(np.int64), np.array(change), np.array(cosine), float(accuracy))
 
 

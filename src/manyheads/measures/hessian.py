@@ -1,6 +1,6 @@
 r"""Hessian-vector products of the train loss in class coordinates; what all of them share is computed once.
 
-In the coordinates $\vartheta_g = \sqrt{N_g}\,\theta_g$ the Hessian restricted to class-constant directions is symmetric:
+In coordinates $\vartheta_g = \sqrt{N_g}\,\theta_g$ the Hessian restricted to class-constant directions is symmetric:
 $$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i \nabla\tilde\Phi_i^\top
 + \operatorname{diag}_g\big(H^{-c} B_g\big), \qquad B_g = \sum_i \sigma_i \nabla^2\Phi(X_i; \theta_g),$$
 with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i \ell''(m_i)$. Members of a class that move against each other

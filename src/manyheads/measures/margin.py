@@ -70,8 +70,9 @@ class MarginInterval:
 def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 
-    `gram_accuracy` is the absolute error that entries of the Gram matrix may have; one rounding by default. Margins
-    below its square root cannot be told from zero by a Gram matrix; a feature matrix has no such limit.
+    `gram_accuracy` is the error that an entry of the Gram matrix may have, relative to the norms of its two features;
+    one rounding by default. Margins below its square root times the norms cannot be told from zero by a Gram matrix; a
+    feature matrix has no such limit.
     """
     y = np.asarray(labels, float)
     if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):
@@ -87,7 +88,7 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
         raise ValueError("gram is not symmetric; pass (gram + gram.T) / 2 if that is what you mean")
     if np.any(K.diagonal() < 0):
         raise ValueError(f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot")
-    accuracy = np.finfo(float).eps * K.diagonal().max() if gram_accuracy is None else float(gram_accuracy)
+    accuracy = float(np.finfo(float).eps if gram_accuracy is None else gram_accuracy)
     return _of_gram(K, y, tolerance, accuracy)
 
 
@@ -112,19 +113,16 @@ def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
         mu, a = nearest_by_gram((C + C.T) / 2, norms.min() / norms, tolerance / 4)
         lam, a = mu / norms, a / norms
         lam = lam / lam.sum()
-    eps = float(np.finfo(np.longdouble).eps)
-    rounding = (len(y) + 3) * eps
-    largest = K.diagonal().max()
-    q, v = _correlations(K, y, lam)
-    upper = np.sqrt(max(v, 0.0) + accuracy + rounding * largest)
+    rounding = accuracy + (len(y) + 3) * float(np.finfo(np.longdouble).eps)
+    _, v = _correlations(K, y, lam)
+    upper = np.sqrt(max(v, 0.0) + rounding * (lam @ norms) ** 2) / _total(lam) * (1 + rounding)
     lower = 0.0
     if np.any(a):
         q, v = _correlations(K, y, a)
-        total = np.abs(a).sum()
-        allowance = (accuracy + rounding * largest) * total
-        square = v + allowance * total
+        reach = np.abs(a) @ norms
+        square = v + rounding * reach**2
         if square > 0:
-            lower = float(np.min(q - allowance) / np.sqrt(square))
+            lower = np.min(q - rounding * reach * norms) / np.sqrt(square)
             a = a / np.sqrt(square)
     return _interval(lower, upper, lam, a, float(norms.max()), tolerance)
 
@@ -146,14 +144,14 @@ def _of_features(G, y, tolerance) -> MarginInterval:
         lam = lam / lam.sum()
     eps = float(np.finfo(np.longdouble).eps)
     point = _combine(G, lam * y)
-    upper = np.sqrt(point @ point) * (1 + 4 * eps) + (n + 3) * eps * (lam @ norms)
+    upper = (np.sqrt(point @ point) * (1 + 4 * eps) + (n + 3) * eps * (lam @ norms)) / _total(lam) * (1 + n * eps)
     lower = 0.0
     length = np.linalg.norm(w)
     if length > 0:
         w = w / length
         length = np.sqrt(w.astype(np.longdouble) @ w.astype(np.longdouble))
         products = _products(G, w) * y - (p + 3) * eps * norms
-        lower = float(np.min(products) / length)
+        lower = np.min(products) / length * (1 - 4 * eps)
     return _interval(lower, upper, lam, w, float(norms.max()), tolerance)
 
 
@@ -165,8 +163,15 @@ def _vertex(norms) -> np.ndarray:
 
 
 def _interval(lower, upper, weights, direction, scale, tolerance) -> MarginInterval:
-    upper = float(upper)
-    return MarginInterval(min(max(float(lower), 0.0), upper), upper, weights, direction, scale, tolerance)
+    """The bounds in double precision, rounded outwards."""
+    upper = float(np.nextafter(float(upper), np.inf)) if upper > 0 else 0.0
+    lower = max(float(np.nextafter(float(lower), -np.inf)), 0.0)
+    return MarginInterval(min(lower, upper), upper, weights, direction, scale, tolerance)
+
+
+def _total(weights):
+    """The sum of weights that were normalized in double precision, which is 1 up to rounding."""
+    return weights.astype(np.longdouble).sum()
 
 
 def _blocks(M):

@@ -1,0 +1,169 @@
+"""The certified margin against scikit-learn, Lawson-Hanson least distance programming, and exact rational arithmetic."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog, nnls
+from sklearn.svm import SVC
+
+from manyheads.measures.margin import hard_margin
+
+
+def random_problem(rng):
+    """Features of few or many dimensions, sometimes repeated, of very different norms, or barely separated."""
+    n, p = int(rng.integers(2, 60)), int(rng.choice([2, 3, 8, 40, 120]))
+    G, kind = rng.standard_normal((n, p)), int(rng.integers(5))
+    y = rng.choice([-1.0, 1.0], n) if p > 2 * n and kind == 0 else np.sign(G[:, 0])
+    if kind == 1:
+        G, y = np.concatenate([G, G[: n // 2]]), np.concatenate([y, y[: n // 2]])
+    if kind == 2:
+        G = G * 10.0 ** rng.uniform(-2, 2, (n, 1))
+    if kind == 3:
+        G[:, 0] += 0.5 * y
+    if kind == 4:
+        G = G + 3 * y[:, None] * np.eye(p)[0]
+    return G, y
+
+
+def least_distance(G, y):
+    """The margin by Lawson and Hanson's reduction to nonnegative least squares: min |x| with y_i <g_i, x> >= 1."""
+    scale = np.linalg.norm(G, axis=1).min()  # near the margin, so that the residual is of order one
+    A = y[:, None] * G / scale
+    E, f = np.concatenate([A.T, np.ones((1, len(y)))]), np.zeros(G.shape[1] + 1)
+    f[-1] = 1.0
+    u, _ = nnls(E, f, maxiter=10**5)
+    r = E @ u - f
+    x = -r[:-1] / r[-1]
+    return scale / np.linalg.norm(x)
+
+
+def test_200_random_problems_contain_the_answers_of_others():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        G, y = random_problem(rng)
+        for interval in (hard_margin(y, features=G), hard_margin(y, gram=G @ G.T)):
+            assert interval.verdict == "separable"
+            assert interval.relative_gap <= 1e-6
+            # nonnegative least squares is good to about 1e-9 here
+            assert interval.lower * (1 - 1e-8) <= least_distance(G, y) <= interval.upper * (1 + 1e-8)
+        # scikit-learn's classifier has a bias; mirrored data make it zero. What its direction achieves is a lower bound
+        mirrored = np.concatenate([G, -G]) / np.linalg.norm(G, axis=1).max()
+        svm = SVC(kernel="linear", C=1e12, tol=1e-8, max_iter=10**6).fit(mirrored, np.concatenate([y, -y]))
+        w = svm.coef_[0]
+        achieved = np.min(y * (G @ w)) / np.linalg.norm(w)
+        assert achieved <= interval.upper
+        if svm.fit_status_ == 0 and achieved > 0:
+            assert interval.lower >= achieved * (1 - 1e-9)
+
+
+def exactly(array):
+    return [[Fraction(float(v)) for v in row] for row in np.atleast_2d(array)]
+
+
+def exact_upper(G, y, weights):
+    """Squared length of the hull point, in rational arithmetic."""
+    rows, (lam,) = exactly(G), exactly(weights)
+    total = sum(lam)
+    assert min(lam) >= 0 and total > 0
+    point = [sum(w * Fraction(int(s)) * row[k] for w, s, row in zip(lam, y, rows, strict=True)) for k in range(len(rows[0]))]
+    return sum(v * v for v in point) / total**2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_ends_are_proved_in_rational_arithmetic(seed):
+    rng = np.random.default_rng(seed)
+    G, y = random_problem(rng)
+    interval = hard_margin(y, features=G)
+    assert exact_upper(G, y, interval.weights) <= Fraction(interval.upper) ** 2
+    (w,) = exactly(interval.direction)
+    least = min(Fraction(int(s)) * sum(a * b for a, b in zip(row, w, strict=True)) for s, row in zip(y, exactly(G), strict=True))
+    assert least > 0
+    assert least**2 >= Fraction(interval.lower) ** 2 * sum(a * a for a in w)
+
+
+@pytest.mark.parametrize("n,p", [(20, 2), (60, 5), (300, 40)])
+def test_inseparable_data_come_with_a_proof(n, p):
+    rng = np.random.default_rng(n)
+    G, y = rng.standard_normal((n, p)), rng.choice([-1.0, 1.0], n)
+    assert linprog(np.zeros(p), -y[:, None] * G, -np.ones(n), bounds=(None, None)).status == 2  # no separating direction
+    interval = hard_margin(y, features=G)
+    assert interval.verdict == "not separable" and interval.converged and interval.lower == 0
+    assert str(interval).startswith("not separable: no margin above")
+    assert interval.upper < 1e-9
+    assert exact_upper(G, y, interval.weights) <= Fraction(interval.upper) ** 2
+    by_gram = hard_margin(y, gram=G @ G.T)
+    assert by_gram.verdict == "not separable"
+    # the square root of the rounding of a Gram matrix is all it can resolve
+    assert exact_upper(G, y, by_gram.weights) <= Fraction(by_gram.upper) ** 2
+    assert by_gram.upper < 1e-7 * by_gram.scale
+
+
+def test_a_zero_feature_and_opposite_twins_have_no_margin():
+    zero = hard_margin([1, -1, 1], features=np.array([[1.0, 0], [0, 1], [0, 0]]))
+    assert zero.upper == 0 and zero.verdict == "not separable" and zero.weights[2] == 1
+    twins = hard_margin([1, -1], gram=np.ones((2, 2)))
+    assert twins.verdict == "not separable"
+
+
+def test_the_margin_of_one_point_is_its_norm():
+    interval = hard_margin([-1], features=np.array([[3.0, 4.0]]))
+    assert interval.lower <= 5 <= interval.upper and interval.relative_gap < 1e-12
+    assert interval.p3_interval[0] == pytest.approx(5 * np.sqrt(2), rel=1e-12)
+
+
+def test_a_singular_gram_matrix_of_tiny_margin_is_resolved():
+    # a Gaussian kernel of large width: numerical rank far below n, margin 1e-4 of the norm
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((300, 2))
+    squares = np.sum(X**2, axis=1)
+    K = np.exp(-(squares[:, None] + squares[None, :] - 2 * X @ X.T) / 36)
+    y = np.sign(np.sin(2 * X[:, 0]) + 0.3 * X[:, 1])
+    interval = hard_margin(y, gram=K)
+    assert interval.upper < 1e-3
+    assert interval.converged and interval.relative_gap <= 1e-6
+
+
+def test_what_a_gram_matrix_cannot_resolve_is_said():
+    G = np.array([[1.0, 1e-9], [-1.0, 1e-9]])
+    assert hard_margin([1, 1], features=G).lower == pytest.approx(1e-9, rel=1e-6)
+    assert hard_margin([1, 1], gram=G @ G.T).verdict == "not separable"
+    wide = hard_margin([1, 1], gram=np.array([[1.0, -0.99999], [-0.99999, 1.0]]), gram_accuracy=1e-4)
+    assert wide.verdict == "undecided" and "undecided" in str(wide)
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        (dict(labels=[1, 2], features=np.eye(2)), r"labels must be .* \+1 and -1"),
+        (dict(labels=[1, -1]), "pass either gram=.* or features="),
+        (dict(labels=[1, -1], features=np.eye(3)), r"features has shape \(3, 3\), but 2 labels need shape \(2, p\)"),
+        (dict(labels=[1, -1], features=np.array([[np.nan], [1.0]])), "not finite"),
+        (dict(labels=[1, -1], gram=np.array([[1.0, 2], [0, 1]])), "not symmetric"),
+        (dict(labels=[1, -1], gram=-np.eye(2)), "negative diagonal"),
+        (dict(labels=[1, -1], features=np.eye(2), tolerance=2), "tolerance=2 is outside"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(arguments, words):
+    with pytest.raises(ValueError, match=words) as error:
+        hard_margin(**arguments)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["wide", "low rank", "twice", "inseparable"])
+def test_three_thousand_points_reach_the_gap(kind):
+    rng, n = np.random.default_rng(0), 3000
+    if kind == "wide":
+        G, y = rng.standard_normal((n, 2 * n)), rng.choice([-1.0, 1.0], n)
+    elif kind == "low rank":
+        G = rng.standard_normal((n, 500))
+        y = np.sign(G[:, 0])
+        G[:, 0] += y
+    elif kind == "twice":
+        G, y = np.tile(rng.standard_normal((n // 2, n)), (2, 1)), np.tile(rng.choice([-1.0, 1.0], n // 2), 2)
+    else:
+        G, y = rng.standard_normal((n, 500)), rng.choice([-1.0, 1.0], n)
+    interval = hard_margin(y, gram=G @ G.T)
+    assert interval.verdict == ("not separable" if kind == "inseparable" else "separable")
+    assert interval.converged
