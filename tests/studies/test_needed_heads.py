@@ -1,0 +1,166 @@
+import jax
+import numpy as np
+import pytest
+import xarray
+from scipy.optimize import linprog
+
+from manyheads.model.attention import MultiHead
+from manyheads.studies import needed_heads
+from manyheads.studies.cells.needed_heads import count_parity, memorize, parity
+from manyheads.studies.needed_heads import heads_bound
+from manyheads.sweeps.plan import make_plan
+from manyheads.sweeps.spec import Sweep
+
+
+def results(random_labels, planted, parity_needed, one_head=False):
+    sizes, lengths = [16, 32, 64], [2, 3, 4]
+
+    def sweep(dim, name, values, heads):
+        needed = np.array(heads, float)
+        shape = ("seed", dim)
+        return xarray.Dataset({"needed": (shape, needed)}, {name: (dim, values), "seed": range(len(needed))})
+
+    made = {
+        "random_labels": sweep("size", "sizes", sizes, random_labels),
+        "planted": sweep("size", "sizes", sizes, planted),
+        "parity": sweep("length", "lengths", lengths, parity_needed),
+    }
+    made["parity"]["one_head"] = (("seed", "length"), np.full((len(parity_needed), 3), one_head))
+    return made
+
+
+GROWING, FLAT = [[1, 2, 4], [1, 2, 5], [1, 3, 4]], [[1, 1, 1], [1, 1, 2], [1, 1, 1]]
+FITTED = [[2, 1, 2], [2, 1, 3], [2, 2, 2]]
+
+
+def test_the_answer_follows_the_runs():
+    found = needed_heads.finding(results(GROWING, FLAT, FITTED))
+    assert found.answer.startswith("Yes: one head never fits")
+    assert "need more heads the more sequences" in found.sentence and "They need more than" in found.sentence
+    other = needed_heads.finding(results(FLAT, GROWING, FITTED, one_head=True))
+    assert other.answer == "No: one head fits the construction"
+    assert "no clear trend" in other.sentence and "They need fewer than" in other.sentence
+    falling = needed_heads.finding(results([row[::-1] for row in GROWING], FLAT, FITTED))
+    assert "need fewer heads the more sequences" in falling.sentence
+
+
+def test_a_run_below_the_proved_number_is_reported_as_a_contradiction():
+    found = needed_heads.finding(results(GROWING, FLAT, [[2, 1, 1], [2, 1, 3]]))
+    assert found.answer.startswith("The proof is contradicted: parity of 4 tokens")
+
+
+def test_nothing_fitted_is_not_called_a_proof():
+    nothing = np.full((2, 3), np.nan)
+    assert needed_heads.finding(results(GROWING, FLAT, nothing)).answer.endswith("neither did any number tried")
+
+
+def test_figures_show_what_is_proved_beside_what_was_needed():
+    (figure,) = needed_heads.figures(results(GROWING, FLAT, FITTED))
+    sufficient, necessary, measured = figure.panels[1].marks
+    assert sufficient.y == (2, 3, 4) and necessary.y == (2, 1, 2)
+    assert measured.y == pytest.approx((2, 4 / 3, 7 / 3))
+
+
+def count_values(tokens, first, second):
+    """What the permutations of a sequence with r tokens p average to, for a head with preferences c, c' (Proposition 2)."""
+    rho = np.arange(tokens + 1) / tokens
+    return rho**2 / (rho + (1 - rho) * first) + rho * (1 - rho) / (rho + (1 - rho) * second)
+
+
+def best_margin(tokens, preferences):
+    """The largest margin on the parity of counts for heads with these preferences, readouts free: a linear program."""
+    y = (-1.0) ** np.arange(tokens + 1)
+    F = y[:, None] * np.stack([np.ones(tokens + 1), *(count_values(tokens, *c) for c in preferences)], axis=1)
+    rows = np.concatenate([-F, np.ones((tokens + 1, 1))], axis=1)
+    bounds = [(-1, 1)] * F.shape[1] + [(None, None)]
+    goal = np.zeros(F.shape[1] + 1)
+    goal[-1] = -1
+    return -linprog(goal, A_ub=rows, b_ub=np.zeros(tokens + 1), bounds=bounds, method="highs").fun
+
+
+@pytest.mark.parametrize("tokens", [2, 4, 5, 6])
+def test_fewer_heads_than_the_bound_never_fit_parity(tokens):
+    rng = np.random.default_rng(tokens)
+    heads = heads_bound(tokens) - 1
+    draws = (np.exp(rng.normal(0, rng.choice([1, 4, 8]), (heads, 2))) for _ in range(150))
+    assert max(best_margin(tokens, c) for c in draws) < 1e-12
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 4])
+def test_the_bound_is_reached_for_short_sequences(tokens):
+    rng = np.random.default_rng(tokens)
+    draws = (np.exp(rng.normal(0, rng.choice([1, 4]), (heads_bound(tokens), 2))) for _ in range(100))
+    assert max(best_margin(tokens, c) for c in draws) > 1e-3
+
+
+def test_permutations_average_to_the_formula_of_the_proof():
+    data = count_parity(4)
+    rng = np.random.default_rng(0)
+    W, U = rng.normal(0, 0.5, (1, 2, 2)), rng.normal(size=(1, 4, 2))
+    scores = MultiHead.create(W, U).scores(data)
+    count = (data.tokens[:, :, 0] > 0).sum(axis=1)
+    averages = np.array([scores[count == r].mean() for r in range(5)])
+    p, q = 2 * np.eye(2)
+    v_p, v_q = U[0].sum(axis=0) @ p, U[0].sum(axis=0) @ q
+    c, other = np.exp(p @ W[0] @ q - p @ W[0] @ p), np.exp(q @ W[0] @ q - q @ W[0] @ p)
+    np.testing.assert_allclose(averages, v_q + (v_p - v_q) * count_values(4, c, other), atol=1e-12)
+
+
+def test_as_many_heads_as_tokens_interpolate_any_labels_of_the_counts():
+    tokens = 5
+    data = count_parity(tokens)
+    p, q = 2 * np.eye(2)
+    c = np.array([0.05, 0.3, 1.0, 4.0, 20.0])
+    g = np.stack([count_values(tokens, each, each) for each in c], axis=1)
+    wanted = np.array([1.0, -1.0, -1.0, 1.0, -1.0, 1.0])  # by the number of p, not even parity
+    share = np.linalg.solve(np.column_stack([np.ones(tokens + 1), g]), wanted)
+    W = -np.log(c)[:, None, None] * np.outer(p + q, p) / 16
+    values = share[1:, None] * p / 4 + (share[0] / tokens) * (p + q)[None] / 4
+    U = np.repeat(values[:, None, :], tokens, axis=1) * np.sqrt(tokens) / tokens
+    scores = MultiHead.create(W, U).scores(data)
+    np.testing.assert_allclose(scores, wanted[(data.tokens[:, :, 0] > 0).sum(axis=1)], atol=1e-8)
+
+
+def test_parity_counts_the_second_token_and_masks_the_padding():
+    data = count_parity(2, padded_to=3)
+    assert data.labels.tolist() == [1, -1, -1, 1] and data.mask.sum() == 8
+    np.testing.assert_array_equal(data.tokens[1], [[2, 0], [0, 2], [0, 0]])
+
+
+def test_training_needs_two_heads_where_one_is_proved_not_to_do():
+    spec = {"optimizer": "adam", "step_size": 0.05, "num_steps": 300}
+    parameters = {"lengths": [2], "candidates": [1, 2, 3], "restarts": 4}
+    sweep = Sweep(start={"kind": "gaussian"}, train=spec, cell=f"{needed_heads.CELLS}:parity", parameters=parameters)
+    (cell,) = make_plan(sweep).cells
+    found = parity(cell, **parameters)
+    assert found["needed"][1].tolist() == [2] and found["one_head"][1].tolist() == [False]
+
+
+def test_memorizing_begins_where_the_smaller_sample_ended():
+    spec = {"optimizer": "adam", "step_size": 0.05, "num_steps": 200}
+    parameters = {"sizes": [2, 16], "candidates": [1, 2], "restarts": 1}
+    data = {"kind": "random_labels", "num_tokens": 1, "dim": 2, "num_examples": 16, "num_test": 0}
+    sweep = Sweep(data=data, start={"kind": "gaussian"}, train=spec, cell=f"{needed_heads.CELLS}:memorize")
+    (cell,) = make_plan(sweep).cells
+    found = memorize(cell, **parameters)["needed"][1]
+    # one token of norm 2 in the plane: a linear classifier through the origin, whatever the heads
+    from manyheads.sweeps.setup import set_up
+
+    whole = set_up(cell).dataset
+    angles = np.linspace(0, 2 * np.pi, 3600, endpoint=False)
+    directions = np.stack([np.cos(angles), np.sin(angles)])
+    signed = whole.labels[:, None] * whole.tokens[:, 0]
+    separable = [bool((signed[:n] @ directions > 0).all(axis=0).any()) for n in (2, 16)]
+    assert np.isfinite(found).tolist() == separable == [True, False]
+
+
+def test_heads_without_weight_change_nothing():
+    from manyheads.training.descent import train
+    from manyheads.training.start import gaussian_start
+
+    data = count_parity(2)
+    drawn = gaussian_start(3, num_tokens=2, dim=2, key=jax.random.key(0))
+    padded = MultiHead(drawn.key_query, drawn.readout, np.array([1.0, 1.0, 0.0]))
+    alone = MultiHead.create(drawn.key_query[:2], drawn.readout[:2])
+    plan = {"step_size": 0.05, "num_steps": 20, "optimizer": "adam", "dtype": "float64"}
+    np.testing.assert_allclose(train(padded, data, **plan).margin, train(alone, data, **plan).margin, rtol=1e-12)
