@@ -1,0 +1,128 @@
+"""Question: what does an engine cost per cell, what do two workers gain, and where does running cells together pay?
+
+Run:  python benchmarks/bench_sweep.py                 One JSON line per case, then a table.
+      python benchmarks/bench_sweep.py --cases workers
+
+overhead-ENGINE: milliseconds per cell that computes nothing (the slope between 20 and 220 cells), and the start-up.
+workers: a sweep of 40 equal training cells of about a second, each single-threaded, by one worker over by two.
+batch-*: 64 cells of one shape in one process, one by one over 16 and 64 at a time, everything included but compiling;
+"planner" is how many the planner puts together. Agreement to 1e-10 is checked first.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+os.environ["NPROC"] = "1"  # one XLA thread in this process too
+
+from harness import main, race  # noqa: E402
+
+from manyheads.sweeps import Sweep, run  # noqa: E402
+from manyheads.sweeps.batching import batch_size, step_work  # noqa: E402
+from manyheads.sweeps.plan import make_plan  # noqa: E402
+
+QUESTION = "overhead of engines (ms per cell), gain of two workers, gain of running 64 cells together"
+FIRST, SECOND = 20, 220  # cells
+MIXTURE = dict(num_tokens=8, dim=12, num_patterns=4, num_test=0)
+SHAPES = {
+    "tiny": (dict(num_examples=8, num_tokens=4, dim=4, num_patterns=2, num_test=0), 200),
+    "little": (dict(num_examples=20, num_tokens=4, dim=6, num_patterns=3, num_test=0), 200),
+    "less": (dict(num_examples=10, num_tokens=8, dim=8, num_patterns=4, num_test=0), 200),
+    "small": (dict(num_examples=20, **MIXTURE), 200),
+    "medium": (dict(num_examples=100, **MIXTURE), 100),
+}
+CASES = ["overhead-here", "overhead-processes", "overhead-dask", "workers", *(f"batch-{name}" for name in SHAPES)]
+
+
+def timed_run(sweep, **options) -> float:
+    folder = tempfile.mkdtemp()
+    try:
+        start = time.perf_counter()
+        run(sweep, os.path.join(folder, "out"), progress=False, **options)
+        return time.perf_counter() - start
+    finally:
+        shutil.rmtree(folder)
+
+
+def overhead(case, engine):
+    workers = {} if engine == "here" else {"workers": 1}
+    times = [
+        min(timed_run(Sweep(cell="sweep_cell:nothing", seeds=n), engine=engine, **workers) for _ in range(2))
+        for n in (FIRST, SECOND)
+    ]
+    per_cell = (times[1] - times[0]) / (SECOND - FIRST)
+    return {"case": case, "ratios": {"ms per cell": 1e3 * per_cell, "s to start": times[0] - FIRST * per_cell}}
+
+
+def workers(case):
+    def sweep(steps):
+        return Sweep(
+            data=dict(num_examples=200, **MIXTURE),
+            start={"kind": "gaussian"},
+            model={"num_heads": 4},
+            train={"num_steps": steps, "dtype": "float64"},
+            seeds=40,
+        )
+
+    probe = Sweep.from_dict({**sweep(400).to_dict(), "seeds": [0]})
+    timed_run(probe)  # compiles
+    steps = max(1, round(400 * 1.0 / timed_run(probe)))
+    times = {n: timed_run(sweep(steps), engine="processes", workers=n) for n in (1, 2)}
+    return {
+        "case": case,
+        "cells": 40,
+        "seconds per cell": times[1] / 40,
+        "one worker s": times[1],
+        "two workers s": times[2],
+        "ratios": {"one worker over two": times[1] / times[2]},
+    }
+
+
+def batch(case, shape, rounds):
+    from manyheads.sweeps.cell import run_batch
+
+    data, steps = SHAPES[shape]
+    sweep = Sweep(data=data, start={"num_examples": 20}, train={"num_steps": steps, "dtype": "float64"}, seeds=64)
+    cells = make_plan(sweep).cells
+
+    def work(size):
+        common = dict(dims=["seed"], threads=1, cache=None, device=None, python_path=[])
+        groups = [cells[i : i + size] for i in range(0, len(cells), size)]
+        jobs = [dict(id=str(i), cells=[c.to_dict() for c in group], **common) for i, group in enumerate(groups)]
+        return [cell for job in jobs for cell in run_batch(job)["cells"]]
+
+    alone, together = work(1), work(64)
+    worst = max(
+        float(abs(b["values"]["train_loss"][1] / a["values"]["train_loss"][1] - 1).max())
+        for a, b in zip(alone, together, strict=True)
+        if a["status"] == "finished"
+    )
+    assert worst < 1e-10, worst
+    times = {
+        size: t["median_s"] for size, t in race({n: lambda n=n: work(n) for n in (1, 16, 64)}, rounds=rounds).items()
+    }
+    return {
+        "case": case,
+        "operations per step": step_work(cells[0]),
+        "us per step alone": 1e6 * times[1] / 64 / steps,
+        "us per step together": 1e6 * times[64] / 64 / steps,
+        "disagreement": worst,
+        "ratios": {
+            "one by one over 16 together": times[1] / times[16],
+            "one by one over 64 together": times[1] / times[64],
+            "planner": batch_size(cells[0]),
+        },
+    }
+
+
+def measure(case, rounds):
+    kind, _, name = case.partition("-")
+    if kind == "overhead":
+        return overhead(case, name)
+    return workers(case) if kind == "workers" else batch(case, name, rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(__file__, QUESTION, measure, CASES))
