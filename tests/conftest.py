@@ -4,8 +4,12 @@ import os
 
 os.environ["MPLBACKEND"] = "Agg"
 
+import re
+from pathlib import Path
+
 import hypothesis
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -19,3 +23,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("manyheads")
+
+
+@pytest.fixture(scope="session")
+def example_study(tmp_path_factory):
+    """The study of docs/studies.md as a file of its own."""
+    text = (Path(__file__).parent.parent / "docs" / "studies.md").read_text()
+    path = tmp_path_factory.mktemp("own") / "example_study.py"
+    path.write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
+    return path

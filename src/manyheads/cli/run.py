@@ -40,7 +40,14 @@ def command(
     names = studies or STORY
     folder = out or Path("results") / scale
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
-        run_studies(names, folder, scale=scale, workers=workers or os.cpu_count() or 1, seed=seed, tell=progress.show)
+        run_studies(
+            names,
+            folder,
+            scale=scale,
+            workers=(os.cpu_count() or 1) if workers is None else workers,
+            seed=seed,
+            tell=progress.show,
+        )
         report = build(folder, tell=progress.say)
     if json:
         print((folder / "data" / "findings.json").read_text())

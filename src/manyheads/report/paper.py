@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from manyheads.studies.estimate import number, tick_text
 from manyheads.studies.figure import Figure, MapPanel, Mark, Panel
 from manyheads.studies.palette import look
 
@@ -58,10 +59,11 @@ def _draw(figure: Figure):
     columns = max(1, figure.columns)
     lines = -(-len(figure.panels) // columns)
     legends = figure.legends()
-    height = (HEIGHT if columns == 1 else WIDTH / columns + 0.35) * lines + sum(map(_legend_height, legends))
+    heights = [_height(panel) for panel in figure.panels] if columns == 1 else [WIDTH / columns + 0.35] * lines
+    height = sum(heights) + sum(map(_legend_height, legends))
     canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(canvas)
-    axes = canvas.subplots(lines, columns, squeeze=False).ravel()
+    axes = canvas.subplots(lines, columns, squeeze=False, height_ratios=heights).ravel()
     for i, (place, panel) in enumerate(zip(axes, figure.panels, strict=False)):
         if isinstance(panel, MapPanel):
             shown = _map(place, panel)
@@ -110,8 +112,16 @@ def _legend_height(entries: list) -> float:
     return 0.16 * -(-len(entries) // _legend_columns(entries)) + 0.05 if entries else 0.0
 
 
+def _height(panel: Panel | MapPanel) -> float:
+    """Inches for a panel; bars on their side need a line for each category."""
+    return 0.5 + 0.17 * len(panel.categories) if isinstance(panel, Panel) and panel.sideways else HEIGHT
+
+
 def _panel(axes, panel: Panel) -> None:
-    categories = list(dict.fromkeys(x for mark in panel.marks for x in mark.x if isinstance(x, str)))
+    if panel.sideways:
+        _sideways(axes, panel)
+        return
+    categories = panel.categories
     grouped = [mark for mark in panel.marks if mark.kind == "bars"]
     for mark in panel.marks:
         if mark.kind == "rule":
@@ -123,19 +133,46 @@ def _panel(axes, panel: Panel) -> None:
             _series(axes, mark, categories)
     if categories:
         axes.set_xticks(range(len(categories)), categories)
-        if sum(map(len, categories)) > 40:
-            axes.tick_params(axis="x", rotation=40)
-            for label in axes.get_xticklabels():
-                label.set_horizontalalignment("right")
         axes.grid(False, axis="x")
         axes.set_xlim(-0.6, len(categories) - 0.4)
     for axis, scale, limits in (("x", panel.x, axes.set_xlim), ("y", panel.y, axes.set_ylim)):
-        if scale.log and not (axis == "x" and categories):
-            (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
         if scale.limits:
             limits(*scale.limits)
+        if scale.log and not (axis == "x" and categories):
+            (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
+            _label_logarithm(axes.xaxis if axis == "x" else axes.yaxis, panel.ticks if axis == "x" else [])
     axes.set_xlabel(panel.x.title)
     axes.set_ylabel(panel.y.title)
+
+
+def _label_logarithm(axis, ticks: list[float]) -> None:
+    """Labels at the given values; else plain numbers where the axis spans less than two decades."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    low, high = axis.get_view_interval()
+    if ticks:
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
+    elif high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _sideways(axes, panel: Panel) -> None:
+    categories, width = panel.categories, 0.8 / len(panel.marks)
+    for position, mark in enumerate(panel.marks):
+        rows = mark.rows()
+        places = [categories.index(row["x"]) + (position - (len(panel.marks) - 1) / 2) * width for row in rows]
+        axes.barh(places, [row["y"] for row in rows], width * 0.92, color=look(mark.role).light, linewidth=0)
+    axes.set_yticks(range(len(categories)), categories)
+    axes.set_ylim(len(categories) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    if panel.y.log:
+        axes.set_xscale("log")
+    axes.set_xlabel(panel.y.title)
+    axes.set_ylabel(panel.x.title)
 
 
 def _series(axes, mark: Mark, categories: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from manyheads.studies.estimate import tick_text
 from manyheads.studies.figure import Axis, Figure, MapPanel, Mark, Panel
 from manyheads.studies.palette import look
 
@@ -13,6 +14,7 @@ SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down"
 SHAPES |= {"X": "triangle-right", "": "circle"}
 HEIGHT = 270
 MAP_HEIGHT = 230
+LINE_HEIGHT = 20
 MOST_MARKERS = 14
 
 
@@ -29,9 +31,13 @@ def colors(figure: Figure) -> dict[str, str]:
 
 def _panel(panel: Panel) -> dict[str, Any]:
     x = _channel("x", panel.x, "nominal" if panel.categorical else "quantitative")
-    if panel.categorical and sum(len(name) for name in {x for mark in panel.marks for x in mark.x}) > 40:
-        x["axis"] |= {"labelAngle": -40, "labelAlign": "right"}
+    if panel.ticks:
+        texts = ", ".join(f"'{tick_text(value)}'" for value in panel.ticks)
+        x["axis"] = {"values": panel.ticks, "labelExpr": f"[{texts}][indexof({panel.ticks}, datum.value)]"}
+        x["axis"]["labelOverlap"] = "greedy"
     y = _channel("y", panel.y, "quantitative")
+    if panel.sideways:
+        return _sideways(panel, y)
     bars = [mark for mark in panel.marks if mark.kind == "bars"]
     layers: list[dict[str, Any]] = []
     if bars:
@@ -43,7 +49,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
             layers.append(_rule(mark, y, panel))
     view = {**_frame(panel.title), "layer": layers}
     if not panel.categorical:
-        zoom = {"type": "interval", "encodings": ["x", "y"], "zoom": "wheel![event.shiftKey]"}
+        zoom = {"type": "interval", "encodings": ["x", "y"], "zoom": "wheel![event.ctrlKey || event.metaKey]"}
         layers[0]["params"] = [{"name": "view", "select": zoom, "bind": "scales"}]
     return view
 
@@ -67,7 +73,9 @@ def _channel(name: str, axis: Axis, kind: str) -> dict[str, Any]:
             power = "abs(log(datum.value) / log(10) - round(log(datum.value) / log(10))) < 1e-6"
             plain = "datum.value >= 1e-3 && datum.value < 1e5 ? format(datum.value, '~r')"
             text = f"{plain} : replace(format(datum.value, '~e'), '+', '')"
-            settings["labelExpr"] = f"{wide} && !({power}) ? '' : {text}"
+            lead = "round(datum.value / pow(10, floor(log(datum.value) / log(10) + 1e-9)))"
+            round_number = f"indexof([1, 2, 5], {lead}) >= 0"
+            settings["labelExpr"] = f"({wide} ? {power} : {round_number}) ? ({text}) : ''"
             settings["gridOpacity"] = {"condition": {"test": power, "value": 1}, "value": 0.35}
         if axis.limits:
             scale["domain"] = list(axis.limits)
@@ -155,6 +163,24 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
         mark = {"type": "rule", "color": look("measured").light}
         layers.append({"data": data, "transform": held, "mark": mark, "encoding": whisker})
     return layers
+
+
+def _sideways(panel: Panel, values: dict) -> dict[str, Any]:
+    """Bars on their side: categories down, values to the right."""
+    rows = [row for mark in panel.marks for row in mark.rows()]
+    series = [mark.label for mark in panel.marks]
+    side = {"field": "series", "type": "nominal", "sort": series}
+    palette = {"domain": series, "range": [look(mark.role).light for mark in panel.marks]}
+    names = {"field": "x", "type": "nominal", "sort": panel.categories, "title": panel.x.title}
+    encoding = {
+        "x": {**values, "scale": {"type": "log", "nice": False} if panel.y.log else {"zero": True}},
+        "y": {**names, "axis": {"labelLimit": 200}},
+        "yOffset": side,
+        "color": {**side, "scale": palette, "legend": None},
+        "tooltip": _tooltip(panel.marks[0], panel),
+    }
+    frame = {**_frame(panel.title), "height": 90 + LINE_HEIGHT * len(panel.categories)}
+    return {**frame, "data": {"values": rows}, "mark": "bar", "encoding": encoding}
 
 
 def _map(panel: MapPanel) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def _from_file(path: Path) -> Study:
         raise FileNotFoundError(f"{path} does not exist; pass the path of a Python file with a STUDY.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:  # by its own name, so that workers can import its cell function too
-        sys.path.insert(0, folder)
+        sys.path.append(folder)
     module = importlib.import_module(path.stem)
     if Path(str(module.__file__)).resolve() != path.resolve():
         raise ValueError(f"{path} has the name of another module, {path.stem}; rename the file.")

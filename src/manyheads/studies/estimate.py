@@ -86,5 +86,13 @@ def heads_text(num_heads: float) -> str:
     return f"{num_heads:,.0f}" if num_heads < 10**5 else number(num_heads)
 
 
+def tick_text(value: float) -> str:
+    """A value beside a tick: 0.5, 64, 1,024, 10⁶."""
+    exponent = round(math.log10(value)) if value > 0 else 0
+    if value >= 10**4 and math.isclose(value, 10.0**exponent):
+        return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return number(value, 4)
+
+
 def _exp(value: float) -> float:
     return math.inf if value == math.inf else math.exp(value)

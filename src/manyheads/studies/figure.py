@@ -15,6 +15,7 @@ import numpy as np
 from manyheads.studies.palette import look
 
 KINDS = ("line", "points", "bars", "rule")
+MOST_TICKS = 7
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,21 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """Two axes and what is drawn between them. A categorical horizontal axis has texts as x."""
+    """Two axes and what is drawn between them. A categorical axis has texts as x.
+
+    `sideways` lays bars on their side, categories from top to bottom: for many or long names.
+    """
 
     title: str
     x: Axis
     y: Axis
     marks: tuple[Mark, ...]
+    sideways: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marks", tuple(self.marks))
+        if self.sideways and any(mark.kind != "bars" for mark in self.marks):
+            raise ValueError(f"panel {self.title!r} is sideways, which is for bars only.")
         for mark in self.marks:
             if mark.scale != self.y.scale:
                 raise ValueError(
@@ -108,7 +115,18 @@ class Panel:
 
     @property
     def categorical(self) -> bool:
-        return any(isinstance(x, str) for mark in self.marks for x in mark.x)
+        return bool(self.categories)
+
+    @property
+    def categories(self) -> list[str]:
+        """The names on a categorical axis, in order of appearance."""
+        return list(dict.fromkeys(x for mark in self.marks for x in mark.x if isinstance(x, str)))
+
+    @property
+    def ticks(self) -> list[float]:
+        """Where a logarithmic horizontal axis is labeled: at its values, if they are few; empty to leave it open."""
+        values = sorted({x for mark in self.marks if mark.kind != "rule" for x in mark.x}) if self.x.log else []
+        return values if len(values) <= MOST_TICKS else []
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def finding(results: Results) -> Finding:
         failed = checks["statement"].values[~holds & ~errata].tolist()
         answer = f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
     sentence = (
-        f"{kept} of {statements} statements hold in their corrected form on {trials:,} random, adversarial and extremal "
-        f"inputs, and {shown} of {int(errata.sum())} errata are reproduced, {wrong} of them real errors. "
+        f"{kept} of {statements} statements hold in their corrected form on {trials:,} random, adversarial and "
+        f"extremal inputs, and {shown} of {int(errata.sum())} errata are reproduced, {wrong} of them real errors. "
         f"Where a bound can be compared, the inputs reach {reached} of ours and {number(mean(printed).value)} of the "
         "printed one."
     )
@@ -77,7 +77,8 @@ def figures(results: Results) -> list[Figure]:
     both = ~errata & np.isfinite(values[0]) & np.isfinite(values[1])
     labels = [name for name, keep in zip(names, both, strict=True) if keep]
     marks = [bars("ours", "ours", labels, ours), bars("printed", "as printed", labels, printed)]
-    panel = Panel("", Axis("statement", "ledger id"), Axis("largest share of the bound", "measured / bound"), marks)
+    share = Axis("most of the bound used", "measured / bound")
+    panel = Panel("", Axis("statement", "ledger id"), share, marks, sideways=True)
     caption = "How much of each bound the worst input found uses; 1 means that it is attained. Random, adversarial "
     caption += "(gradient ascent) and extremal inputs."
     return [Figure("ledger-tightness", "How tight the bounds are", caption, [panel])]

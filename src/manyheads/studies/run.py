@@ -160,6 +160,6 @@ def _run_job(job: Job, tell: Callable[[State], Any], python_path: list[str]) -> 
     from manyheads.sweeps.engine import run
 
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    data = run(job.sweep, job.folder, engine="here", progress=tell)
+    data = run(job.sweep, job.folder, engine="here", progress=tell, extend=True)  # a grid may have grown
     done = int((data["status"] != "missing").sum())
     tell(State(total=done, before=done, finished=done))  # also when nothing was left to do

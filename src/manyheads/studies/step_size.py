@@ -42,8 +42,8 @@ def finding(results: Results) -> Finding:
                 f"On {NAMES[name]} some runs were stable at the largest step size tried, so this is a lower bound."
             )
         parts.append(
-            f"On {NAMES[name]} the loss falls at every step up to {factor} times our 1/b2(M), "
-            f"{number(printed.value)} times the printed 1/beta2(M)."
+            f"On {NAMES[name]} the loss falls at every step up to {factor} times our 1/b₂(M), "
+            f"{number(printed.value)} times the printed 1/β₂(M)."
         )
     factors = [e for k, e in numbers.items() if "/ ours" in k]
     slopes = [e for k, e in numbers.items() if "exponent" in k]
@@ -65,7 +65,7 @@ def finding(results: Results) -> Finding:
         trend = "The stable step size falls with H."
     else:
         trend = "How the stable step size depends on H differs between the data."
-    note = "The Section 6.1 value 1/rho of the paper, drawn for the mixture, is for a target with loss 1/K."
+    note = "The Section 6.1 value 1/ρ of the paper, drawn for the mixture, is for a target with loss 1/K."
     return Finding(answer, " ".join([*parts, trend]), numbers, (note,))
 
 
@@ -78,9 +78,9 @@ def figures(results: Results) -> list[Figure]:
             )
             for role, label, variable in (
                 ("measured", "largest stable, measured", "stable"),
-                ("ours", "ours, 1/b2(M)", "ours"),
-                ("printed", "printed, 1/beta2(M)", "printed"),
-                ("explicit", "Section 6.1, 1/rho", "explicit"),
+                ("ours", "ours, 1/b₂(M)", "ours"),
+                ("printed", "printed, 1/β₂(M)", "printed"),
+                ("explicit", "Section 6.1, 1/ρ", "explicit"),
             )
             if data[variable].notnull().any()
         ]
@@ -102,8 +102,8 @@ STUDY = Study(
     name="step_size",
     title="Step size",
     question="How far is the theory's step size from the largest one that still descends?",
-    claim="Theorem 1 asks for a step size of at most 1/rho, with rho of the order d^(3/2) T^(3/2) R^13 times norms of "
-    "the target; descent itself needs 1/beta2.",
+    claim="Theorem 1 asks for a step size of at most 1/ρ, with ρ of the order d^(3/2) T^(3/2) R^13 times norms of "
+    "the target; descent itself needs 1/β₂.",
     settings=[
         stated("descent", "full batch, constant step size, logistic loss"),
         stated("start", "first phase: one step from zero on fresh data, heads with signs +1 and -1"),

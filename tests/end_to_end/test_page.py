@@ -1,0 +1,126 @@
+"""The page in Chromium: nothing fetched, nothing complained about, every chart drawn, in every width and color."""
+
+import shutil
+
+import pytest
+
+from manyheads.report.build import build
+from manyheads.studies.run import run_studies
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+SIZES = {"desk": (1440, 900), "phone": (390, 844)}
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page_path(tmp_path_factory, example_study):
+    folder = tmp_path_factory.mktemp("page")
+    run_studies([str(example_study), "literal"], folder, workers=1)
+    return build(folder).page
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert path, "these tests need Chromium: install it, or leave them out with -m 'not browser'"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, page_path):
+    """Open the page and watch it: (page, complaints, requests to elsewhere)."""
+    contexts = []
+
+    def open_page(size="desk", scheme="light"):
+        width, height = SIZES[size]
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        complaints, elsewhere = [], []
+        page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else elsewhere.append(r.url))
+        page.goto(page_path.as_uri())
+        page.wait_for_function("document.documentElement.dataset.ready")
+        return page, complaints, elsewhere
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_is_drawn_and_nothing_is_fetched(opened, size, scheme):
+    page, complaints, elsewhere = opened(size, scheme)
+    charts = page.locator(".chart")
+    assert charts.count() >= 3
+    for i in range(charts.count()):
+        marks = charts.nth(i).locator(
+            "svg .mark-line path, svg .mark-symbol path, svg .mark-rect path, svg .mark-area path"
+        )
+        assert marks.count() > 0, charts.nth(i).get_attribute("data-view")
+        assert charts.nth(i).bounding_box()["height"] > 150
+    assert (complaints, elsewhere) == ([], [])
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "the page scrolls sideways"
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+
+
+def test_hovering_shows_values(opened):
+    page, *_ = opened()
+    page.locator("#figure-literal-heads .mark-rect path").first.hover()
+    page.wait_for_selector("#vg-tooltip-element.visible")
+    assert "heads" in page.locator("#vg-tooltip-element").inner_text()
+
+
+def test_the_theme_can_be_switched_and_is_redrawn(opened):
+    page, complaints, _ = opened()
+    page.locator(".theme").click()
+    page.wait_for_function("document.documentElement.dataset.ready === 'dark'")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(18, 22, 28)" and complaints == []
+
+
+def test_charts_can_be_exported(opened):
+    page, *_ = opened()
+    chart = page.locator("#figure-literal-heads .chart")
+    chart.locator("summary").click()
+    with page.expect_download() as download:
+        chart.get_by_text("Save as SVG").click()
+    assert download.value.suggested_filename == "literal-heads.svg"
+
+
+def test_ctrl_and_wheel_zoom_while_the_wheel_alone_scrolls(opened):
+    page, complaints, _ = opened()
+    chart = page.locator("#figure-example .chart")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+    def labels():
+        return chart.locator(".role-axis-label text").all_text_contents()
+
+    before, place = labels(), page.evaluate("scrollY")
+    page.mouse.wheel(0, 60)
+    page.wait_for_timeout(500)
+    assert labels() == before and page.evaluate("scrollY") != place
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -400)
+    page.keyboard.up("Control")
+    page.wait_for_timeout(500)
+    assert labels() != before and complaints == []
+
+
+def test_the_page_prints(opened, tmp_path):
+    page, *_ = opened()
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert (tmp_path / "page.pdf").stat().st_size > 50_000

@@ -1,0 +1,88 @@
+"""The report from stored results: page, figures, data; without JAX, and quickly."""
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from manyheads.report.build import build
+from manyheads.studies.run import run_studies
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory, example_study):
+    """A folder with a finished study, the one of the documentation."""
+    out = tmp_path_factory.mktemp("run")
+    run_studies([str(example_study)], out, workers=1)
+    return out
+
+
+def test_the_example_of_the_documentation_runs_and_is_short(example_study):
+    lines = [line for line in example_study.read_text().splitlines() if line.strip()]
+    body = [line for line in lines if not line.startswith(("import", "from"))]
+    assert len(body) <= 22
+
+
+def test_the_report_is_built_without_jax_in_under_20_seconds(folder):
+    code = f"""
+import sys
+class NoJax:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("jax", "jaxlib", "equinox", "optax", "jaxtyping"):
+            raise ImportError(f"{{name}} is not installed here")
+sys.meta_path.insert(0, NoJax())
+from manyheads.cli.main import main
+sys.exit(main(["report", {str(folder)!r}]))
+"""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # busy neighbors do not count
+    assert done.returncode == 0, done.stderr
+    assert str(folder / "index.html") in done.stdout.replace("\n", "") and "Slower" in done.stdout
+    assert took < 20
+
+
+def test_the_page_holds_everything_and_names_no_outside_source(folder):
+    report = build(folder)
+    html = report.page.read_text()
+    assert [chapter.study.name for chapter in report.chapters] == ["example"]
+    for chapter in report.chapters:
+        assert chapter.study.question in html and chapter.finding.answer in html
+    assert "stated in the paper" in html and "chosen by us" in html
+    head = html[: html.index("<script>")]
+    assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", head) == []
+    for figure in (f for chapter in report.chapters for f in chapter.figures):
+        for path in (f"figures/{figure.name}.pdf", f"figures/{figure.name}.png", f"data/{figure.name}.csv"):
+            assert (folder / path).stat().st_size > 0 and path in html
+    stored = json.loads((folder / "data" / "findings.json").read_text())
+    assert stored["findings"]["example"]["numbers"]["factor"]["seeds"] == 3
+
+
+def test_the_csv_holds_the_points_that_are_drawn(folder):
+    rows = (folder / "data" / "example.csv").read_text().splitlines()
+    assert rows[0] == "panel,x_label,y_label,series,x,y,low,high"
+    assert {row.split(",")[3] for row in rows[1:]} == {"2 heads", "64 heads"}
+
+
+def test_a_text_cannot_break_out_of_its_place(folder, monkeypatch):
+    evil = "</script><script>alert(1)</script>"
+    module = sys.modules["example_study"]
+    monkeypatch.setattr(module, "STUDY", replace(module.STUDY, claim=evil))
+    html = build(folder).page.read_text()
+    assert evil not in html and "&lt;script&gt;alert(1)" in html
+
+
+def test_a_folder_without_studies_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no studies .* pass a folder of `manyheads run`"):
+        build(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(ValueError, match="cannot be read"):
+        build(tmp_path)
+    (tmp_path / "run.json").write_text('{"format_version": 99}')
+    with pytest.raises(ValueError, match="newer than the 1 .* update manyheads"):
+        build(tmp_path)

@@ -1,0 +1,188 @@
+"""Every finding follows from the data: the opposite results give the opposite sentence."""
+
+import numpy as np
+import pytest
+from synthetic import filled, wiggle
+
+from manyheads.certificates.ledger import ledger
+from manyheads.studies import attention, heads, literal, margins, step_size
+from manyheads.studies import ledger as ledger_study
+
+
+def records(values):
+    return ("record",), np.asarray(values, dtype=float)
+
+
+def heads_results(slope, gap, depth):
+    """Final losses that go like H^slope, convexity gaps like H^gap (None: no gap), curvature like H^depth."""
+    sweeps = heads.sweeps("quick")
+
+    def loss(num_heads, seed, **_):
+        return records(0.1 * num_heads ** np.array([0.0, slope]) * wiggle(seed))
+
+    def share(num_heads, seed, **_):
+        return 0.0 if gap is None else 0.1 * num_heads**gap * wiggle(seed)
+
+    speed = filled(
+        sweeps["speed"],
+        train_loss=loss,
+        test_loss=loss,
+        focus=lambda num_heads, seed, **_: 0.2 * wiggle(seed),
+        best_loss=lambda num_heads, seed, **_: 1e-3 * num_heads**slope * wiggle(seed),
+        best_step=lambda **_: 1.0,
+    ).assign_coords(step=("record", [0, 150]))
+    convex = {
+        name: filled(sweeps[name], gap=share, mean_loss=lambda **_: 1.0) for name in sweeps if name.startswith("convex")
+    }
+    curvature = filled(
+        sweeps["curvature"],
+        smallest=lambda num_heads, seed, **_: -0.3 * num_heads**depth * wiggle(seed),
+        loss=lambda **_: 1.0,
+    )
+    return {"speed": speed, **convex, "curvature": curvature}
+
+
+def test_heads_slower_or_faster_more_or_less_convex():
+    slower = heads.finding(heads_results(0.4, -1.0, -0.5))
+    assert slower.answer.startswith("No: on the mixture more heads train slower") and "more convex" in slower.answer
+    assert "-0.5 (95% interval" in slower.sentence and "the order stays the same" in slower.sentence
+    faster = heads.finding(heads_results(-0.4, 1.0, 0.5))
+    assert faster.answer.startswith("Yes: on the mixture more heads train faster") and "less convex" in faster.answer
+    assert "with the best step size for each, more heads are faster" in faster.sentence
+    nothing = heads.finding(heads_results(0.0, None, -0.5))
+    assert nothing.answer.startswith("No clear effect") and "convex along the run at every" in nothing.answer
+    assert len(heads.figures(heads_results(0.4, -1.0, -0.5))) == 3
+
+
+def margins_results(one, many, growing=True):
+    """Final margins: `one` of γ_attn for one head, `many` of the linear margin for the most heads."""
+    sweeps = margins.sweeps("quick")
+
+    def margin(num_heads, seed, **_):
+        last = 3.0 * one if num_heads <= 2 else 0.7 * many
+        return records(last * wiggle(seed) * np.array([0.5, 0.6, 0.8, 1.0] if growing else [1.4, 1.3, 1.2, 1.0]))
+
+    values = dict(
+        margin=margin,
+        focus=lambda num_heads, seed, **_: records(0.3 * wiggle(seed) * np.ones(4)),
+        train_loss=lambda **_: records(np.ones(4)),
+        linear=lambda **_: 0.55,
+        linear_sample=lambda **_: 0.7,
+        attention=lambda **_: 3.0,
+    )
+    steps = ("record", [0, 20, 200, 2000])
+    return {name: filled(sweep, **values).assign_coords(step=steps) for name, sweep in sweeps.items()}
+
+
+def test_margins_reached_or_not():
+    short = margins.finding(margins_results(0.7, 0.8))
+    assert short.answer.startswith("No: after 2,000 steps one head has 70% of it, many heads stay below the linear")
+    assert "It still grows" in short.sentence and "does not get past" in short.sentence
+    there = margins.finding(margins_results(1.2, 1.5, growing=False))
+    assert there.answer == "Yes: one head reaches the attention margin, many heads pass the linear margin"
+    assert "It falls" in there.sentence and "gets past the best linear" in there.sentence
+    assert len(margins.figures(margins_results(0.7, 0.8))) == 2
+
+
+def attention_results(mass, difference):
+    sweep = attention.sweeps("quick")["look"]
+    shape = (2, 4, 8, 8)
+    data = filled(
+        sweep,
+        mass=lambda seed, **_: (
+            ("sign", "record"),
+            np.outer([mass + difference / 2, mass - difference / 2], np.ones(3)) * wiggle(seed),
+        ),
+        maps=lambda **_: (("sign", "map", "query", "key_token"), np.full(shape, 0.125)),
+        map_step=lambda **_: (("map",), np.array([0, 30, 200, 1000])),
+        mean_alignment=lambda seed, **_: (("map",), 0.8 * wiggle(seed) * np.ones(4)),
+        spread=lambda seed, **_: 0.2 * wiggle(seed),
+        classes=lambda **_: 2,
+    )
+    return {"look": data.assign_coords(step=("record", [0, 30, 1000]))}
+
+
+def test_attention_toward_or_away():
+    toward = attention.finding(attention_results(0.5, 0.2))
+    assert toward.answer.startswith("At the relevant tokens") and "sign + look there more" in toward.sentence
+    away = attention.finding(attention_results(0.1, -0.05))
+    assert away.answer.startswith("Away from the relevant tokens") and "sign - look there more" in away.sentence
+    assert len(attention.figures(attention_results(0.5, 0.2))[1].panels) == 6
+
+
+def literal_results(violated, threshold=24_000.0):
+    sweep = literal.sweeps("quick")["a"]
+    return {
+        "a": filled(
+            sweep,
+            **{name: (lambda seed, **_: 1e6 * wiggle(seed)) for name in literal.ROUTES if name.startswith("asked")},
+            threshold=lambda seed, **_: threshold * wiggle(seed),
+            suffices=lambda **_: 1.0,
+            bound=lambda seed, **_: 0.5 * wiggle(seed),
+            mean_loss=lambda **_: 0.1,
+            violated=lambda **_: violated,
+            holding=lambda **_: 6 - violated,
+            curve=lambda **_: (("point",), np.array([0.6, 0.1])),
+            curve_step=lambda **_: (("point",), np.array([1, 300])),
+        )
+    }
+
+
+def test_the_literal_theorem_holds_or_fails():
+    assert literal.finding(literal_results(0)).answer == "24,000 heads; there every conclusion holds"
+    assert literal.finding(literal_results(1)).answer.startswith("It fails: 3 conclusions are violated")
+    assert literal.finding(literal_results(0, 240.0)).answer.startswith("240 heads")
+    assert len(literal.figures(literal_results(0))) == 2
+
+
+def step_results(factor, slope=0.0):
+    return {
+        name: filled(
+            sweep,
+            stable=lambda num_heads, seed, **_: factor * 0.01 * num_heads**slope * wiggle(seed),
+            ours=lambda **_: 0.01,
+            printed=lambda **_: 0.001,
+            explicit=lambda **_: np.nan,
+            capped=lambda **_: False,
+        )
+        for name, sweep in step_size.sweeps("quick").items()
+    }
+
+
+def test_the_step_size_is_too_careful_or_too_large():
+    careful = step_size.finding(step_results(1000))
+    assert "too careful" in careful.answer and "hardly depends on H" in careful.sentence
+    assert "too large" in step_size.finding(step_results(0.5)).answer
+    assert "nearly right" in step_size.finding(step_results(2.0)).answer
+    assert "grows with H" in step_size.finding(step_results(1000, 0.5)).sentence
+    assert "falls with H" in step_size.finding(step_results(1000, -0.5)).sentence
+    assert len(step_size.figures(step_results(1000))[0].panels) == 2
+
+
+def ledger_results(failing=()):
+    sweeps = ledger_study.sweeps("quick")
+    checks = filled(
+        sweeps["checks"],
+        holds=lambda statement, **_: statement not in failing,
+        trials=lambda **_: 10,
+        ours=lambda statement, **_: 0.9 if statement.startswith("prop") else np.nan,
+        printed=lambda statement, **_: 0.3,
+    )
+    return {"checks": checks}
+
+
+def test_the_ledger_holds_or_fails():
+    real = sum(entry.weight == "real" for entry in ledger().values())
+    whole = ledger_study.finding(ledger_results())
+    assert whole.answer.startswith("All ") and whole.answer.endswith(f"{real} are wrong as printed")
+    broken = ledger_study.finding(ledger_results(failing=("thm1", "E1")))
+    assert broken.answer.endswith("fail even when corrected: thm1") and "1 of " in broken.answer
+    assert ledger_study.figures(ledger_results())[0].panels[0].sideways
+
+
+@pytest.mark.parametrize("study", [heads, margins, attention, literal, step_size, ledger_study])
+def test_sweeps_are_valid_at_both_scales(study):
+    for scale in ("quick", "full"):
+        assert all(sweep.num_cells > 0 for sweep in study.STUDY.plan(scale).values())
+    with pytest.raises(ValueError, match="scale='slow' is not known"):
+        study.STUDY.plan("slow")

@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from manyheads.cli import main as cli
+from manyheads.studies import run as running
+from manyheads.studies.catalog import NAMES, STORY, find
+
+
+def test_every_study_is_found_and_has_settings_of_both_kinds_or_says_whose():
+    for name in NAMES:
+        study = find(name)
+        assert study.name == name and study.settings and study.claim
+    assert set(STORY) <= set(NAMES)
+
+
+def test_an_unknown_study_names_the_nearest():
+    with pytest.raises(ValueError, match="there is no study 'step_sizes'; did you mean 'step_size'"):
+        find("step_sizes")
+    with pytest.raises(FileNotFoundError, match="nowhere.py does not exist"):
+        find("nowhere.py")
+
+
+def test_a_file_without_a_study_says_what_is_missing(tmp_path):
+    (tmp_path / "empty_study.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match="has no STUDY"):
+        find(str(tmp_path / "empty_study.py"))
+    (tmp_path / "json.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match="name of another module, json; rename"):
+        find(str(tmp_path / "json.py"))
+
+
+def test_a_run_is_noted_resumed_and_not_mixed(tmp_path, example_study):
+    heard = []
+    running.run_studies([str(example_study)], tmp_path, workers=1, tell=lambda job, state: heard.append(state.done))
+    assert heard[-1] == 6 and running.read_run(tmp_path)["studies"] == [str(example_study)]
+    parts = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("parts/*.npz")}
+    assert parts
+    running.run_studies([str(example_study)], tmp_path, workers=1)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("parts/*.npz")} == parts
+    for changed, words in (({"scale": "full"}, "scale 'quick', not 'full'"), ({"seed": 5}, "seed 0, not 5")):
+        with pytest.raises(ValueError, match=words):
+            running.run_studies([str(example_study)], tmp_path, workers=1, **changed)
+
+
+def test_bad_input_is_one_line(tmp_path, capsys):
+    assert cli.main(["run", "nonsense", "--out", str(tmp_path / "x")]) == 2
+    assert "there is no study 'nonsense'" in capsys.readouterr().err
+    assert cli.main(["run", "step_size", "--workers", "0", "--out", str(tmp_path / "x")]) == 2
+    assert "workers=0 must be a whole number" in capsys.readouterr().err
+    assert cli.main(["run", "step_size", "--seed", "-1", "--out", str(tmp_path / "x")]) == 2
+    assert "seed=-1 must be" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert "holds no studies" in capsys.readouterr().err
+
+
+def test_the_list_of_studies_shows_questions_and_settings(capsys):
+    assert cli.main(["studies"]) == 0
+    shown = capsys.readouterr().out
+    assert all(find(name).question in shown for name in NAMES)
+    assert cli.main(["studies", "step_size"]) == 0
+    shown = capsys.readouterr().out
+    assert "[chosen by us]" in shown and "[stated in the paper]" in shown and "quick:" in shown
+    assert cli.main(["studies", "--json"]) == 0
+    assert {row["name"] for row in json.loads(capsys.readouterr().out)} == set(NAMES)
+    assert cli.main(["studies", "step_size", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["grids"]) == {"quick", "full"}
+
+
+def test_a_worker_that_dies_is_reported_and_what_was_done_stays(tmp_path, example_study):
+    study = example_study.with_name("dying_study.py")
+    dying = example_study.read_text().replace('Sweep(name="example",', 'Sweep(name="example", cell="dying_study:die",')
+    study.write_text(
+        dying.replace('"example", "Two', '"dying", "Two') + "\n\ndef die(cell):\n    import os\n    os._exit(9)\n"
+    )
+    with pytest.raises(ValueError, match="a worker process died .* run the same command again"):
+        running.run_studies([str(study), str(example_study)], tmp_path, workers=2)
