@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import xarray
+
+from manyheads.studies import global_margin
+from manyheads.studies.cells.global_margin import best_margin, compare
+from manyheads.sweeps.plan import make_plan
+from manyheads.sweeps.setup import set_up
+from manyheads.sweeps.spec import Sweep
+
+WOBBLE = np.array([0.99, 1.0, 1.01, 1.0])
+
+
+def sweep(dim, values, shares, found):
+    margin = np.asarray(found, float)[:, None] * np.ones(4)
+    tangent = np.asarray(shares, float)[:, None] * WOBBLE * margin
+    entries = {"found": margin, "zero": 0.9 * tangent, "first_phase": tangent, "gaussian": 0.95 * tangent}
+    entries["key_query_share"] = 0.3 * np.ones_like(margin)
+    return xarray.Dataset({k: ((dim, "seed"), v) for k, v in entries.items()}, {dim: values, "seed": range(4)})
+
+
+def results(heads, found=(2.0, 1.5, 1.2), sparsity=(0.6, 0.9), signal=(0.9, 0.6, 0.7)):
+    return {
+        "heads": sweep("num_heads", [1.0, 2.0, 8.0], heads, found),
+        "sparsity": sweep("sparsity", [0.125, 0.5], sparsity, [1.0, 1.0]),
+        "signal": sweep("signal", [1.0, 2.0, 3.0], signal, [1.0, 1.0, 1.0]),
+    }
+
+
+def test_the_answer_follows_the_shares():
+    closing = global_margin.finding(results([0.75, 0.9, 1.0]))
+    assert closing.answer == "With 1 head 25% below it; with 8 heads the gap is gone"
+    assert "falls with H" in closing.sentence and "the gap is larger where few tokens are relevant" in closing.sentence
+    assert "at S = 2." in closing.sentence
+    opening = global_margin.finding(results([1.0, 0.9, 0.7], found=(1.0, 1.5, 2.0), sparsity=(0.9, 0.6)))
+    assert opening.answer == "No gap with 1 head, but 30% with 8 heads"
+    assert "grows with H" in opening.sentence and "the gap is smaller where few tokens are relevant" in opening.sentence
+    lasting = global_margin.finding(results([0.5, 0.5, 0.5]))
+    assert lasting.answer == "Below it at every H: by 50% with 1 head, 50% with 8"
+    none = global_margin.finding(results([1.0, 1.0, 1.0], sparsity=(0.9, 0.9)))
+    assert none.answer.startswith("No gap") and "not clearly different where few tokens" in none.sentence
+
+
+def test_the_best_start_counts():
+    made = results([0.5, 0.5, 0.5])
+    made["heads"]["gaussian"] = made["heads"]["found"] * 0.8
+    key = "best tangent margin / best margin found, H = 1"
+    assert global_margin.finding(made).numbers[key].value == pytest.approx(0.8)
+
+
+def test_the_two_normalizations_have_panels_of_their_own():
+    heads, data = global_margin.figures(results([0.75, 0.9, 1.0]))
+    assert [panel.y.scale for panel in heads.panels] == ["norm", "P3", ""]
+    assert heads.panels[2].marks[0].y == pytest.approx((0.75, 0.9, 1.0))
+    assert [panel.x.label for panel in data.panels] == ["sparsity ζ", "signal S"]
+
+
+@pytest.fixture(scope="module")
+def cell():
+    data = {"num_examples": 12, "num_test": 0, "num_tokens": 4, "dim": 6, "signal": 1.5, "noise_norm": 0.0}
+    parameters = {"ascents": 3, "steps": 200}
+    sweep = Sweep(data=data, model={"num_heads": 2}, cell=global_margin.CELL, parameters=parameters)
+    return make_plan(sweep).cells[0]
+
+
+def test_what_was_found_is_attained_and_nothing_random_beats_it(cell):
+    found = compare(cell, **cell.parameters)
+    data = set_up(cell).dataset
+    X, y = data.tokens, data.labels
+
+    def margin(W, U):  # the model written out, on the sphere of radius sqrt 2
+        size = np.sqrt(2 / (np.sum(W**2) + np.sum(U**2)))
+        S = np.einsum("ntd,hde,nse->nhts", X, W * size, X)
+        A = np.exp(S - S.max(-1, keepdims=True))
+        A /= A.sum(-1, keepdims=True)
+        return np.min(y * np.einsum("nhts,htd,nsd->n", A, U * size, X)) / np.sqrt(len(W))
+
+    from manyheads.studies.cells.global_margin import _first_point
+
+    starts = [_first_point(set_up(cell), i) for i in range(3)]
+    value, point = best_margin(data, 2, starts, 200)
+    assert value == pytest.approx(found["found"])
+    assert margin(*point) == pytest.approx(value, rel=1e-10)  # ascent stayed on the sphere
+    assert np.sum(point.key_query**2) + np.sum(point.readout**2) == pytest.approx(2)
+    assert all(margin(*start) < value for start in starts)
+
+    rng = np.random.default_rng(0)
+    near = [margin(*(leaf + 0.02 * rng.standard_normal(leaf.shape) for leaf in point)) for _ in range(300)]
+    assert max(near) < value * 1.01
+    # with W = 0 the model is linear and its best margin is the tangent margin at zero, which ascent must exceed
+    assert value > found["zero"] > 0
+    assert 0 < found["key_query_share"] < 1 and 1 <= found["heads_used"] <= 2 and 0.25 < found["focus"] < 1
