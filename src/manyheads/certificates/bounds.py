@@ -1,7 +1,9 @@
 r"""The constants of Corollary 1 and Theorem 1: ours and the printed ones. Plain formulas.
 
-Letters: $T$ tokens of norm at most $R \ge 1$ in dimension $d$, $H$ heads, $x = \|U\|_{2,\infty}$ the largest readout norm of
-a head, $q = R^2 x$. Functions of $x$ work on floats and on arrays of any library. Proofs: docs/theory/derivatives.md and
+Letters: $T$ tokens of norm at most $R \ge 1$ in dimension $d$, $H$ heads, $x = \|U\|_{2,\infty}$ the largest readout
+norm of
+a head, $q = R^2 x$. Functions of $x$ work on floats and on arrays of any library. Proofs: docs/theory/derivatives.md
+and
 docs/theory/training.md.
 """
 
@@ -29,7 +31,8 @@ class Shape:
     def __post_init__(self) -> None:
         if not self.token_radius >= 1:
             raise ValueError(
-                f"token_radius={self.token_radius:g} is below 1; Assumption 1 asks for R >= 1: pass max(1, largest token norm)"
+                f"token_radius={self.token_radius:g} is below 1; Assumption 1 asks for R >= 1: pass max(1, largest "
+                f"token norm)"
             )
 
     # ours ------------------------------------------------------------------------------------------------------
@@ -98,7 +101,8 @@ class Shape:
 
 
 def glqc_factor(kappa: float) -> float:
-    r"""Sharp Proposition 4: $\max_{[\theta_1,\theta_2]}\hat L\le\max(\hat L(\theta_1),\hat L(\theta_2))/\cos(\sqrt\kappa/2)$ for
+    r"""Sharp Proposition 4: $\max_{[\theta_1,\theta_2]}\hat L\le\max(\hat L(\theta_1),\hat
+    L(\theta_2))/\cos(\sqrt\kappa/2)$ for
     $\kappa<\pi^2$; infinite from there on."""
     if not 0 <= kappa < math.pi**2:
         return math.inf
@@ -106,9 +110,11 @@ def glqc_factor(kappa: float) -> float:
 
 
 def step_coefficients(kappa: float) -> tuple[float, float]:
-    r"""$(A,B)=(\sqrt\kappa/\sin\sqrt\kappa,\ \sqrt\kappa\cot\sqrt\kappa)$ of the one-step inequality, both 1 at $\kappa=0$.
+    r"""$(A,B)=(\sqrt\kappa/\sin\sqrt\kappa,\ \sqrt\kappa\cot\sqrt\kappa)$ of the one-step inequality, both 1 at
+    $\kappa=0$.
 
-    $\langle\nabla\hat L_k,\theta-\theta_k\rangle\le A\hat L(\theta)-B\hat L_k$ for $\kappa<\pi^2$; $(\infty,-\infty)$ beyond.
+    $\langle\nabla\hat L_k,\theta-\theta_k\rangle\le A\hat L(\theta)-B\hat L_k$ for $\kappa<\pi^2$;
+    $(\infty,-\infty)$ beyond.
     """
     if not 0 <= kappa < math.pi**2:
         return math.inf, -math.inf

@@ -41,8 +41,23 @@ from manyheads.data.dataset import Dataset
 from manyheads.measures.curvature import loss_curvature
 from manyheads.training.trajectory import Trajectory
 
-STATEMENTS = ("def1.p1", "def1.p2", "def1.p3", "prop7", "cor1.1", "cor1.2", "cor1.3", "descent", "iterates", "thm1", "cor2", "thm2", "identity",
-              "lemma3", "loo")  # fmt: skip
+STATEMENTS = (
+    "def1.p1",
+    "def1.p2",
+    "def1.p3",
+    "prop7",
+    "cor1.1",
+    "cor1.2",
+    "cor1.3",
+    "descent",
+    "iterates",
+    "thm1",
+    "cor2",
+    "thm2",
+    "identity",
+    "lemma3",
+    "loo",
+)
 
 
 @dataclass(frozen=True)
@@ -119,8 +134,10 @@ def certify(
             items.append(Certificate(statement, entry(statement).title, math.nan, (Bound(OURS, math.nan, outside),)))
         else:
             items.extend(work.certificates(statement))
-    return Certificates(tuple(items), f"{run.start}\n{dataset}\nR {'given' if token_radius else 'assumed, largest seen'}: "
-                        f"{work.radius:.6g}")  # fmt: skip
+    return Certificates(
+        tuple(items),
+        f"{run.start}\n{dataset}\nR {'given' if token_radius else 'assumed, largest seen'}: {work.radius:.6g}",
+    )
 
 
 class _Work:
@@ -189,9 +206,14 @@ class _Work:
 
     def case(self, target: Target) -> Case:
         return case_of(
-            self.run.start, self.dataset, target, num_steps=self.num_steps, step_size=self.eta, token_radius=self.radius,
+            self.run.start,
+            self.dataset,
+            target,
+            num_steps=self.num_steps,
+            step_size=self.eta,
+            token_radius=self.radius,
             start_loss=float(self.walk.loss[0]),
-        )  # fmt: skip
+        )
 
     def best_target(self) -> int:
         """The target on which our Theorem 1 says most: smallest bound where it speaks, else fewest missing heads."""
@@ -239,22 +261,34 @@ class _Work:
         walk, shape = self.walk, Shape(self.dataset.num_tokens, self.dataset.dim, self.radius)
         M, H = float(walk.readout_norm.max()), self.run.start.num_heads
         limit = 1 / shape.b2(M, H)
-        step = Hypothesis.at_most("eta <= 1/b2(M), M the largest readout norm seen", self.eta, limit,
-                                  f"use a step size of {limit:.3g} or less")  # fmt: skip
+        step = Hypothesis.at_most(
+            "eta <= 1/b2(M), M the largest readout norm seen",
+            self.eta,
+            limit,
+            f"use a step size of {limit:.3g} or less",
+        )
         defect = float(np.max(np.diff(walk.loss) + self.eta / 2 * walk.gradient_norm[:-1] ** 2))
         case = self.case(walk.targets[0])
         return Certificate(
-            "descent", "largest L_{k+1} - L_k + (eta/2)|grad L_k|^2 is at most 0", defect, (Bound(OURS, 0.0, (step,)),),
-            noise=rounding(case, walk), noise_source="rounding of the loss",
+            "descent",
+            "largest L_{k+1} - L_k + (eta/2)|grad L_k|^2 is at most 0",
+            defect,
+            (Bound(OURS, 0.0, (step,)),),
+            noise=rounding(case, walk),
+            noise_source="rounding of the loss",
             details={"descended in fact": bool(defect <= rounding(case, walk))},
-        )  # fmt: skip
+        )
 
     def _self_bounded(self) -> Certificate:
         walk, shape = self.walk, Shape(self.dataset.num_tokens, self.dataset.dim, self.radius)
         bound = shape.b1(walk.readout_norm) * walk.loss
         worst = int(np.argmax(walk.gradient_norm / bound))
-        return Certificate("cor1.1", f"|grad L| at most b1 L at every step (worst: step {worst})",
-                           float(walk.gradient_norm[worst]), (Bound(OURS, float(bound[worst])),))  # fmt: skip
+        return Certificate(
+            "cor1.1",
+            f"|grad L| at most b1 L at every step (worst: step {worst})",
+            float(walk.gradient_norm[worst]),
+            (Bound(OURS, float(bound[worst])),),
+        )
 
     def _curvature(self, statement: str) -> Certificate:
         walk, shape, H = (
@@ -270,12 +304,25 @@ class _Work:
         if statement == "cor1.2":
             size = max(abs(least.value), abs(most.value))
             bounds = (Bound(PRINTED, shape.beta2(whole, H)), Bound(OURS, shape.b2(x, H)))
-            return Certificate("cor1.2", "norm of the Hessian at the end of the run", size, bounds,
-                               noise=max(least.residual, most.residual), noise_source="residual")  # fmt: skip
+            return Certificate(
+                "cor1.2",
+                "norm of the Hessian at the end of the run",
+                size,
+                bounds,
+                noise=max(least.residual, most.residual),
+                noise_source="residual",
+            )
         root = math.sqrt(H)
         bounds = (Bound(PRINTED, -shape.beta3(whole) / root * loss), Bound(OURS, -shape.b3(x) / root * loss))
-        return Certificate("cor1.3", "smallest eigenvalue of the Hessian at the end of the run", least.value, bounds, ">=",
-                           least.residual, "residual")  # fmt: skip
+        return Certificate(
+            "cor1.3",
+            "smallest eigenvalue of the Hessian at the end of the run",
+            least.value,
+            bounds,
+            ">=",
+            least.residual,
+            "residual",
+        )
 
     def _identity(self) -> list[Certificate]:
         chosen = {}
@@ -299,8 +346,9 @@ class _Work:
             )
         ]
         if self.test is not None:
-            free = generalization_conditions(self.case(self.walk.targets[0]), self.dataset.num_examples,
-                                             independent=self.independent)[2].hypotheses[-3]  # fmt: skip
+            free = generalization_conditions(
+                self.case(self.walk.targets[0]), self.dataset.num_examples, independent=self.independent
+            )[2].hypotheses[-3]
             versions = good_start_conditions(good, num_steps=K, step_size=eta, generalization=True)
             n = self.dataset.num_examples
             bounds = tuple(
@@ -330,9 +378,14 @@ class _Work:
         if self._twins is None:
             self.progress(f"{self.dataset.num_examples} leave-one-out runs")
             twins = measure_leave_one_out(
-                self.run.start, self.dataset, step_size=self.eta, num_steps=self.num_steps, test=self.test,
-                token_radius=self.radius, independent=self.independent,
-            )  # fmt: skip
+                self.run.start,
+                self.dataset,
+                step_size=self.eta,
+                num_steps=self.num_steps,
+                test=self.test,
+                token_radius=self.radius,
+                independent=self.independent,
+            )
             self._twins = certify_generalization([twins])
         return self._twins
 

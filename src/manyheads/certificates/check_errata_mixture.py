@@ -54,7 +54,8 @@ def e14(effort: Effort) -> Finding:
         margins.append(tangent_margins(mixture_direction(start, mixture), start, data).min())
     formula = first_phase_margin(mixture)
     good = max(abs(m / formula - 1) for m in margins) < 1e-12
-    return erratum("E14", good, f"margin {margins[0]:.6f} = γ_* for H = 1, 3, 5; printed guarantee γ_*/2 = {formula / 2:.4f}",
+    return erratum("E14", good, f"margin {margins[0]:.6f} = γ_* for H = 1, 3, 5; printed guarantee γ_*/2 = "
+                                f"{formula / 2:.4f}",
                    printed=0.5 * formula / min(margins), ours=formula / min(margins), trials=3)  # fmt: skip
 
 
@@ -67,7 +68,8 @@ def e15(effort: Effort) -> Finding:
     weak = _mixture(effort, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
     first = measured > attention_margin(strong)
     second = printed_margin(weak) < linear_margin(weak)
-    return erratum("E15", first and second, f"γ_* = {measured:.2f} > γ_attn = {attention_margin(strong):.2f}; (7) = {printed_margin(weak):.3f} < γ_lin = {linear_margin(weak):.3f}",
+    return erratum("E15", first and second, f"γ_* = {measured:.2f} > γ_attn = {attention_margin(strong):.2f}; (7) = "
+                                            f"{printed_margin(weak):.3f} < γ_lin = {linear_margin(weak):.3f}",
                    printed=measured / attention_margin(strong), trials=2)  # fmt: skip
 
 
@@ -78,7 +80,8 @@ def e16(effort: Effort) -> Finding:
     printed = sharpness(mixture, 0.5, printed=True)
     ours = sharpness(mixture, 0.5)
     mass = [_irrelevant_mass(data, gamma * mixture.W_opt) for gamma in (printed, ours)]
-    return erratum("E16", printed < 0 and mass[0] > 0.5 >= mass[1], f"Γ = {printed:.2f} leaves an irrelevant mass of {mass[0]:.4f} > .5",
+    return erratum("E16", printed < 0 and mass[0] > 0.5 >= mass[1], f"Γ = {printed:.2f} leaves an irrelevant mass "
+                                                                    f"of {mass[0]:.4f} > .5",
                    printed=mass[0] / 0.5, ours=mass[1] / 0.5)  # fmt: skip
 
 
@@ -113,7 +116,7 @@ def e18(effort: Effort) -> Finding:
 
 
 def e19(effort: Effort) -> Finding:
-    """With every hidden constant equal to 1 and n = 2, H = 1 satisfies all conditions: the contradiction needs large n."""
+    """With every hidden constant equal to 1 and n = 2, H = 1 satisfies all conditions: n must be large."""
     n, H, p, S = 2, 1.0, 0.5, 1.0
     C = 1.0
     U, W = math.log(n) / S, C * H ** (0.5 - p)
@@ -174,7 +177,8 @@ def e23(effort: Effort) -> Finding:
         for D in (0.1, 1, 10)
         for H in (1, 1e6)
     )
-    return erratum("E23", ratio > 3.9 and safe >= 1, f"β1²/β2 = {ratio:.3f} at 1e14 heads; ρ/β1² ≥ {safe:.3g} for Section 6.1's ρ",
+    return erratum("E23", ratio > 3.9 and safe >= 1, f"β1²/β2 = {ratio:.3f} at 1e14 heads; ρ/β1² ≥ {safe:.3g} for "
+                                                     f"Section 6.1's ρ",
                    printed=ratio, trials=19)  # fmt: skip
 
 
@@ -226,6 +230,7 @@ def e26(effort: Effort) -> Finding:
     return erratum(
         "E26",
         good,
-        f"random positions {values['random'].upper:.4f} (formula {random:.4f}), fixed {values['fixed'].lower:.4f} (formula {fixed:.4f})",
+        f"random positions {values['random'].upper:.4f} (formula {random:.4f}), fixed {values['fixed'].lower:.4f} "
+        f"(formula {fixed:.4f})",
         trials=2,
     )

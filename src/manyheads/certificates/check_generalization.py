@@ -1,4 +1,4 @@
-"""Checks of Sections 4.2 and 6.2: Lemma 3, (19) to (22), average stability, Theorem 2, the leave-one-out certificate."""
+"""Checks of Sections 4.2 and 6.2: Lemma 3, (19) to (22), stability, Theorem 2, the leave-one-out certificate."""
 
 from __future__ import annotations
 

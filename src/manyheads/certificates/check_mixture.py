@@ -135,7 +135,8 @@ def margin_after_first_phase(effort: Effort) -> Finding:
         tally.broken += not np.abs(start.scores(data)).max() <= bounds.model_bound * (1 + 1e-9)
     share = 100 * printed_trivial / (tally.trials // 2)
     return tally.finding(
-        f"without noise and with p = 0 both are exact; with the measured p the printed (7) is not positive in {share:.0f}%"
+        f"without noise and with p = 0 both are exact; with the measured p the printed (7) is not positive in "
+        f"{share:.0f}%"
     )
 
 
@@ -215,7 +216,8 @@ def linear_separation(effort: Effort) -> Finding:
 def impossibility(effort: Effort) -> Finding:
     r"""Section 5.3: the exponents by linear programming, and the distance of the attention target as H grows.
 
-    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear inequalities in
+    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear
+    inequalities in
     $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is what the section claims.
     """
     tally = Tally("sec5.3")
@@ -249,7 +251,8 @@ def impossibility(effort: Effort) -> Finding:
 def _feasible(first: bool, exponent: float) -> bool:
     r"""Whether exponents exist for every large log n in one case, with scaling $1/H^{exponent}$.
 
-    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants are dropped, as
+    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants are
+    dropped, as
     log n tends to infinity, by asking for the inequalities with a margin of any $\epsilon>0$ in the exponent of log n.
     Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model, $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
     """

@@ -162,7 +162,7 @@ def stored_points() -> dict[str, list[dict[str, np.ndarray]]]:
     return {name: list(by_number.values()) for name, by_number in points.items()}
 
 
-def attack(tally: Tally, search: Search, effort: Effort, **shapes) -> None:
+def attack(tally: Tally, search: Search, effort: Effort, extra: list = (), **shapes) -> None:
     """Stored adversarial points, random points, and in a full check other shapes and a fresh search."""
     rng = np.random.default_rng(effort.seed)
     heads, examples = shapes.get("heads", 1), 1
@@ -171,7 +171,7 @@ def attack(tally: Tally, search: Search, effort: Effort, **shapes) -> None:
         points += [p for p in stored_points()[search.name] if all(p[n].shape == points[0][n].shape for n in p)]
         if k == 0 and len(points) == effort.count(400, 100):
             raise AssertionError(f"no stored point of {search.name} has the shape of the random ones")
-        _evaluate(tally, search, points)
+        _evaluate(tally, search, points + list(extra if k == 0 else ()))
     if not effort.quick:
         _evaluate(tally, search, [search.draw(rng, 4, 2, 3, 4) for _ in range(400)])
         for point in stored_points()[search.name]:
@@ -179,42 +179,41 @@ def attack(tally: Tally, search: Search, effort: Effort, **shapes) -> None:
         _evaluate(tally, search, [climb(search, seed=effort.seed, restarts=16, steps=1500, **shapes)[0]])
 
 
-def _evaluate(tally: Tally, search: Search, points: list[dict[str, np.ndarray]]) -> None:
-    stacked = {name: np.stack([point[name] for point in points]) for name in points[0]}
+@cache
+def _evaluator(name: str):
+    search = SEARCHES[name]
+    return jax.jit(jax.vmap(lambda point: (search.measure(point), search.bounds(point))))
+
+
+def evaluate(search: Search, points: list[dict[str, np.ndarray]]) -> list[tuple[float, float, float]]:
+    """Measured value, our bound and the printed bound at points of one shape."""
+    stacked = {name: np.stack([np.asarray(point[name]) for point in points]) for name in points[0]}
     with jax.enable_x64(True):
-        measured, bounds = jax.jit(jax.vmap(lambda p: (search.measure(p), search.bounds(p))))(stacked)
-    measured, bounds = np.asarray(measured), {name: np.asarray(value) for name, value in bounds.items()}
-    for i in range(len(points)):
-        _add(tally, search, measured[i], {name: value[i] for name, value in bounds.items()})
+        measured, bounds = jax.tree.map(np.asarray, _evaluator(search.name)(stacked))
+    columns = (measured, bounds[search.bound], bounds[f"{search.bound} printed"])
+    return [tuple(map(float, row)) for row in zip(*columns, strict=True)]
 
 
-def _add(tally: Tally, search: Search, measured, bounds) -> None:
-    tally.add(float(measured), float(bounds[search.bound]), float(bounds[f"{search.bound} printed"]))
+def _evaluate(tally: Tally, search: Search, points: list[dict[str, np.ndarray]]) -> None:
+    for measured, bound, printed in evaluate(search, points):
+        tally.add(measured, bound, printed)
 
 
 def gradient_bound(effort: Effort) -> Finding:
     """Proposition 1, gradient: random, adversarial, and identical tokens with U = 0."""
     tally, search = Tally("prop1.gradient"), SEARCHES["prop1.gradient"]
-    attack(tally, search, effort)
-    with jax.enable_x64(True):
-        point = extremal.gradient_point()
-        _add(tally, search, search.measure(point), search.bounds(point))
+    attack(tally, search, effort, extra=[extremal.gradient_point()])
     return tally.finding("identical tokens with U = 0 attain it")
 
 
 def hessian_bound(effort: Effort) -> Finding:
     """Proposition 1, Hessian: directions by search, all eigenvalues at the extremal point."""
     tally, search = Tally("prop1.hessian"), SEARCHES["prop1.hessian"]
-    attack(tally, search, effort)
-    with jax.enable_x64(True):
-        point = extremal.hessian_point()
-        size = np.abs(np.linalg.eigvalsh(model_hessian(point))).max()
-        _add(tally, search, size, search.bounds(point))
-        rng = np.random.default_rng(effort.seed + 1)
-        for _ in range(effort.count(100, 20)):
-            point = {name: leaf for name, leaf in search.draw(rng, 4, 2, 1, 1).items() if name in ("X", "U", "W")}
-            size = np.abs(np.linalg.eigvalsh(model_hessian(point))).max()
-            _add(tally, search, size, search.bounds(point))
+    attack(tally, search, effort, extra=[extremal.hessian_point()])
+    rng = np.random.default_rng(effort.seed + 1)
+    points = [search.draw(rng, 4, 2, 1, 1) for _ in range(effort.count(400, 100))] + [extremal.hessian_point()]
+    for point, (_, bound, printed) in zip(points, evaluate(search, points), strict=True):
+        tally.add(np.abs(np.linalg.eigvalsh(model_hessian(point))).max(), bound, printed)
     return tally.finding("half of the tokens at +v, half at −v, U = W = 0 attain it")
 
 
@@ -230,7 +229,8 @@ def _model_hessian(U, W, X):
 
 def model_hessian(point) -> np.ndarray:
     """Dense Hessian of the model's output in (U, W)."""
-    return np.asarray(_model_hessian(*(jnp.asarray(point[name], jnp.float64) for name in ("U", "W", "X"))))
+    with jax.enable_x64(True):
+        return np.asarray(_model_hessian(*(jnp.asarray(point[name], jnp.float64) for name in ("U", "W", "X"))))
 
 
 def bounded_data(effort: Effort) -> Finding:
@@ -238,9 +238,17 @@ def bounded_data(effort: Effort) -> Finding:
     tally = Tally("asm1")
     for i, signal in enumerate((0.3, 1.0, 2.5)):
         mixture = TokenizedMixture(
-            num_tokens=6, dim=9, num_patterns=3, sparsity=0.5, signal=signal, noise_mu=0.1 * signal, noise_nu=0.1 * signal,
-            noise_norm=0.6 * signal, noise=("uniform", "vertex", "vertex")[i], key=jax.random.key(i),
-        )  # fmt: skip
+            num_tokens=6,
+            dim=9,
+            num_patterns=3,
+            sparsity=0.5,
+            signal=signal,
+            noise_mu=0.1 * signal,
+            noise_nu=0.1 * signal,
+            noise_norm=0.6 * signal,
+            noise=("uniform", "vertex", "vertex")[i],
+            key=jax.random.key(i),
+        )
         for j in range(effort.count(20, 4)):
             data = mixture.sample(50, key=jax.random.key(100 * i + j + effort.seed))
             tally.add(np.linalg.norm(data.tokens, axis=-1).max(), mixture.token_radius)
@@ -301,8 +309,14 @@ def head_collapse(effort: Effort) -> Finding:
 def _descend(model: MultiHead, data, steps: int, eta: float = 0.3) -> MultiHead:
     """Plain descent; heads that started equal are merged again at the end (they may differ by rounding)."""
     with jax.enable_x64(True):
-        heads = _steps(model.heads, head_weights(model), prepare(data, model), np.full(data.num_examples, 1 / data.num_examples),
-                       eta, steps)  # fmt: skip
+        heads = _steps(
+            model.heads,
+            head_weights(model),
+            prepare(data, model),
+            np.full(data.num_examples, 1 / data.num_examples),
+            eta,
+            steps,
+        )
     merged = collapse(model)
     first = [int(np.argmax([np.array_equal(u, v) for u in model.readout])) for v in merged.readout]
     spread = max(np.abs(np.asarray(leaf) - np.asarray(leaf)[_class_of(model, merged, first)]).max() for leaf in heads)

@@ -1,8 +1,10 @@
 r"""The certificate along the run: an exact decomposition of the mean train loss.
 
-For any target $\theta$, any step size and any differentiable loss, with $c_k=\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)$
+For any target $\theta$, any step size and any differentiable loss, with $c_k=\hat L_k+\langle\nabla\hat
+L_k,\theta-\theta_k\rangle-\hat L(\theta)$
 and $\delta_k=\hat L_{k+1}-\hat L_k+\frac\eta2\|\nabla\hat L_k\|^2$,
-$$\frac1K\sum_{k=1}^K\hat L_k=\hat L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta K}+\frac1K\sum_{k<K}(c_k+\delta_k).$$
+$$\frac1K\sum_{k=1}^K\hat L_k=\hat L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta
+K}+\frac1K\sum_{k<K}(c_k+\delta_k).$$
 Proof: docs/theory/identity.md. It explains a run, it does not predict it.
 """
 
@@ -94,7 +96,8 @@ class Decomposition:
     def __str__(self) -> str:
         return (
             f"mean train loss {self.mean_loss:.4g} <= {self.bound:.4g} = target loss {self.target.loss:.4g} + distance "
-            f"{self.distance_term:.4g} + convexity gap {self.convexity_term:.3g} + descent defect {self.descent_term:.3g}"
+            f"{self.distance_term:.4g} + convexity gap {self.convexity_term:.3g} + descent defect "
+            f"{self.descent_term:.3g}"
             f"  ({self.bound / self.mean_loss:.3g} times measured; {self.target.name}; residual {self.residual:.1e})"
         )
 
@@ -122,7 +125,8 @@ def explain_run(
 ) -> tuple[Decomposition, ...]:
     """Run plain descent and decompose its mean loss for every target there is, the smallest certificate first.
 
-    Targets: the proximal one; the best of several scales along each direction (the NTK targets); the end of a run `longer`
+    Targets: the proximal one; the best of several scales along each direction (the NTK targets); the end of a run
+    `longer`
     times as long (None: without it); with `mixture`, the attention target of Section 5.3.
     """
     targets = [proximal_target(start, dataset, step_size=step_size, num_steps=num_steps, loss=loss)]

@@ -82,7 +82,8 @@ ENTRIES = (
         "product form of the head condition",
         "√H ≳ d√T R⁵‖θ‖_{2,∞}D³",
         "√H ≥ 18D²β3(‖θ‖_{2,∞} + 3D), of order D²(1 + ‖θ‖_{2,∞} + D)",
-        "from the zero start with an evenly spread target ‖θ‖_{2,∞} = D/√H: (3) then asks for ever less while the sketch does not. "
+        "from the zero start with an evenly spread target ‖θ‖_{2,∞} = D/√H: (3) then asks for ever less while the "
+        "sketch does not. "
         "The product form needs ‖θ‖_{2,∞} ≥ 1 and D ≥ 1",
         ("thm1",),
     ),
@@ -93,7 +94,8 @@ ENTRIES = (
         "order of ρ",
         "ρ ≲ d^{3/2}T^{3/2}R^{13}‖θ‖²_{2,∞}D²",
         "Section 6.1's ρ is of order (d²T^{3/2}R^{13}/√H + dT²R^{12})(1 + D + ‖θ‖_{2,∞})²",
-        "T = d = R = H = 1, ‖θ‖_{2,∞} = D = b: the quotient is 3969, 2.1e6, 9.1e9 for b = 1, .1, .01, so no constant exists",
+        "T = d = R = H = 1, ‖θ‖_{2,∞} = D = b: the quotient is 3969, 2.1e6, 9.1e9 for b = 1, .1, .01, so no "
+        "constant exists",
         ("thm1",),
     ),
     _erratum(
@@ -173,7 +175,8 @@ ENTRIES = (
         "order of the margins",
         "γ_attn ≥ γ_* ≥ γ_lin",
         "neither inequality is unconditional",
-        "S = 3, T = 8, ζ = .5, M = 4: γ_* = 9.40 > γ_attn = 6; T = 8, ζ = .25, S = 1.5, Z̄ = .1: (7) gives .498 < γ_lin = .550",
+        "S = 3, T = 8, ζ = .5, M = 4: γ_* = 9.40 > γ_attn = 6; T = 8, ζ = .25, S = 1.5, Z̄ = .1: (7) gives .498 < "
+        "γ_lin = .550",
         ("linear-margin",),
     ),
     _erratum(
@@ -284,6 +287,6 @@ ENTRIES = (
         "γ_lin = Ω(ζS), law of 𝓡 unspecified",
         "true for random 𝓡 (or pooled U); S√(ζT/2) for a fixed index set",
         "certified margins of samples: formula 1 for random positions, formula 2 for fixed ones",
-        ("linear-margin",),
+        ("dm1", "linear-margin"),
     ),
 )

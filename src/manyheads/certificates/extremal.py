@@ -1,6 +1,7 @@
 r"""Inputs built by hand that attain a bound, or come as near to it as one likes.
 
-With few heads the constants of Corollary 1 are not attained; with many they are, in the limit: the score, which grows like
+With few heads the constants of Corollary 1 are not attained; with many they are, in the limit: the score, which
+grows like
 $\sqrt H$, can be large while every readout is small. Multiplicities make $H=10^8$ cost nothing.
 """
 
@@ -17,26 +18,28 @@ from manyheads.certificates.bounds import Shape
 SCORE = 12.0  # log(1 + e^-12) and its slope agree to 3e-6
 
 
-def gradient_point(num_tokens: int = 4, dim: int = 2) -> dict[str, jnp.ndarray]:
+def gradient_point(num_tokens: int = 4, dim: int = 2) -> dict[str, np.ndarray]:
     """Identical tokens and U = 0: Proposition 1's gradient bound is an equality."""
-    token = np.zeros(dim)
-    token[0] = 1.5
     return {
-        "X": jnp.asarray(np.tile(token, (num_tokens, 1))),
-        "U": jnp.zeros((num_tokens, dim)),
-        "W": jnp.asarray(np.random.default_rng(0).standard_normal((dim, dim))),
+        "X": 1.5 * np.tile(np.eye(dim)[0], (num_tokens, 1)),
+        "U": np.zeros((num_tokens, dim)),
+        "W": np.random.default_rng(0).standard_normal((dim, dim)),
     }
 
 
-def hessian_point(num_tokens: int = 4, dim: int = 2) -> dict[str, jnp.ndarray]:
-    """Half of the tokens at +v, half at −v, U = W = 0: Proposition 1's Hessian bound is an equality, √T‖v‖³."""
-    token = np.zeros(dim)
-    token[0] = 1.3
+def hessian_point(num_tokens: int = 4, dim: int = 2) -> dict[str, np.ndarray]:
+    """Half of the tokens at +v, half at −v, U = W = 0: Proposition 1's Hessian bound is an equality, √T‖v‖³.
+
+    The direction moves each row of U along its own token, and W along vvᵀ.
+    """
     signs = np.where(np.arange(num_tokens) < num_tokens // 2, 1.0, -1.0)
+    tokens = signs[:, None] * np.eye(dim)[0]
     return {
-        "X": jnp.asarray(signs[:, None] * token),
-        "U": jnp.zeros((num_tokens, dim)),
-        "W": jnp.zeros((dim, dim)),
+        "X": 1.3 * tokens,
+        "U": np.zeros((num_tokens, dim)),
+        "W": np.zeros((dim, dim)),
+        "dU": tokens / np.sqrt(num_tokens),
+        "dW": np.outer(np.eye(dim)[0], np.eye(dim)[0]),
     }
 
 

@@ -24,7 +24,8 @@ class Finding:
     """The outcome of one check.
 
     `ours` is the largest measured/bound for the statement as we stand behind it (corrected, or our sharper form),
-    `printed` that of the printed version (None where it cannot be evaluated). For an erratum `printed` above 1 means that
+    `printed` that of the printed version (None where it cannot be evaluated). For an erratum `printed` above 1 means
+    that
     the printed version fails, as the entry says.
     """
 

@@ -1,7 +1,9 @@
 r"""Theorem 2 before a run, Lemma 3 and the leave-one-out certificate after several.
 
-Statements about expectations hold over samples: they are compared as means with two standard errors, and they need a start,
-a step size, a number of heads and a number of steps that do not depend on the sample. Proofs: docs/theory/generalization.md.
+Statements about expectations hold over samples: they are compared as means with two standard errors, and they need a
+start,
+a step size, a number of heads and a number of steps that do not depend on the sample. Proofs:
+docs/theory/generalization.md.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def stability_bound(case: Case, num_examples: int, *, printed: bool = False) -> 
 
 
 def generalization_conditions(case: Case, num_examples: int, *, independent: bool) -> tuple[Conditions, ...]:
-    """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent` says whether the plan ignored the sample."""
+    """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent`: the plan ignored the sample."""
     free = Hypothesis(
         INDEPENDENT, independent, "" if independent else "choose them on data split off before training, as `plan` does"
     )

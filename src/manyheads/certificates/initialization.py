@@ -35,8 +35,10 @@ ALLOWANCE = 9 / 80  # E of Proposition 7; implied by the head condition of Theor
 class GoodStart:
     r"""P1, P2 and P3 of Definition 1 as measured.
 
-    `parameter_bound` $\max_h\|\theta_h\|$, `readout_norm` $\|U_0\|_{2,\infty}$, `model_bound` $\max_i|\tilde\Phi(X_i)|$, `interval` the
-    certified tangent margin (unit directions) and `direction` a $\theta_*$ with $\|\theta_*\|=\sqrt2$ that attains `margin` (None
+    `parameter_bound` $\max_h\|\theta_h\|$, `readout_norm` $\|U_0\|_{2,\infty}$, `model_bound`
+    $\max_i|\tilde\Phi(X_i)|$, `interval` the
+    certified tangent margin (unit directions) and `direction` a $\theta_*$ with $\|\theta_*\|=\sqrt2$ that attains
+    `margin` (None
     where the data are not separable).
     """
 
@@ -250,6 +252,7 @@ def _step_limits(good: GoodStart, num_steps: float, variant: str) -> list[tuple[
 def _require_margin(good: GoodStart) -> None:
     if not good.holds:
         raise ValueError(
-            f"P3 fails: no direction separates the data in the tangent kernel (no margin above {good.interval.upper:.3g}); "
+            f"P3 fails: no direction separates the data in the tangent kernel (no margin above "
+            f"{good.interval.upper:.3g}); "
             "use another start"
         )

@@ -149,7 +149,8 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
 def sharpness(mixture: Mixture, mass: float, *, printed: bool = False) -> float:
     r"""Proposition 3: $\Gamma_\epsilon$ for an irrelevant mass of at most `mass`.
 
-    Ours is $\frac{\sqrt{2(M+1)}}{S^2(1-4q+2q^2)}\log\frac{1/\zeta-1}{\epsilon}$, at least 0; printed has $8/3$ and no sign.
+    Ours is $\frac{\sqrt{2(M+1)}}{S^2(1-4q+2q^2)}\log\frac{1/\zeta-1}{\epsilon}$, at least 0; printed has $8/3$ and
+    no sign.
     """
     M, zeta, S = mixture.num_patterns, mixture.sparsity, mixture.signal
     if not mass > 0:

@@ -105,7 +105,8 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"Goal: a train loss of {self.target_loss:g}, from a {self.start_kind} start. Planned on {self.num_planning} sequences; "
+            f"Goal: a train loss of {self.target_loss:g}, from a {self.start_kind} start. Planned on "
+            f"{self.num_planning} sequences; "
             f"{self.training.num_examples} are left for training and were not looked at.",
         ]
         if self.measured:
@@ -116,8 +117,11 @@ class Plan:
                     f"  {_count(m.num_heads):>12} heads: step size {m.step_size:.3g}, {m.num_steps:,.0f} steps"
                 )
             else:
-                lines.append(f"  {_count(m.num_heads):>12} heads: loss {m.reached_loss:.3g} after {STEP_BUDGET:,} steps at step size "
-                             f"{m.step_size:.3g}; not reached")  # fmt: skip
+                lines.append(
+                    f"  {_count(m.num_heads):>12} heads: loss {m.reached_loss:.3g} after {STEP_BUDGET:,} "
+                    f"steps at step size "
+                    f"{m.step_size:.3g}; not reached"
+                )
         lines += ["", "What guarantees it before the first step (mean loss over the run):"]
         if not self.demands:
             lines.append(
@@ -125,8 +129,11 @@ class Plan:
             )
         for d in self.demands:
             if math.isfinite(d.num_heads):
-                lines.append(f"  {_count(d.num_heads):>12} heads, step size {d.step_size:.2g}, {_count(d.num_steps)} steps  ({d.version}"
-                             f"{'; ' + d.note if d.note else ''})")  # fmt: skip
+                lines.append(
+                    f"  {_count(d.num_heads):>12} heads, step size {d.step_size:.2g}, "
+                    f"{_count(d.num_steps)} steps  ({d.version}"
+                    f"{'; ' + d.note if d.note else ''})"
+                )
             else:
                 lines.append(f"  {'-':>12}  {d.version}: {d.note}")
         lines += ["", *self._margins()]
@@ -140,7 +147,8 @@ class Plan:
                 f"{self.kernel_margin[1]:.2g} in the tangent kernel."
             ]
         lines = [
-            f"Margins per unit of movement: {kernel:.4g} for the whole model near its start, {readout:.4g} for its readout alone, "
+            f"Margins per unit of movement: {kernel:.4g} for the whole model near its start, {readout:.4g} for its "
+            f"readout alone, "
             f"{linear:.4g} for a linear model on the same tokens."
         ]
         if self.linear_does_as_well:
@@ -170,8 +178,10 @@ def plan(
 ) -> Plan:
     """Plan a training run on a part of the data that is split off and not trained on.
 
-    `start` is "first phase", "zero" or "gaussian" (64 heads). `num_steps` fixes the number of steps for our version of the
-    theorem; by default the number is chosen too. `planning_share` of the sequences is used for planning (half of them for
+    `start` is "first phase", "zero" or "gaussian" (64 heads). `num_steps` fixes the number of steps for our version
+    of the
+    theorem; by default the number is chosen too. `planning_share` of the sequences is used for planning (half of
+    them for
     the first phase). `trials=False` leaves out the trial runs.
     """
     tell = progress or (lambda text: None)
@@ -186,7 +196,8 @@ def plan(
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
-            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; at least 8 "
+            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; "
+            f"at least 8 "
             "are needed, and 2 for training"
         )
     split, phase = jax.random.split(key)
@@ -203,9 +214,19 @@ def plan(
         demands = _demands(good, target_loss, num_steps)
     measured = _trials(start, fresh, sample, target_loss, key, tell) if trials else ()
     return Plan(
-        target_loss, start, model, training, count, tuple(demands), tuple(measured), (good.interval.lower, good.interval.upper),
-        (readout.lower, readout.upper), (linear.lower, linear.upper), good.holds, sample.token_radius,
-    )  # fmt: skip
+        target_loss,
+        start,
+        model,
+        training,
+        count,
+        tuple(demands),
+        tuple(measured),
+        (good.interval.lower, good.interval.upper),
+        (readout.lower, readout.upper),
+        (linear.lower, linear.upper),
+        good.holds,
+        sample.token_radius,
+    )
 
 
 def _start(kind: str, fresh: Dataset | None, sample: Dataset, key, heads: float = 2) -> MultiHead:
@@ -238,8 +259,14 @@ def _demand(ray: Ray, direction: Direction, variant: str, target_loss: float, nu
     name = NAMES[variant]
     try:
         if num_steps is not None:
-            found = smallest_heads(ray.start, ray.dataset, [direction], certified=target_loss, num_steps=num_steps,
-                                   token_radius=ray.shape.token_radius)  # fmt: skip
+            found = smallest_heads(
+                ray.start,
+                ray.dataset,
+                [direction],
+                certified=target_loss,
+                num_steps=num_steps,
+                token_radius=ray.shape.token_radius,
+            )
             case = found.case
             return Demand(
                 name, math.ceil(found.num_heads), case.step_size, num_steps, case.distance, case.train_bound()

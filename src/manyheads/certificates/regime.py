@@ -172,9 +172,11 @@ def smallest_heads(
     constant: float = HEADS_TRAINING,
     token_radius: float | None = None,
 ) -> Threshold:
-    r"""Smallest $H$ at which our Theorem 1 certifies a mean train loss below `certified`, over directions, scales and steps.
+    r"""Smallest $H$ at which our Theorem 1 certifies a mean train loss below `certified`, over directions, scales
+    and steps.
 
-    The theorem holds for every target, so the best may be chosen. Of two plans with nearly the same number of heads the one
+    The theorem holds for every target, so the best may be chosen. Of two plans with nearly the same number of heads
+    the one
     with fewer steps is returned.
     """
     if not certified > 0:
@@ -260,6 +262,6 @@ def conclusions(case: Case, walk: Walk, versions: Sequence[Conditions], index: i
 
 
 def rounding(case: Case, walk: Walk) -> float:
-    r"""How far a computed loss can be off: the score adds terms of size $\sqrt H\sqrt T R\|U\|_{2,\infty}$ that cancel."""
+    r"""How far a computed loss can be off: the score adds terms of size $\sqrt{HT}R\|U\|_{2,\infty}$ that cancel."""
     size = math.sqrt(case.num_heads * case.shape.num_tokens) * case.shape.token_radius * float(walk.readout_norm.max())
     return 4 * np.finfo(float).eps * (1 + size)

@@ -1,6 +1,7 @@
 r"""Adversarial search: inputs that bring a bound as close to equality as gradient ascent can.
 
-The measured side is automatic differentiation of the plain formula, which shares no algebra with the bounds. Each search is a
+The measured side is automatic differentiation of the plain formula, which shares no algebra with the bounds. Each
+search is a
 ratio measured/bound as a function of free arrays; Adam climbs it from many starts at once.
 """
 

@@ -23,9 +23,11 @@ ENTRIES = (
         id="asm2",
         place="Section 4.2, Assumption 2",
         title="realizability",
-        printed="non-increasing g, g_0 exist such that for every ε > 0 some θ_(ε) has L̂(θ_(ε)) ≤ ε, ‖θ_(ε)−θ_0‖ ≤ g_0(ε), ‖θ_(ε)‖_{2,∞} ≤ g(ε)",
+        printed="non-increasing g, g_0 exist such that for every ε > 0 some θ_(ε) has L̂(θ_(ε)) ≤ ε, ‖θ_(ε)−θ_0‖ ≤ "
+        "g_0(ε), ‖θ_(ε)‖_{2,∞} ≤ g(ε)",
         corrected="as printed",
-        ours="from a good start, g_0(ε) = √2·c(ε) and g(ε) = B_2 + c(ε)‖θ_*‖_{2,∞} with c(ε) = (B_Φ + E + log(1/ε))_+/γ, see `prop7`",
+        ours="from a good start, g_0(ε) = √2·c(ε) and g(ε) = B_2 + c(ε)‖θ_*‖_{2,∞} with c(ε) = (B_Φ + E + "
+        "log(1/ε))_+/γ, see `prop7`",
         proof="docs/theory/initialization.md#realizability",
         checker="check_initialization.realizability",
         remark="checked on the mixture for ε from 1/2 to 10⁻⁶",
@@ -63,7 +65,8 @@ ENTRIES = (
         title="good initialization: separability in the tangent kernel",
         printed="some θ_* with ‖θ_*‖ = √2 has y_i⟨∇Φ̃(X_i; θ_0), θ_*⟩ ≥ γ > 0 for every i",
         corrected="as printed",
-        ours="the best γ is √2 times the distance of 0 from conv{y_i∇Φ̃(X_i)}: a certified interval from a primal and a dual point, "
+        ours="the best γ is √2 times the distance of 0 from conv{y_i∇Φ̃(X_i)}: a certified interval from a primal "
+        "and a dual point, "
         "and a dual proof where the data are not separable",
         proof="docs/theory/initialization.md#definition-1",
         checker="check_initialization.kernel_separability",
@@ -87,10 +90,12 @@ ENTRIES = (
         id="cor2",
         place="Section 4.3, Corollary 2",
         title="bounds under a good initialization",
-        printed="√H ≳ d√T R⁵ B_2² g_0(1/K)³, g_0(1/K) = (2B_Φ + log K)/γ, η ≤ 1 ∧ 1/ρ(K) ∧ 4B_Φ²/(γ² log(1+e^{B_Φ})) imply "
+        printed="√H ≳ d√T R⁵ B_2² g_0(1/K)³, g_0(1/K) = (2B_Φ + log K)/γ, η ≤ 1 ∧ 1/ρ(K) ∧ 4B_Φ²/(γ² "
+        "log(1+e^{B_Φ})) imply "
         "L̂(θ_K) ≤ 2/K + 5(2B_Φ+log K)²/(4γ²ηK) and a gap of at most 17(2B_Φ+log K)²/(γ²ηn)",
         corrected="g_0 = √2(2B_Φ + log K)/γ because ‖θ_*‖ = √2: 5/4 becomes 5/2 and 17 becomes 34",
-        ours="D = √2(B_Φ + 9/80 + log K)/γ, c = D/√2, M = B_2 + max(1, c‖θ_*‖_{2,∞}), √H ≥ (40/9)D²b3(M) (8 for the gap), "
+        ours="D = √2(B_Φ + 9/80 + log K)/γ, c = D/√2, M = B_2 + max(1, c‖θ_*‖_{2,∞}), √H ≥ (40/9)D²b3(M) (8 for the "
+        "gap), "
         "η ≤ min(1/b2(M), 1/b1(M)², D², D²/log(1+e^{B_Φ})) imply train ≤ 2/K + 5D²/(4ηK), gap ≤ 17D²/(ηn)",
         proof="docs/theory/initialization.md#corollary-2",
         checker="check_initialization.good_start_bounds",
@@ -144,7 +149,8 @@ ENTRIES = (
         ours="‖G(θ) − G(θ')‖ ≤ max_α max(1 + ηb3 L̂/√H, ηb2 − 1) ‖θ−θ'‖",
         proof="docs/theory/generalization.md#expansiveness",
         checker="check_generalization.expansiveness",
-        remark="along leave-one-out runs gradient descent was non-expansive; negative curvature shows between random points",
+        remark="along leave-one-out runs gradient descent was non-expansive; negative curvature shows between "
+        "random points",
         used_by=("eq20",),
     ),
     Entry(
@@ -176,7 +182,8 @@ ENTRIES = (
         id="eq22",
         place="Section 6.2, Eq. (22)",
         title="the recursion after GLQC",
-        printed="‖θ_{k+1}−θ^{-i}_{k+1}‖ ≤ (1 + α_{k,i}) ‖θ_k−θ_k^{-i}‖ + (ηβ̃1/n) ℓ_i(θ_k), α_{k,i} = (4ηβ̃3/(3√H))(L̂^{-i}(θ_k) + L̂^{-i}(θ_k^{-i}))",
+        printed="‖θ_{k+1}−θ^{-i}_{k+1}‖ ≤ (1 + α_{k,i}) ‖θ_k−θ_k^{-i}‖ + (ηβ̃1/n) ℓ_i(θ_k), α_{k,i} = "
+        "(4ηβ̃3/(3√H))(L̂^{-i}(θ_k) + L̂^{-i}(θ_k^{-i}))",
         corrected="as printed",
         ours="α_{k,i} = (ηb3(M)/√H)(L̂^{-i}(θ_k) ∨ L̂^{-i}(θ_k^{-i}))/cos(√κ/2), κ = (b3(M)/√H)‖θ_k−θ_k^{-i}‖² < π²",
         proof="docs/theory/generalization.md#leave-one-out-recursion",
@@ -202,7 +209,8 @@ ENTRIES = (
         title="leave-one-out certificate of the test loss",
         printed="not in the paper",
         corrected="—",
-        ours="E[L(θ_K)] ≤ E[(1/n)Σ_i ℓ_i(θ_K^{-i}) + (1/n)Σ_i b1(M_i)‖θ_K−θ_K^{-i}‖], M_i the larger endpoint ‖U‖_{2,∞}; "
+        ours="E[L(θ_K)] ≤ E[(1/n)Σ_i ℓ_i(θ_K^{-i}) + (1/n)Σ_i b1(M_i)‖θ_K−θ_K^{-i}‖], M_i the larger endpoint "
+        "‖U‖_{2,∞}; "
         "computable from the sample with n + 1 runs, for every H, in expectation over samples only",
         proof="docs/theory/generalization.md#leave-one-out-certificate",
         checker="check_generalization.leave_one_out",

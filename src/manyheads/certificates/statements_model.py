@@ -32,7 +32,8 @@ ENTRIES = (
         id="lemma1",
         place="Section 3, Lemma 1",
         title="gradient and Hessian formulas",
-        printed="∇_U Φ = φ(XWXᵀ)X, ∇_W Φ = Σ_t x_t u_tᵀ Xᵀ φ'(XWᵀx_t) X, and two second-order formulas, with φ'(v) = diag(φ(v)) − vvᵀ",
+        printed="∇_U Φ = φ(XWXᵀ)X, ∇_W Φ = Σ_t x_t u_tᵀ Xᵀ φ'(XWᵀx_t) X, and two second-order formulas, with φ'(v) "
+        "= diag(φ(v)) − vvᵀ",
         corrected="the four formulas with φ'(v) = diag(φ(v)) − φ(v)φ(v)ᵀ",
         ours="DΦ[dW] = Σ_t Cov_{A_t}(ξ, δ), D²Φ[dU, dW] = Σ_t Cov_{A_t}(⟨x, du_t⟩, δ), "
         "D²Φ[dW, dW] = Σ_t E_{A_t}[(ξ−Eξ)(δ−Eδ)²], D²Φ[dU, dU] = 0, where ξ = ⟨x, u_t⟩ and δ = ⟨x, dWᵀx_t⟩",
@@ -118,7 +119,6 @@ ENTRIES = (
         checker="check_model.loss_smoothness",
         remark="approached by U = 0, identical tokens and many heads; .91 is the best found at few heads",
         tightness=1.0,
-        errata=("E4",),
         used_by=("descent", "thm1"),
     ),
     Entry(
@@ -141,8 +141,10 @@ ENTRIES = (
         title="equal heads stay equal, and everything collapses to classes",
         printed="not in the paper",
         corrected="—",
-        ours="heads that start equal stay equal under gradient descent; outputs, kernel, norms, distances to class-constant targets "
-        "collapse exactly, and the spectrum of ∇²L̂ is that of the collapsed Hessian together with that of B_g/√H, N_g − 1 times",
+        ours="heads that start equal stay equal under gradient descent; outputs, kernel, norms, distances to "
+        "class-constant targets "
+        "collapse exactly, and the spectrum of ∇²L̂ is that of the collapsed Hessian together with that of B_g/√H, "
+        "N_g − 1 times",
         proof="docs/theory/collapse.md#spectrum",
         checker="check_model.head_collapse",
         remark="an identity: dense Hessians of explicit heads with unequal multiplicities, to rounding",

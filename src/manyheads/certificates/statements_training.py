@@ -8,7 +8,8 @@ ENTRIES = (
         place="Section 4.1, Theorem 1 with (3) and (4)",
         title="training loss",
         printed="√H ≳ d √T R⁵ ‖θ‖_{2,∞} ‖θ−θ_0‖³ (3) and η ≤ 1 ∧ 1/ρ ∧ D²/(K L̂(θ)) ∧ D²/L̂(θ_0) with "
-        "ρ ≲ d^{3/2}T^{3/2}R^{13}‖θ‖²_{2,∞}D² imply L̂(θ_K) ≤ (1/K)Σ_{k=1}^K L̂(θ_k) ≤ 2L̂(θ) + 5D²/(4ηK) (4) and ‖θ_K−θ_0‖ ≤ 4D",
+        "ρ ≲ d^{3/2}T^{3/2}R^{13}‖θ‖²_{2,∞}D² imply L̂(θ_K) ≤ (1/K)Σ_{k=1}^K L̂(θ_k) ≤ 2L̂(θ) + 5D²/(4ηK) (4) and "
+        "‖θ_K−θ_0‖ ≤ 4D",
         corrected="Section 6.1 with its constants written out: √H ≥ 18 D² β3(‖θ‖_{2,∞} + 3D) and "
         "η ≤ 1 ∧ 1/ρ ∧ …, ρ = (2√T d R³/√H + TR²/4) α²; the same conclusions",
         ours="M ≥ max(‖U_θ‖_{2,∞}, ‖U_0‖_{2,∞} + 3.93 D²√T R/√H), √H ≥ (40/9) D² b3(M) and "
@@ -16,8 +17,9 @@ ENTRIES = (
         "‖U_k‖_{2,∞} ≤ M and (4). Heads grow like D⁴ instead of D⁶, with no power of d",
         proof="docs/theory/training.md#theorem-1",
         checker="check_training.training_theorem",
-        remark="run where its hypotheses are literally true; the bound is about 5 times the measured mean loss at the smallest such H",
-        errata=("E6", "E7"),
+        remark="run where its hypotheses are literally true; the bound is about 5 times the measured mean loss at "
+        "the smallest such H",
+        errata=("E4", "E6", "E7"),
         aliases=("eq3", "eq4", "theorem1"),
         used_by=("thm2", "cor2", "cor3", "plan", "certify"),
     ),
@@ -76,7 +78,8 @@ ENTRIES = (
         id="eq17",
         place="Section 6.1, Eq. (17)",
         title="regret before GLQC",
-        printed="(1/K)ΣL̂_k ≤ L̂(θ) + D²/(2ηK) + (1/2K) Σ_{k<K} ((β3(θ) ∨ β3(θ_k))/√H) max_α L̂(θ_{kα}) ‖θ−θ_k‖², when every step descends",
+        printed="(1/K)ΣL̂_k ≤ L̂(θ) + D²/(2ηK) + (1/2K) Σ_{k<K} ((β3(θ) ∨ β3(θ_k))/√H) max_α L̂(θ_{kα}) ‖θ−θ_k‖², "
+        "when every step descends",
         corrected="as printed",
         ours="with b3 in place of β3; and as an exact identity, see `identity`",
         proof="docs/theory/training.md#regret",
@@ -119,7 +122,8 @@ ENTRIES = (
         ours="‖θ_k−θ‖ ≤ 2D and ‖θ_k−θ_0‖ ≤ 3D under our hypotheses",
         proof="docs/theory/training.md#theorem-1",
         checker="check_training.iterate_bounds",
-        remark="on runs where the hypotheses are literally true the iterates never leave the ball of radius D around the target",
+        remark="on runs where the hypotheses are literally true the iterates never leave the ball of radius D "
+        "around the target",
         aliases=("lemma10",),
         used_by=("thm1", "thm2"),
     ),
@@ -134,7 +138,8 @@ ENTRIES = (
         "for every θ and every H. Without the negative parts it is a certificate",
         proof="docs/theory/identity.md#identity",
         checker="check_training.run_identity",
-        remark="an identity: its residual tests the implementation. With the proximal target the certificate is within 2.1 times the measured mean loss",
+        remark="an identity: its residual tests the implementation. With the proximal target the certificate is "
+        "within 2.1 times the measured mean loss",
         used_by=("certify", "plan"),
     ),
 )

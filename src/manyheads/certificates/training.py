@@ -1,6 +1,7 @@
 r"""Theorem 1 before a run: its hypotheses on a concrete case, in three versions side by side.
 
-*Printed*: (3) and the order of $\rho$ with their hidden constants read as 1, marked so. *Explicit*: the route of Section 6.1
+*Printed*: (3) and the order of $\rho$ with their hidden constants read as 1, marked so. *Explicit*: the route of
+Section 6.1
 with its own constants. *Ours*: docs/theory/training.md.
 """
 
@@ -10,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from manyheads.certificates.bounds import HEADS_TRAINING, Shape
-from manyheads.certificates.targets import Target, parameter_norm, readout_norm, train_loss
+from manyheads.certificates.targets import Target, readout_norm, train_loss
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Hypothesis
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead

@@ -106,7 +106,8 @@ class Bound:
 class Certificate:
     r"""One statement on one case: every version of its bound beside what was measured.
 
-    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the measure's own
+    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the measure's
+    own
     stated error (an eigenvalue's residual, twice a standard error, rounding at a huge number of heads) and
     `noise_source` says which. With `sense=">="` the same from below. A NaN anywhere is VIOLATED.
 
@@ -188,7 +189,10 @@ class Certificate:
         bound = self._deciding()
         if self.verdict is Verdict.SILENT:
             return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.reason}"
-        return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.measured:.4g} {self.sense} {bound.value:.4g}"
+        return (
+            f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.measured:.4g} {self.sense} "
+            f"{bound.value:.4g}"
+        )
 
     def _trusted(self) -> tuple[Bound, ...]:
         return tuple(b for b in self.bounds if b.variant != PRINTED) or self.bounds
@@ -291,7 +295,8 @@ class Certificate:
 def ratio(measured: float, bound: float, sense: str = "<=") -> float:
     """Share of a bound that is used: at most 1 when it holds.
 
-    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower bound is read as an upper
+    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower bound is read as
+    an upper
     bound of the negated value.
     """
     if math.isnan(measured) or math.isnan(bound):

@@ -24,7 +24,8 @@ class Walk:
     r"""What `follow` saw at steps $0..K$, all norms those of the full $H$-head model.
 
     `loss` $\hat L_k$, `gradient_norm` $\|\nabla\hat L_k\|$, `distance` $\|\theta_k-\theta_0\|$, `readout_norm`
-    $\|U_k\|_{2,\infty}$; and for each target, one row per target: `slope` $\langle\nabla\hat L_k,\theta-\theta_k\rangle$,
+    $\|U_k\|_{2,\infty}$; and for each target, one row per target: `slope` $\langle\nabla\hat
+    L_k,\theta-\theta_k\rangle$,
     `target_distance` $\|\theta-\theta_k\|$. `displacement` is where it ended.
     """
 

@@ -1,0 +1,133 @@
+"""The whole ledger runs, nothing corrected is violated, every erratum is reproduced; and checks can fail."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from manyheads.certificates import check_errata, check_mixture, check_training
+from manyheads.certificates import verify as module
+from manyheads.certificates.finding import Effort, Finding, Tally, erratum
+from manyheads.certificates.ledger import entry, errata_entries, ledger, statements
+from manyheads.certificates.verdict import Verdict
+from manyheads.certificates.verify import Verification, verify
+
+
+@pytest.fixture(scope="module")
+def quick():
+    return verify(quick=True)
+
+
+def test_every_statement_and_erratum_is_covered(quick):
+    assert [f.statement for f in quick.findings] == list(ledger())
+    assert all(f.trials >= 1 for f in quick.findings)
+
+
+def test_no_corrected_statement_is_violated(quick):
+    assert [
+        f for f in quick.findings if f.statement in {s.id for s in statements()} and f.verdict is not Verdict.HOLDS
+    ] == []
+
+
+def test_every_erratum_is_reproduced(quick):
+    assert [
+        f for f in quick.findings if f.statement in {e.id for e in errata_entries()} and f.verdict is not Verdict.HOLDS
+    ] == []
+
+
+def test_the_stated_tightness_is_reached(quick):
+    for finding in quick.findings:
+        stated = entry(finding.statement).tightness
+        if stated is not None:
+            assert stated - 2e-3 <= finding.ours <= 1 + 1e-9, finding
+
+
+def test_printed_versions_that_are_errata_fail(quick):
+    by_name = {f.statement: f for f in quick.findings}
+    for name in ("E8", "E9", "E10", "E11", "E15", "E16", "E23"):
+        assert by_name[name].printed > 1
+
+
+def test_table_and_json(quick):
+    text = str(quick)
+    assert "45 of 45 statements hold as corrected, 26 of 26 errata reproduced" in text
+    assert text.count("REPRODUCED") == 26
+    stored = json.loads(quick.to_json(), parse_constant=lambda name: pytest.fail(name))
+    assert len(stored["findings"]) == 71 and stored["violated"] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_ledger_at_full_depth(seed):
+    result = verify(seed=seed)
+    assert result.violated == ()
+
+
+def test_a_violation_is_reported_and_counted(monkeypatch):
+    broken = Finding("eq1", 1, None, 1.5, Verdict.VIOLATED, "planted")
+    monkeypatch.setattr(module, "checker", lambda item: lambda effort: broken)
+    result = verify(["eq1"], quick=True)
+    assert result.violated == (broken,)
+    assert "VIOLATED" in str(result) and "0 of 1 statements" in result.summary()
+
+
+def test_a_tally_counts_breaches_and_nan():
+    tally = Tally("x")
+    tally.add(1.0, 2.0)
+    tally.add(float("nan"), 2.0)
+    assert tally.finding().verdict is Verdict.VIOLATED
+    with pytest.raises(AssertionError, match="tried nothing"):
+        Tally("x").finding()
+
+
+def test_an_erratum_that_does_not_show_is_violated():
+    assert erratum("E1", False, "nothing").verdict is Verdict.VIOLATED
+
+
+def test_e1_would_fail_if_the_printed_jacobian_were_right(monkeypatch):
+    monkeypatch.setattr(
+        check_errata, "softmax_jacobian", lambda v: np.diag(np.exp(v) / np.exp(v).sum()) - np.outer(v, v)
+    )
+    assert check_errata.e1(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_glqc_breaks_with_a_wrong_factor(monkeypatch):
+    honest = check_training.glqc_factor
+    monkeypatch.setattr(check_training, "glqc_factor", lambda kappa: 1 + 0.9 * (honest(kappa) - 1) - 0.05)
+    assert check_training.quasi_convexity(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_one_step_breaks_with_a_wrong_coefficient(monkeypatch):
+    honest = check_training.step_coefficients
+    monkeypatch.setattr(check_training, "step_coefficients", lambda kappa: (0.95 * honest(kappa)[0], honest(kappa)[1]))
+    assert check_training.one_step(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_logit_gap_breaks_when_raised_by_one_percent(monkeypatch):
+    honest = check_mixture.logit_gap
+    monkeypatch.setattr(check_mixture, "logit_gap", lambda mixture: 1.01 * honest(mixture))
+    assert check_mixture.logits_under_oracle(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_margin_formula_breaks_when_raised_by_one_percent(monkeypatch):
+    honest = check_mixture.first_phase_margin
+    monkeypatch.setattr(check_mixture, "first_phase_margin", lambda *a: 1.01 * honest(*a))
+    assert check_mixture.margin_after_first_phase(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_linear_program_of_section_53_is_feasible_without_saturation(monkeypatch):
+    """The impossibility comes from saturation: without it exponents exist, so the check is not empty."""
+    honest = scipy.optimize.linprog
+    assert not check_mixture._feasible(True, 0.5)
+
+    def without(c, A_ub, b_ub, bounds):
+        return honest(c, A_ub=np.delete(A_ub, 1, 0), b_ub=np.delete(b_ub, 1), bounds=bounds)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", without)
+    assert check_mixture._feasible(True, 0.5)
+
+
+def test_summary_of_a_part():
+    part = Verification((Finding("E1", 3, None, None, Verdict.HOLDS),), (1.0,), True, 0)
+    assert part.summary() == "1 of 1 errata reproduced; 3 trials in 1 s"
