@@ -66,7 +66,9 @@ def exact_upper(G, y, weights):
     rows, (lam,) = exactly(G), exactly(weights)
     total = sum(lam)
     assert min(lam) >= 0 and total > 0
-    point = [sum(w * Fraction(int(s)) * row[k] for w, s, row in zip(lam, y, rows, strict=True)) for k in range(len(rows[0]))]
+    point = [
+        sum(w * Fraction(int(s)) * row[k] for w, s, row in zip(lam, y, rows, strict=True)) for k in range(len(rows[0]))
+    ]
     return sum(v * v for v in point) / total**2
 
 
@@ -77,7 +79,9 @@ def test_both_ends_are_proved_in_rational_arithmetic(seed):
     interval = hard_margin(y, features=G)
     assert exact_upper(G, y, interval.weights) <= Fraction(interval.upper) ** 2
     (w,) = exactly(interval.direction)
-    least = min(Fraction(int(s)) * sum(a * b for a, b in zip(row, w, strict=True)) for s, row in zip(y, exactly(G), strict=True))
+    least = min(
+        Fraction(int(s)) * sum(a * b for a, b in zip(row, w, strict=True)) for s, row in zip(y, exactly(G), strict=True)
+    )
     assert least > 0
     assert least**2 >= Fraction(interval.lower) ** 2 * sum(a * a for a in w)
 
@@ -86,7 +90,9 @@ def test_both_ends_are_proved_in_rational_arithmetic(seed):
 def test_inseparable_data_come_with_a_proof(n, p):
     rng = np.random.default_rng(n)
     G, y = rng.standard_normal((n, p)), rng.choice([-1.0, 1.0], n)
-    assert linprog(np.zeros(p), -y[:, None] * G, -np.ones(n), bounds=(None, None)).status == 2  # no separating direction
+    assert (
+        linprog(np.zeros(p), -y[:, None] * G, -np.ones(n), bounds=(None, None)).status == 2
+    )  # no separating direction
     interval = hard_margin(y, features=G)
     assert interval.verdict == "not separable" and interval.converged and interval.lower == 0
     assert str(interval).startswith("not separable: no margin above")

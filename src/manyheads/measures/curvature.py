@@ -176,10 +176,10 @@ def _lanczos_ends(operator, tolerance, max_products, seed):
 
 
 def _arpack(product, size, shift, which, tolerance, max_products, start) -> tuple[float, np.ndarray]:
-    ncv = min(size - 1, 40)
+    ncv = min(size - 1, 40, max(3, max_products))
     operator = LinearOperator((size, size), matvec=lambda v: product(v) + shift * v, dtype=np.float64)
-    # a sweep costs ncv products at first and about half as many after each restart
-    sweeps = max(2, 2 * max_products // ncv)
+    # the first sweep costs ncv products, each restart about half as many
+    sweeps = max(1, 2 * max_products // ncv - 1)
     try:
         values, vectors = eigsh(operator, k=1, which=which, tol=tolerance, ncv=ncv, maxiter=sweeps, v0=start)
     except ArpackNoConvergence as stopped:

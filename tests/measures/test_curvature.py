@@ -1,0 +1,133 @@
+"""Extreme eigenvalues against the dense Hessian of the expanded model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from measures.programs import same_program
+from model.cases import plain_scores, random_case
+
+import manyheads as mh
+from manyheads.model.loss import LOGISTIC
+
+
+def dense(model, data, of=None):
+    """Hessian of the loss, or of the score of example `of`, over all parameters of all heads, and how to flatten them."""
+    full = mh.expand(model)
+    flat, unflatten = ravel_pytree(jax.tree.map(jnp.asarray, full.heads))
+
+    def value(vector):
+        scores = plain_scores(full, unflatten(vector), data)
+        return scores[of] if of is not None else jnp.mean(LOGISTIC.value(jnp.asarray(data.labels) * scores))
+
+    return np.asarray(jax.jit(jax.hessian(value))(flat))
+
+
+CASE = dict(counts=(1, 3, 2), shape=(5, 3, 3))
+
+
+@pytest.mark.parametrize("method", ["dense", "lanczos"])
+@pytest.mark.parametrize("counts", [(1, 3, 2), (1, 1, 1), (2, 2, 2)])
+def test_both_ends_are_those_of_the_full_hessian(method, counts):
+    model, data = random_case(1, counts=counts, shape=(5, 3, 3))
+    values = np.linalg.eigvalsh(dense(model, data))
+    found = mh.loss_curvature(model, data, method=method, tolerance=1e-10)
+    assert found.converged and found.method == method
+    assert found.smallest.value == pytest.approx(values[0], abs=1e-8 * values[-1])
+    assert found.largest.value == pytest.approx(values[-1], rel=1e-8)
+    assert found.num_parameters == len(values)
+
+
+def test_the_eigenvectors_are_those_of_the_full_model():
+    model, data = random_case(1, **CASE)
+    H, N = dense(model, data), model.multiplicity.astype(int)
+    found = mh.loss_curvature(model, data)
+    assert found.smallest.within_class is not None and found.largest.within_class is None
+    for end in (found.smallest, found.largest):
+        if end.within_class is None:
+            signs = np.ones(N.sum())
+        else:  # two members of the class against each other
+            signs = np.zeros(N.sum())
+            first = N[: end.within_class].sum()
+            signs[first], signs[first + 1] = np.sqrt(0.5), -np.sqrt(0.5)
+        rows = jax.tree.map(
+            lambda leaf, signs=signs: np.repeat(leaf, N, axis=0) * signs.reshape(-1, *(1,) * (leaf.ndim - 1)),
+            end.direction,
+        )
+        v = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(rows)])
+        assert np.linalg.norm(v) == pytest.approx(1, abs=1e-9)
+        assert np.linalg.norm(H @ v - end.value * v) <= end.residual + 1e-13
+
+
+def test_the_score_of_one_sequence():
+    model, data = random_case(2, **CASE)
+    values = np.linalg.eigvalsh(dense(model, data, of=3))
+    found = mh.score_curvature(model, data, 3)
+    assert found.smallest.value == pytest.approx(values[0], rel=1e-10)
+    assert found.largest.value == pytest.approx(values[-1], rel=1e-10)
+    # at U = W = 0 with tokens half +v and half -v the norm is sqrt(T) |v|^3, its largest value
+    v = np.array([0.6, 0.0, 0.8])
+    tokens = np.stack([np.stack([v, v, -v, -v]), np.zeros((4, 3))])
+    zero = mh.zero_start(1, num_tokens=4, dim=3)
+    attained = mh.score_curvature(zero, mh.Dataset.from_arrays(tokens, [1.0, -1.0]), 0)
+    assert attained.largest.value == pytest.approx(2.0, rel=1e-12)
+
+
+def test_too_few_products_are_said():
+    model, data = random_case(3, counts=(1,) * 6, shape=(20, 6, 8))
+    found = mh.loss_curvature(model, data, method="lanczos", tolerance=1e-14, max_products=10)
+    assert not found.converged
+    assert "NOT CONVERGED" in str(found)
+    good = mh.loss_curvature(model, data, method="lanczos")
+    assert good.converged
+    values = np.linalg.eigvalsh(dense(model, data))
+    for end, true in ((good.smallest, values[0]), (good.largest, values[-1])):
+        assert abs(end.value - true) <= end.residual + 1e-14  # the residual bounds the error
+
+
+def test_the_smallest_eigenvalue_of_two_classes_falls_as_one_over_root_heads(caplog):
+    mixture = mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0))
+    data, first = mixture.sample(10, key=jax.random.key(1)), mixture.sample(40, key=jax.random.key(2))
+    values, products = {}, {}
+    for heads in (4, 64, 10**12):
+        start = mh.first_phase(first, heads)  # balanced: the scores are zero and the classes the same at any H
+        with same_program(caplog, heads > 4):
+            found = mh.loss_curvature(start, data)
+        values[heads] = found.smallest.value * np.sqrt(heads)
+        products[heads] = found.num_products
+    assert values[4] < -0.01
+    assert values[64] == pytest.approx(values[4], rel=1e-10)
+    assert values[10**12] == pytest.approx(values[4], rel=1e-8)
+    assert products[4] == products[64] == products[10**12]  # the same work; the benchmark states the ratio of times
+
+
+def test_paths_are_the_eigenvalues_at_their_points():
+    model, data = random_case(4, counts=(1, 2), shape=(5, 3, 3))
+    run = mh.train(model, data, step_size=0.3, num_steps=6, dtype="float64", snapshots=[2])
+    path = mh.curvature_along(run, data)
+    assert path.positions.tolist() == [0, 2, 6] and path.converged.all()
+    for k, step in enumerate((0, 2, 6)):
+        values = np.linalg.eigvalsh(dense(run.model(step), data))
+        assert path.smallest[k] == pytest.approx(values[0], abs=1e-10)
+        assert path.largest[k] == pytest.approx(values[-1], rel=1e-10)
+    segment = mh.curvature_on_segment(run.start, run.final, data, num_points=3)
+    assert segment.smallest[[0, 2]] == pytest.approx(path.smallest[[0, 2]], abs=1e-12)
+    half = run.start.displaced(jax.tree.map(lambda leaf: leaf / 2, run.displacement))
+    assert segment.largest[1] == pytest.approx(np.linalg.eigvalsh(dense(half, data))[-1], rel=1e-10)
+    assert "position" in str(segment) and "step" in str(path)
+
+
+def test_bad_options_are_answered():
+    model, data = random_case(4)
+    other, _ = random_case(4, counts=(1, 5, 4))
+    with pytest.raises(ValueError, match="tolerance=2 is outside"):
+        mh.loss_curvature(model, data, tolerance=2)
+    with pytest.raises(ValueError, match="method='exact' is not known"):
+        mh.loss_curvature(model, data, method="exact")
+    with pytest.raises(ValueError, match="max_products=1 is too few"):
+        mh.loss_curvature(model, data, max_products=1)
+    with pytest.raises(ValueError, match="num_points=1"):
+        mh.curvature_on_segment(model, model, data, num_points=1)
+    with pytest.raises(ValueError, match="different shapes or multiplicities"):
+        mh.curvature_on_segment(model, other, data)

@@ -1,0 +1,51 @@
+"""The whole spectrum of small models, and its density by random probes."""
+
+import jax
+import numpy as np
+import pytest
+from model.cases import random_case
+
+import manyheads as mh
+
+
+def test_multiplicities_count_every_eigenvalue_of_the_expanded_model():
+    model, data = random_case(1, counts=(1, 3, 2), shape=(5, 3, 3))
+    spectrum = mh.loss_spectrum(model, data)
+    written_out = mh.loss_spectrum(mh.expand(model), data)
+    assert spectrum.multiplicities.sum() == len(written_out.eigenvalues) == 6 * 18
+    repeated = np.repeat(spectrum.eigenvalues, spectrum.multiplicities.astype(int))
+    assert np.abs(repeated - written_out.eigenvalues).max() <= 10 * (spectrum.accuracy + written_out.accuracy)
+    many = mh.loss_spectrum(mh.MultiHead(model.key_query, model.readout, np.array([3e11, 3e11, 4e11])), data)
+    assert many.multiplicities.sum() == 18e12
+    assert "18000000000000 eigenvalues" in str(many)
+
+
+def test_the_density_is_that_of_the_spectrum():
+    model, data = random_case(2, counts=(1, 3, 2), shape=(5, 3, 3))
+    spectrum = mh.loss_spectrum(model, data)
+    density = mh.spectral_density(model, data, key=jax.random.key(0), num_probes=100, num_points=101)
+    exact = np.exp(-0.5 * ((density.grid[:, None] - spectrum.eigenvalues) / density.width) ** 2)
+    exact = exact @ spectrum.multiplicities / spectrum.multiplicities.sum() / (density.width * np.sqrt(2 * np.pi))
+    assert np.trapezoid(density.density, density.grid) == pytest.approx(1, abs=1e-3)
+    assert abs(density.trace - spectrum.trace) <= 4 * density.trace_error
+    # 101 points with 4 standard errors each, and a floor where no probe sees anything
+    assert np.all(np.abs(density.density - exact) <= 4.5 * density.standard_error + 1e-3 * exact.max())
+    assert density.standard_error.max() < 0.2 * density.density.max()
+    assert "spectral density" in str(density)
+
+
+def test_few_distinct_eigenvalues_end_the_lanczos_early():
+    # at zero with one class the Hessian has very low rank: the Krylov space is exhausted before num_products
+    model = mh.zero_start(4, num_tokens=3, dim=3)
+    data = random_case(3, shape=(5, 3, 3))[1]
+    density = mh.spectral_density(model, data, key=jax.random.key(0), num_probes=50)
+    assert np.isfinite(density.density).all()
+    assert abs(density.trace - mh.loss_spectrum(model, data).trace) <= 4 * density.trace_error + 1e-9
+
+
+def test_large_models_are_sent_elsewhere():
+    data = random_case(3, shape=(5, 3, 70))[1]
+    with pytest.raises(ValueError, match="use spectral_density"):
+        mh.loss_spectrum(mh.zero_start(1, num_tokens=3, dim=70), data)
+    with pytest.raises(ValueError, match="num_probes=1 must be at least 2"):
+        mh.spectral_density(mh.zero_start(1, num_tokens=3, dim=70), data, key=jax.random.key(0), num_probes=1)
