@@ -11,7 +11,7 @@ help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) ## see it work: a two-phase run, its result and a figure (ARGS="--heads 10^12" passes options)
+run: $(READY) ## ask the theory: studies, answers and one page, in minutes (ARGS="heads --scale full" runs one at length)
 	@$(BIN)/manyheads run $(ARGS)
 
 test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,12 @@ def test_every_study_is_found_and_has_settings_of_both_kinds_or_says_whose():
         study = find(name)
         assert study.name == name and study.settings and study.claim
     assert set(STORY) <= set(NAMES)
+
+
+def test_no_study_is_forgotten():
+    folder = Path(running.__file__).parent
+    written = {path.stem for path in folder.glob("*.py") if "\nSTUDY = Study(" in path.read_text()}
+    assert written == set(NAMES)
 
 
 def test_an_unknown_study_names_the_nearest():

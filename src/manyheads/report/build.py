@@ -19,7 +19,7 @@ from manyheads.report import paper, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.studies.catalog import find
 from manyheads.studies.figure import Figure, MapPanel
-from manyheads.studies.run import read_run, sweep_folder
+from manyheads.studies.folder import read_run, sweep_folder
 from manyheads.studies.study import Results, Study
 from manyheads.sweeps.store import Store, write_whole
 

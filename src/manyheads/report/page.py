@@ -114,7 +114,7 @@ def javascript() -> str:
         raise ValueError(
             "the page needs vl-convert, which is not installed: run `pip install 'manyheads[report]'`, or `make run`."
         ) from None
-    return vl_convert.javascript_bundle()
+    return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
 
 
 def _row(name: str, estimate) -> dict[str, str]:

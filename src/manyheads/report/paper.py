@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from manyheads.studies.estimate import number, tick_text
 from manyheads.studies.figure import Figure, MapPanel, Mark, Panel
@@ -11,7 +12,7 @@ from manyheads.studies.palette import look
 WIDTH = 3.35  # inches, one column
 HEIGHT = 2.15  # of a panel
 RESOLUTION = 300
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 7.5,
     "axes.labelsize": 7.5,
@@ -236,6 +237,10 @@ def _handle(role: str, label: str, kind: str):
     appearance = look(role)
     if kind == "bars":
         return Patch(color=appearance.light, label=label)
-    style = {"linestyle": "none"} if kind == "points" else {"dashes": appearance.dash or (1, 0)}
     marker = appearance.marker if kind != "rule" else None
-    return Line2D([], [], color=appearance.light, marker=marker or None, label=label, **style)
+    drawn = Line2D([], [], color=appearance.light, marker=marker or None, label=label)
+    if kind == "points":
+        drawn.set_linestyle("none")
+    else:
+        drawn.set_dashes(appearance.dash or (1, 0))
+    return drawn

@@ -122,8 +122,8 @@ def _series(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
         held = [{"filter": "isValid(datum.low)"}]
         layers.append({"data": data, "transform": held, "mark": whisker, "encoding": encoding})
     dense = mark.kind == "line" and len(rows) > MOST_MARKERS
-    dot = {"type": "point", "filled": True, "color": appearance.light, "shape": SHAPES[appearance.marker], "clip": True}
-    dot |= {"size": 60, "opacity": 0.0 if dense else 1.0}
+    dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 0.0 if dense else 1.0}
+    dot |= {"color": appearance.light, "shape": SHAPES[appearance.marker]}
     layers.append({"data": data, "mark": dot, "encoding": {"x": x, "y": y, "tooltip": _tooltip(mark, panel)}})
     return layers
 

@@ -7,7 +7,7 @@ import numpy as np
 from manyheads.studies import tasks
 from manyheads.studies.estimate import Estimate, mean, number
 from manyheads.studies.figure import Axis, Figure, MapPanel, Panel, over_seeds, rule
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.attention:look"
@@ -23,7 +23,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
     steps = 1000 if quick else 10_000
     return {
-        "look": Sweep(
+        "look": grid(
             name="attention-look",
             data={**tasks.MIXTURE, "num_examples": 80, "num_test": 0},
             train={"step_size": 0.2, "num_steps": steps},

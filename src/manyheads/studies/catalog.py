@@ -16,6 +16,11 @@ NAMES: tuple[str, ...] = (
     "attention",
     "literal",
     "step_size",
+    "random_start",
+    "global_margin",
+    "needed_heads",
+    "paper",
+    "optimizers",
     "ledger",
 )
 # What `manyheads run` runs when no study is named.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from manyheads.studies.palette import look
 
@@ -81,7 +82,7 @@ class Panel:
     title: str
     x: Axis
     y: Axis
-    marks: tuple[Mark, ...]
+    marks: Sequence[Mark]
     sideways: bool = False
 
     def __post_init__(self) -> None:
@@ -167,7 +168,7 @@ class Figure:
     name: str
     title: str
     caption: str
-    panels: tuple[Panel | MapPanel, ...]
+    panels: Sequence[Panel | MapPanel]
     columns: int = field(default=1)  # panels side by side in print; the page arranges by width
 
     def __post_init__(self) -> None:
@@ -181,17 +182,17 @@ class Figure:
         return each[:1] if all(legend == each[0] for legend in each) else each
 
 
-def line(role: str, label: str, x: Sequence, y: Sequence, low=(), high=(), scale: str = "") -> Mark:
+def line(role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = "") -> Mark:
     """A line with markers, and a band from `low` to `high`."""
     return Mark("line", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
 
 
-def points(role: str, label: str, x: Sequence, y: Sequence, low=(), high=(), scale: str = "") -> Mark:
+def points(role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = "") -> Mark:
     """Markers with error bars."""
     return Mark("points", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
 
 
-def bars(role: str, label: str, x: Sequence[str], y: Sequence, low=(), high=(), scale: str = "") -> Mark:
+def bars(role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = "") -> Mark:
     """Bars over categories with error bars."""
     return Mark("bars", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
 
@@ -202,7 +203,7 @@ def rule(role: str, label: str, y: float, scale: str = "") -> Mark:
 
 
 def over_seeds(
-    role: str, label: str, x: Sequence, values, scale: str = "", kind: str = "line", log: bool = False
+    role: str, label: str, x: ArrayLike, values, scale: str = "", kind: str = "line", log: bool = False
 ) -> Mark:
     """The mean over the last axis of `values` (seeds) with its 95% interval, at each x.
 

@@ -7,7 +7,7 @@ import numpy as np
 from manyheads.studies import palette, tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.cells.heads"
@@ -25,7 +25,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     starts = {"start.kind": list(STARTS)}
     gaussian = {"kind": "gaussian", "key_query_scale": 3.0, "readout_scale": 3.0}
     return {
-        "speed": Sweep(
+        "speed": grid(
             name="heads-speed",
             data=mixture,
             train={"step_size": 0.1, "num_steps": 150},
@@ -34,7 +34,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             cell=f"{CELLS}:speed",
             parameters={"doublings": 6},
         ),
-        "convexity_mixture": Sweep(
+        "convexity_mixture": grid(
             name="heads-convexity_mixture",
             data={**mixture, "num_test": 0},
             train={"step_size": 0.1, "num_steps": 150},
@@ -42,7 +42,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             seeds=seeds,
             cell=f"{CELLS}:convexity",
         ),
-        "convexity_random": Sweep(
+        "convexity_random": grid(
             name="heads-convexity_random",
             data=tasks.RANDOM_LABELS,
             start=gaussian,
@@ -51,7 +51,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             seeds=2 * seeds,  # a run from a Gaussian start depends much on the draw
             cell=f"{CELLS}:convexity",
         ),
-        "curvature": Sweep(
+        "curvature": grid(
             name="heads-curvature",
             data={**mixture, "num_test": 0},
             axes={**starts, "model.num_heads": heads},

@@ -8,7 +8,7 @@ from manyheads.certificates.ledger import ledger
 from manyheads.studies import tasks
 from manyheads.studies.estimate import Estimate, mean, number
 from manyheads.studies.figure import Axis, Figure, Panel, bars
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.cells.ledger"
@@ -17,13 +17,13 @@ CELLS = "manyheads.studies.cells.ledger"
 def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
     return {
-        "checks": Sweep(
+        "checks": grid(
             name="ledger-checks",
             axes={"parameters.statement": list(ledger())},
             cell=f"{CELLS}:check",
             parameters={"quick": quick},
         ),
-        "starts": Sweep(
+        "starts": grid(
             name="ledger-starts",
             data={**tasks.MIXTURE, "num_examples": 100, "num_test": 0},
             model={"num_heads": 64},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds, rule
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.literal:literal"
@@ -27,7 +27,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     data = {"a": (A, 200, [300]), "b": (B, 400, [10_000])}
     chosen_data = {"a": data["a"]} if quick else data
     return {
-        name: Sweep(
+        name: grid(
             name=f"literal-{name}",
             data={**spec, "num_test": 0},
             start={"num_examples": fresh},

@@ -7,7 +7,7 @@ import numpy as np
 from manyheads.studies import palette, tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, number
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds, rule
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.margins:over_time"
@@ -29,8 +29,8 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     }
     one = {"start.kind": ["zero"], "model.num_heads": [1, *heads]}
     return {
-        "time": Sweep(name="margins-time", axes=axes, **common),
-        "sparsity": Sweep(name="margins-sparsity", axes={**one, "data.sparsity": sparsity}, **common),
+        "time": grid(name="margins-time", axes=axes, **common),
+        "sparsity": grid(name="margins-sparsity", axes={**one, "data.sparsity": sparsity}, **common),
     }
 
 

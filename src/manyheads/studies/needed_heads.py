@@ -7,7 +7,7 @@ import xarray
 
 from manyheads.studies.estimate import Estimate, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen
+from manyheads.studies.study import Finding, Results, Study, chosen, grid
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.cells.needed_heads"
@@ -31,7 +31,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "planted": {"kind": "planted", "teacher_heads": 4, "teacher_scale": 3.0},
     }
     made = {
-        name: Sweep(
+        name: grid(
             name=f"needed_heads-{name}",
             data={**kind, **shape},
             train=training,
@@ -41,7 +41,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         )
         for name, kind in kinds.items()
     }
-    made["parity"] = Sweep(
+    made["parity"] = grid(
         name="needed_heads-parity",
         train=training,
         cell=f"{CELLS}:parity",

@@ -8,7 +8,7 @@ import xarray
 from manyheads.studies import tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Mark, Panel, line, over_seeds, rule
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.optimizers:ladder"
@@ -28,7 +28,7 @@ SCALE = "readout"
 def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
     return {
-        name: Sweep(
+        name: grid(
             name=f"optimizers-{name}",
             data={**tasks.HARD_MIXTURE, "num_examples": 60 if quick else 100, "num_test": 0},
             start={"kind": "first_phase"},
@@ -112,8 +112,8 @@ def _over_time(results: Results, heads: float, variable: str, scale: str = "") -
         values = _best(data, heads, variable).transpose("record", "seed").values[1:]
         if variable == "train_loss":
             drawn = [e if e.value > FLOOR else UNSEEN for e in (ratio(row, np.ones_like(row)) for row in values)]
-            sides = ([getattr(e, side) for e in drawn] for side in ("value", "low", "high"))
-            marks.append(line(name, _sentence(name), data["step"].values[1:], *sides))
+            y, low, high = ([getattr(e, side) for e in drawn] for side in ("value", "low", "high"))
+            marks.append(line(name, _sentence(name), data["step"].values[1:], y, low, high))
         else:
             marks.append(over_seeds(name, _sentence(name), data["step"].values[1:], values, scale))
     return marks

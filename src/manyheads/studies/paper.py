@@ -7,7 +7,7 @@ import xarray
 from manyheads.studies import palette, tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Mark, Panel, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 TRIALS = 5
@@ -19,7 +19,7 @@ PLANTED = {"kind": "planted", "num_tokens": 4, "dim": 5, "teacher_heads": 4, "te
 
 def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
-    mixture = Sweep(
+    mixture = grid(
         name="paper-mixture",
         data={**tasks.MIXTURE, "num_examples": 100, "num_test": 300},
         train={"step_size": 1.0, "num_steps": 200 if quick else 2000},
@@ -30,7 +30,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         measures=["risk", "attention"],
         seeds=TRIALS,
     )
-    planted = Sweep(
+    planted = grid(
         name="paper-planted",
         data={**PLANTED, "num_examples": 1000, "num_test": 3000},
         train={"step_size": 1.0, "num_steps": 100 if quick else 1500},

@@ -8,7 +8,7 @@ import xarray
 from manyheads.studies import tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, power, ratio
 from manyheads.studies.figure import Axis, Figure, MapPanel, Panel, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.random_start:separation"
@@ -32,8 +32,8 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "dim": (mixture, {"data.dim": dims}),
     }
     return {
-        name: Sweep(name=f"random_start-{name}", data=data, model={"num_heads": 16}, axes=grid, **common)
-        for name, (data, grid) in axes.items()
+        name: grid(name=f"random_start-{name}", data=data, model={"num_heads": 16}, axes=values, **common)
+        for name, (data, values) in axes.items()
     }
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import manyheads
 from manyheads.studies.catalog import NAMES, find
+from manyheads.studies.folder import FORMAT_VERSION, read_run, sweep_folder
 from manyheads.sweeps.progress import State
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import write_whole
 
-FORMAT_VERSION = 1
 LOOK_EVERY = 0.2  # seconds between two looks at the workers
 
 
@@ -77,29 +77,6 @@ def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -
             shifted = replace(sweep, seeds=tuple(s + seed for s in sweep.seeds))
             jobs.append(Job(study.name, shifted, sweep_folder(folder, study.name, name)))
     return jobs
-
-
-def sweep_folder(folder: Path, study: str, sweep: str) -> Path:
-    """Where a sweep of a study is stored."""
-    return Path(folder) / "studies" / study / sweep
-
-
-def read_run(folder: str | Path) -> dict[str, Any]:
-    """What `run.json` of a folder says."""
-    path = Path(folder) / "run.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no studies (there is no run.json); pass a folder of `manyheads run`.")
-    try:
-        content = json.loads(path.read_bytes())
-        version = content["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); run the studies again into another folder.") from None
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format_version {version}, newer than the {FORMAT_VERSION} this version of manyheads reads; "
-            "update manyheads"
-        )
-    return content
 
 
 def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from manyheads.studies import tasks
 from manyheads.studies.estimate import heads_text, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.step_size:largest_steps"
@@ -23,7 +23,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "cell": CELL,
     }
     data = {"mixture": {**tasks.HARD_MIXTURE, "num_examples": 100, "num_test": 0}, "random": tasks.RANDOM_LABELS}
-    return {name: Sweep(name=f"step_size-{name}", data=spec, **common) for name, spec in data.items()}
+    return {name: grid(name=f"step_size-{name}", data=spec, **common) for name, spec in data.items()}
 
 
 def finding(results: Results) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manyheads.studies.estimate import Estimate
 from manyheads.studies.figure import Figure
@@ -45,6 +45,13 @@ def stated(name: str, value: str) -> Setting:
 def chosen(name: str, value: str) -> Setting:
     """A setting that the paper leaves open, or that we chose otherwise."""
     return Setting(name, value, CHOSEN)
+
+
+def grid(**content: Any) -> Sweep:
+    """A sweep whose sections are written as dictionaries: `grid(name=..., data={...}, axes={...}, ...)`."""
+    from manyheads.sweeps.spec import Sweep
+
+    return Sweep.from_dict(content)
 
 
 @dataclass(frozen=True)

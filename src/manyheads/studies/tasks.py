@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 # The tokenized mixture with little noise: easy, and every number of the theory has a formula on it.
-MIXTURE = {
+MIXTURE: dict[str, Any] = {
     "kind": "mixture",
     "num_tokens": 8,
     "dim": 10,
@@ -15,9 +17,9 @@ MIXTURE = {
     "noise_norm": 0.4,
 }
 # The same with few relevant tokens and strong noise: still separable, but not in one step.
-HARD_MIXTURE = {**MIXTURE, "sparsity": 0.125, "noise_mu": 0.5, "noise_nu": 0.5, "noise_norm": 1.5}
+HARD_MIXTURE: dict[str, Any] = {**MIXTURE, "sparsity": 0.125, "noise_mu": 0.5, "noise_nu": 0.5, "noise_norm": 1.5}
 # Nothing to learn but by heart.
-RANDOM_LABELS = {
+RANDOM_LABELS: dict[str, Any] = {
     "kind": "random_labels",
     "num_tokens": 6,
     "dim": 6,

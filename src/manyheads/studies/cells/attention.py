@@ -8,6 +8,7 @@ import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 from manyheads.training.descent import train
@@ -31,9 +32,10 @@ def look(cell: Cell, *, map_steps: list[int]) -> dict:
         snapshots=[0, *map_steps, spec.num_steps],
         dtype="float64",
     )
-    star = setup.task.W_star
+    task = mixture_of(setup)
+    star = task.W_star
     start, counts = setup.start, setup.start.multiplicity
-    signs = head_signs(start, setup.task.U_star)
+    signs = head_signs(start, task.U_star)
     steps = sorted({0, *map_steps, spec.num_steps})
     maps = np.full((2, len(steps), setup.dataset.num_tokens, setup.dataset.num_tokens), np.nan)
     alignment = np.zeros((len(steps), start.num_classes))
@@ -47,7 +49,7 @@ def look(cell: Cell, *, map_steps: list[int]) -> dict:
         for row, sign in enumerate((1, -1)):
             if np.any(signs == sign):
                 maps[row, k] = np.average(by_class[signs == sign], axis=0, weights=counts[signs == sign])
-    mass = run.attention_mass
+    mass = np.asarray(run.attention_mass)
     by_sign = [
         np.average(mass[:, signs == sign], axis=1, weights=counts[signs == sign])
         if np.any(signs == sign)
@@ -75,7 +77,7 @@ def head_signs(start: MultiHead, U_star: np.ndarray) -> np.ndarray:
 
 def sorted_maps(model: MultiHead, dataset: Dataset) -> np.ndarray:
     """Mean attention of every class over a dataset, tokens reordered so that the relevant ones come first."""
-    order = np.argsort(~dataset.relevant, axis=1, kind="stable")
+    order = np.argsort(~np.asarray(dataset.relevant), axis=1, kind="stable")
     tokens = np.take_along_axis(dataset.tokens, order[:, :, None], axis=1)
     with jax.enable_x64(True):
         return np.asarray(jnp.mean(jax.vmap(model.attention)(jnp.asarray(tokens)), axis=0))

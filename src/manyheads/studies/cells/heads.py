@@ -32,7 +32,7 @@ def speed(cell: Cell, *, doublings: int) -> dict:
         "step": (("record",), run.steps, {"units": "steps", "coordinate": True}),
         "train_loss": (("record",), run.train_loss),
         "test_loss": (("record",), run.test_loss),
-        "focus": float(run.attention_mass[-1] @ setup.start.multiplicity / setup.start.num_heads),
+        "focus": float(np.asarray(run.attention_mass)[-1] @ setup.start.multiplicity / setup.start.num_heads),
         "best_loss": float(best),
         "best_step": float(best_step),
         "status": run.status,
@@ -47,9 +47,9 @@ def convexity(cell: Cell) -> dict:
     distance.
     """
     setup = set_up(cell)
-    plan = {"step_size": cell.train.step_size, "num_steps": cell.train.num_steps}
-    target = proximal_target(setup.start, setup.dataset, **plan)
-    walk = follow(setup.start, setup.dataset, targets=[target], **plan)
+    eta, K = cell.train.step_size, cell.train.num_steps
+    target = proximal_target(setup.start, setup.dataset, step_size=eta, num_steps=K)
+    walk = follow(setup.start, setup.dataset, step_size=eta, num_steps=K, targets=[target])
     (parts,) = decompose(walk)
     return {
         "gap": parts.convexity_term,

@@ -11,6 +11,7 @@ from manyheads.certificates.targets import mixture_direction
 from manyheads.certificates.training import heads_needed
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
 from manyheads.certificates.walk import follow
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.training.start import first_phase
@@ -25,8 +26,9 @@ def literal(cell: Cell, *, certified: float, steps: list[int]) -> dict:
     `certified`.
     """
     setup = set_up(cell)
-    direction = mixture_direction(setup.start, setup.task)
-    R, K = setup.task.token_radius, cell.train.num_steps
+    task = mixture_of(setup)
+    direction = mixture_direction(setup.start, task)
+    R, K = task.token_radius, cell.train.num_steps
     ray = Ray(setup.start, setup.dataset, direction, R)
     asked = {
         f"asked_{variant}": heads_to_realize(
@@ -51,7 +53,7 @@ def literal(cell: Cell, *, certified: float, steps: list[int]) -> dict:
         "curve_step": (("point",), at),
         "violated": sum(c.verdict.name == "VIOLATED" for c in run.certificates),
         "holding": sum(c.verdict.name == "HOLDS" for c in run.certificates),
-        "suffices": suffices(setup, run.case.step_size, run.case.num_steps, certified),
+        "suffices": suffices(setup, run.case.step_size, run.walk.num_steps, certified),
         "certificates": json.dumps([{"run": name, "certificate": c.to_dict()} for c in run.certificates]),
     }
 
@@ -59,6 +61,8 @@ def literal(cell: Cell, *, certified: float, steps: list[int]) -> dict:
 def suffices(setup: Setup, step_size: float, num_steps: int, certified: float) -> float:
     """The smallest power of two whose run from the same first-phase data has a mean loss below `certified`."""
     heads = 1
+    if setup.first is None:
+        raise ValueError("the literal regime starts from a first phase; write start.kind = 'first_phase'.")
     while True:
         start = first_phase(setup.first, heads, signs=setup.cell.start.signs)
         walk = follow(start, setup.dataset, step_size=step_size, num_steps=num_steps)

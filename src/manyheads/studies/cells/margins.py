@@ -6,6 +6,7 @@ import numpy as np
 
 from manyheads.certificates.mixture import attention_margin, linear_margin
 from manyheads.measures.margin import hard_margin
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 from manyheads.training.descent import train
@@ -19,6 +20,7 @@ def over_time(cell: Cell) -> dict:
     feasible points prove), `attention`: the supremum $S\sqrt{T/2}$ over attention, all on the same scale.
     """
     setup = set_up(cell)
+    task = mixture_of(setup)
     spec = cell.train
     run = train(
         setup.start,
@@ -36,9 +38,9 @@ def over_time(cell: Cell) -> dict:
         "margin": (("record",), normalized_margins(run)),
         "focus": (("record",), run.attention_mass @ setup.start.multiplicity / setup.start.num_heads),
         "train_loss": (("record",), run.train_loss),
-        "linear": linear_margin(setup.task),
+        "linear": linear_margin(task),
         "linear_sample": sample.lower,
-        "attention": attention_margin(setup.task),
+        "attention": attention_margin(task),
         "status": run.status,
     }
 

@@ -7,6 +7,7 @@ import numpy as np
 from manyheads.certificates.mixture import attention_margin
 from manyheads.measures.margin import hard_margin
 from manyheads.studies.cells.margins import normalized_margins
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 from manyheads.training.descent import choose_steps, train
@@ -44,6 +45,6 @@ def ladder(cell: Cell, *, step_sizes: list[float]) -> dict:
         "step": (("record",), steps, {"units": "steps", "coordinate": True}),
         "step_size_tried": (("rung",), np.array(step_sizes), {"coordinate": True}),
         **{name: (("rung", "record"), values) for name, values in filled.items()},
-        "attention": attention_margin(setup.task),
+        "attention": attention_margin(mixture_of(setup)),
         "linear": hard_margin(data.labels, features=data.tokens.reshape(data.num_examples, -1)).lower,
     }

@@ -10,6 +10,7 @@ from manyheads.certificates.targets import mixture_direction, readout_norm, trai
 from manyheads.certificates.training import largest_step
 from manyheads.certificates.verdict import EXPLICIT
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.training.descent import train
@@ -43,7 +44,8 @@ def largest_steps(cell: Cell) -> dict:
 
 def _explicit(setup: Setup) -> float:
     K, H = setup.cell.train.num_steps, setup.cell.model.num_heads
-    ray = Ray(setup.start, setup.dataset, mixture_direction(setup.start, setup.task), setup.task.token_radius)
+    task = mixture_of(setup)
+    ray = Ray(setup.start, setup.dataset, mixture_direction(setup.start, task), task.token_radius)
     scale = ray.scale_for_loss(1 / K, H)
     return largest_step(ray.case(H, scale, K, 1 / K, train_loss(setup.start, setup.dataset)), EXPLICIT)
 
