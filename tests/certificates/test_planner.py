@@ -1,0 +1,125 @@
+"""The planner: what it asks for is enough, and what it says is plain."""
+
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from manyheads.certificates.initialization import good_start
+from manyheads.certificates.planner import plan
+from manyheads.certificates.regime import Ray
+from manyheads.certificates.targets import with_heads
+from manyheads.certificates.training import training_conditions
+from manyheads.data.dataset import Dataset
+from manyheads.data.mixture import TokenizedMixture
+
+
+@pytest.fixture(scope="module")
+def data():
+    mixture = TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        key=jax.random.key(0),
+    )  # fmt: skip
+    return mixture.sample(80, key=jax.random.key(1))
+
+
+@pytest.fixture(scope="module")
+def planned(data):
+    return plan(data, target_loss=0.2, key=jax.random.key(2))
+
+
+def test_training_data_are_disjoint_from_planning(data, planned):
+    assert planned.num_planning == 40 and planned.training.num_examples == 40
+    again = plan(data, target_loss=0.2, key=jax.random.key(2), trials=False)
+    np.testing.assert_array_equal(again.training.tokens, planned.training.tokens)
+
+
+def test_versions_are_ordered(planned):
+    printed, explicit, ours = planned.demands
+    assert ours.num_heads < explicit.num_heads and ours.num_steps < explicit.num_steps
+    assert ours.step_size > explicit.step_size
+    for demand in (explicit, ours):
+        assert demand.certified_loss <= 0.2 * (1 + 1e-9)
+    assert "not proved" in printed.note
+
+
+def test_what_our_version_asks_for_makes_its_hypotheses_true(data, planned):
+    """Rebuild the case from the plan's numbers, with an independent loss evaluation at the target."""
+    ours = planned.demands[2]
+    phase = jax.random.split(jax.random.key(2))[1]
+    planning, _ = data.split(40, key=jax.random.split(jax.random.key(2))[0])
+    _, sample = planning.split(20, key=phase)
+    start = with_heads(planned.start, ours.num_heads)
+    good = good_start(planned.start, sample)
+    scale = ours.distance / math.sqrt(2)
+    moved = start.displaced(good.direction.displacement(scale, ours.num_heads))
+    loss = float(np.mean(np.logaddexp(0.0, -sample.labels * moved.scores(sample))))
+    ray = Ray(planned.start, sample, good.direction)
+    case = ray.case(ours.num_heads, scale, ours.num_steps, loss, math.log(2))
+    from dataclasses import replace
+
+    conditions = training_conditions(replace(case, step_size=ours.step_size))[2]
+    assert conditions.holds, conditions.missing
+    assert conditions.bound <= 0.2 * (1 + 1e-6)
+
+
+def test_a_given_number_of_steps_is_respected(data):
+    fixed = plan(data, target_loss=0.4, num_steps=2000, key=jax.random.key(2), trials=False)
+    assert fixed.demands[2].num_steps == 2000 and fixed.demands[2].certified_loss < 0.4
+
+
+def test_trials_reach_the_loss(planned):
+    assert [m.num_heads for m in planned.measured] == [2, 16, 256]
+    assert all(math.isfinite(m.num_steps) for m in planned.measured)
+    assert all(m.num_heads < planned.demands[2].num_heads for m in planned.measured)
+
+
+def test_words_and_numbers(planned):
+    text = str(planned)
+    for piece in (
+        "Goal: a train loss of 0.2",
+        "What is enough",
+        "What guarantees it",
+        "our version",
+        "linear model",
+        "not looked at",
+    ):
+        assert piece in text
+    stored = json.loads(planned.to_json(), parse_constant=lambda name: pytest.fail(name))
+    assert stored["left_for_training"] == 40 and len(stored["demands"]) == 3
+
+
+def test_it_says_when_a_linear_model_does_as_well():
+    """Fixed positions: a linear model reads the relevant tokens directly, uniform attention cannot."""
+    mixture = TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.25, signal=1.0, positions="fixed", key=jax.random.key(0)
+    )
+    easy = plan(mixture.sample(60, key=jax.random.key(1)), target_loss=0.3, key=jax.random.key(2), trials=False)
+    assert easy.linear_does_as_well and "would do as well" in str(easy)
+    assert easy.linear_margin[0] > easy.kernel_margin[1]
+
+
+def test_inseparable_data_are_told(data):
+    tokens = np.repeat(data.tokens[:10], 4, axis=0)
+    labels = np.tile([1.0, -1.0, 1.0, -1.0], 10)
+    found = plan(Dataset.from_arrays(tokens, labels), target_loss=0.3, key=jax.random.key(0), trials=False)
+    assert not found.separable and found.demands == ()
+    assert "the theory is silent" in str(found) and "no margin above" in str(found)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"target_loss": 0.0}, "between 0 and log 2"),
+        ({"target_loss": 0.8}, "between 0 and log 2"),
+        ({"start": "cold"}, "choose 'first phase'"),
+        ({"planning_share": 1.0}, "planning_share=1.0"),
+        ({"planning_share": 0.05}, "at least 8"),
+        ({"num_steps": 0}, "num_steps=0"),
+    ],
+)
+def test_bad_input_is_explained(data, options, words):
+    with pytest.raises(ValueError, match=words):
+        plan(data, key=jax.random.key(0), **options)
