@@ -29,6 +29,7 @@ ROLES = {
     "zero": Look(*GREEN, "^"),
     "first phase": Look(*BLUE, "o"),
     "gaussian": Look(*ORANGE, "s", (5, 2)),
+    "first phase, drawn": Look(*SKY, "v", (2, 2)),
     # what is measured, and the bounds beside it
     "measured": Look(*INK, "o"),
     "ours": Look(*BLUE, "D", (6, 2)),
