@@ -3,8 +3,9 @@ r"""A fast estimate of leave-one-out stability: descent in function space, with 
 The scores of the run without example i differ from those of the reference run by $\Delta_k$, which moves by
 $\Delta_{k+1} = \Delta_k - \eta K_k (g^{-i}(f_k + \Delta_k) - g(f_k))$, where $f_k$ are the exact scores of the
 reference run, $g$ the weighted slopes of the loss and $K_k$ its tangent kernel. The kernel is computed at a few points
-of the run and taken constant between them; that is the only approximation. All examples are handled together, by one
-matrix product a step.
+of the run and taken constant between them, and the runs without an example see the same kernel as the reference: exact
+where the kernel stands still (many heads), otherwise an estimate whose error is measured. All examples are handled
+together, by one matrix product a step.
 """
 
 from __future__ import annotations
