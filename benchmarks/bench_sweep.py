@@ -5,8 +5,8 @@ Run:  python benchmarks/bench_sweep.py                 One JSON line per case, t
 
 overhead-ENGINE: milliseconds per cell that computes nothing (the slope between 20 and 220 cells), and the start-up.
 workers: a sweep of 40 equal training cells of about a second, each single-threaded, by one worker over by two.
-batch-*: 64 cells of one shape in one process, one by one over 16 and 64 at a time, everything included but compiling;
-"planner" is how many the planner puts together. Agreement to 1e-10 is checked first.
+batch-n,T,d: 64 cells of one shape in one process, one by one over 16 and 64 at a time, everything included but
+compiling; "planner" is how many the planner puts together. Agreement to 1e-10 is checked first.
 """
 
 import os
@@ -26,13 +26,8 @@ from manyheads.sweeps.plan import make_plan  # noqa: E402
 QUESTION = "overhead of engines (ms per cell), gain of two workers, gain of running 64 cells together"
 FIRST, SECOND = 20, 220  # cells
 MIXTURE = dict(num_tokens=8, dim=12, num_patterns=4, num_test=0)
-SHAPES = {
-    "tiny": (dict(num_examples=8, num_tokens=4, dim=4, num_patterns=2, num_test=0), 200),
-    "little": (dict(num_examples=20, num_tokens=4, dim=6, num_patterns=3, num_test=0), 200),
-    "less": (dict(num_examples=10, num_tokens=8, dim=8, num_patterns=4, num_test=0), 200),
-    "small": (dict(num_examples=20, **MIXTURE), 200),
-    "medium": (dict(num_examples=100, **MIXTURE), 100),
-}
+SHAPES = {"8,4,4": 2, "20,4,6": 3, "10,8,8": 4, "20,8,12": 4, "100,8,12": 4}  # n,T,d -> irrelevant patterns
+STEPS = 200
 CASES = ["overhead-here", "overhead-processes", "overhead-dask", "workers", *(f"batch-{name}" for name in SHAPES)]
 
 
@@ -83,8 +78,9 @@ def workers(case):
 def batch(case, shape, rounds):
     from manyheads.sweeps.cell import run_batch
 
-    data, steps = SHAPES[shape]
-    sweep = Sweep(data=data, start={"num_examples": 20}, train={"num_steps": steps, "dtype": "float64"}, seeds=64)
+    n, T, d = map(int, shape.split(","))
+    data = dict(num_examples=n, num_tokens=T, dim=d, num_patterns=SHAPES[shape], num_test=0)
+    sweep = Sweep(data=data, start={"num_examples": 20}, train={"num_steps": STEPS, "dtype": "float64"}, seeds=64)
     cells = make_plan(sweep).cells
 
     def work(size):
@@ -106,8 +102,8 @@ def batch(case, shape, rounds):
     return {
         "case": case,
         "operations per step": step_work(cells[0]),
-        "us per step alone": 1e6 * times[1] / 64 / steps,
-        "us per step together": 1e6 * times[64] / 64 / steps,
+        "us per step alone": 1e6 * times[1] / 64 / STEPS,
+        "us per step together": 1e6 * times[16] / 64 / STEPS,
         "disagreement": worst,
         "ratios": {
             "one by one over 16 together": times[1] / times[16],

@@ -28,18 +28,20 @@ def finished_parts(folder) -> dict[str, tuple[int, int]]:
     return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(folder, "parts").glob("*.npz")}
 
 
-def kill_repeatedly(spec, folder, log, kills, options=(), seed=0, spread=2.0) -> int:
+def kill_repeatedly(spec, folder, log, kills, most, options=(), seed=0, spread=2.0) -> int:
     """Start the sweep, kill it at a random moment, look at every part; `kills` times, then let it finish.
 
-    A moment is a random time after the first sign of work of this start, or a random time before it.
+    A moment is a random time after the first part that this start has finished, or a random time after its beginning.
+    `most` is how many parts may be there before the last kill.
     """
     rng = random.Random(seed)
     killed, before = 0, {}
     while killed < kills:
+        enough = most * (killed + 1) / kills  # so that there is work left to kill
         process = subprocess.Popen(
             command(spec, folder, *options), env=environment(log), stdout=subprocess.DEVNULL, start_new_session=True
         )
-        early = rng.random() < 0.2
+        early = rng.random() < 0.2 or enough <= len(before)
         began, count = time.monotonic(), len(before)
         while not early and len(finished_parts(folder)) == count and process.poll() is None:
             time.sleep(0.02)

@@ -31,7 +31,7 @@ def test_a_sweep_killed_twice_is_the_same_in_the_end(tmp_path):
         seeds=10,
     )
     sweep.save(tmp_path / "s.toml")
-    assert kill_repeatedly(tmp_path / "s.toml", tmp_path / "killed", log, kills=2, spread=0.3) == 2
+    assert kill_repeatedly(tmp_path / "s.toml", tmp_path / "killed", log, kills=2, most=30, spread=0.3) == 2
     assert_nothing_finished_ran_again(sweep, tmp_path / "killed", log)
     reference(tmp_path / "s.toml", tmp_path / "whole", log)
     assert_same_bits(tmp_path / "killed", tmp_path / "whole")
@@ -62,7 +62,7 @@ def test_a_sweep_of_100_cells_killed_20_times(tmp_path, engine, seed):
     sweep.save(tmp_path / "s.toml")
     options = ("--engine", engine) + (("--workers", "2") if engine == "processes" else ())
     killed = kill_repeatedly(
-        tmp_path / "s.toml", tmp_path / "killed", log, kills=20, options=options, seed=seed, spread=1.0
+        tmp_path / "s.toml", tmp_path / "killed", log, kills=20, most=90, options=options, seed=seed, spread=0.8
     )
     assert killed == 20
     assert_nothing_finished_ran_again(sweep, tmp_path / "killed", log)

@@ -9,9 +9,11 @@ from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 if TYPE_CHECKING:
     from manyheads.sweeps.plan import Cell
 
-TINY_STEP = 4e4  # operations of a step
-BUSY_STEP = 1e9
-LARGEST_BATCH = 64
+# Operations of a step up to which cells run together, and how many: on a processor, on a GPU. Measured by
+# benchmarks/bench_sweep.py (a processor gains 2 to 3 times below the limit, less above, and 64 are no faster than 16)
+# and on an H200 (4 to 5 times up to 2e7 operations, about 2 times at 1e9).
+SMALL_STEP, TOGETHER = 2e5, 16
+SMALL_STEP_GPU, TOGETHER_GPU = 1e9, 64
 
 
 def batch_key(cell: Cell) -> Any:
@@ -34,17 +36,17 @@ def num_classes(cell: Cell) -> int:
 
 
 def batch_size(cell: Cell, batching: bool | int = True, device: str | None = None) -> int:
-    """How many such cells run at once; 1 where one after another is as fast.
+    """How many such cells run at once; 1 where one after another is about as fast.
 
-    On a processor a step of more than `TINY_STEP` operations keeps it busy, and running cells together only fills the
-    cache (benchmarks/bench_sweep.py prints both). On a GPU a small step is all waiting, and cells together cost as one.
+    A small step costs more to start than to compute, and cells together start once. A large one keeps a processor busy,
+    and cells together only fill its cache.
     """
     if cell.function != TRAIN_AND_MEASURE or batching is False:
         return 1
     if batching is not True:
         return batching
-    largest = BUSY_STEP if device == "gpu" else TINY_STEP
-    return LARGEST_BATCH if step_work(cell) <= largest else 1
+    largest, together = (SMALL_STEP_GPU, TOGETHER_GPU) if device == "gpu" else (SMALL_STEP, TOGETHER)
+    return together if step_work(cell) <= largest else 1
 
 
 def step_work(cell: Cell) -> float:

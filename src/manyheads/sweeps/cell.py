@@ -12,7 +12,7 @@ import numpy as np
 
 from manyheads.sweeps.environment import on_device, worker_facts, working
 from manyheads.sweeps.fields import SpecError, nearest
-from manyheads.sweeps.measures import Run, find, resolve
+from manyheads.sweeps.measures import Run, find_measure, resolve
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE
@@ -76,20 +76,13 @@ def measured(run: Run) -> dict[str, Any]:
     if trajectory.attention_mass is not None:
         values["attention_mass"] = (("record", "head_class"), trajectory.attention_mass)
     for name in run.setup.cell.measures:
-        values.update(find(name, "measures")(run))
-    for name in run.setup.cell.certificates:
-        values.update(_certificate(name, find(name, "certificates")(run)))
+        values.update(find_measure(name)(run))
+    if run.setup.cell.certificates:
+        from manyheads.sweeps.certified import certificate_values
+
+        values.update(certificate_values(run))
     values["status"] = trajectory.status
     return values
-
-
-def _certificate(name: str, certificate: Any) -> dict[str, Any]:
-    label = name.rsplit(":", 1)[-1].replace(".", "_")
-    return {
-        f"{label}_verdict": certificate.verdict.name,
-        f"{label}_measured": certificate.measured,
-        f"{label}_bound": certificate.bound().value,
-    }
 
 
 def _alone(cell: Cell, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,9 +188,13 @@ def _are_dims(value: Any) -> bool:
 
 def check_function(cell: Cell) -> None:
     """That a cell's function and all it names can be imported and takes the cell's parameters, before anything runs."""
-    for which in ("measures", "certificates"):
-        for name in getattr(cell, which):
-            find(name, which)
+    for name in cell.measures:
+        find_measure(name)
+    if cell.certificates:
+        from manyheads.sweeps.certified import check_certificate
+
+        for name in cell.certificates:
+            check_certificate(name)
     if cell.function == TRAIN_AND_MEASURE:
         return
     function = resolve(cell.function)

@@ -136,7 +136,7 @@ def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
     store.sweep_leftovers()
     if store.exists():
         old = store.manifest()
-        if old["spec"] == plan.sweep.to_dict() and old["cells"] == [cell.hash for cell in plan.cells]:
+        if Sweep.from_dict(old["spec"]) == plan.sweep and old["cells"] == [cell.hash for cell in plan.cells]:
             return [Batch(batch["id"], tuple(batch["cells"])) for batch in old["batches"]]
     store.begin(plan, provenance(plan.sweep.cell), extend=extend)
     return list(plan.batches)

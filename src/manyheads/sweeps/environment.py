@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Generator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -85,7 +86,9 @@ def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, No
     for name, value in zip(names, (folder, 0.0), strict=True):
         jax.config.update(name, value)
     try:
-        yield
+        with warnings.catch_warnings():  # an entry that a killed process left half written is compiled anew
+            warnings.filterwarnings("ignore", message="Error reading persistent compilation cache")
+            yield
     finally:
         for name, value in before.items():
             jax.config.update(name, value)

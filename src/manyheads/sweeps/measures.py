@@ -1,17 +1,16 @@
-"""What can be computed from a run by name: measures, and certificates. One line each in the tables below."""
+"""What can be measured on a run by name."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import numpy as np
-
-from manyheads.data.dataset import Dataset
-from manyheads.model.loss import get_loss
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.measures.curvature import loss_curvature
+from manyheads.measures.focus import attention_focus
+from manyheads.measures.risk import risk as risk_of
 from manyheads.sweeps.fields import SpecError, nearest
 from manyheads.sweeps.setup import Setup
 from manyheads.training.trajectory import Trajectory
@@ -21,9 +20,9 @@ MEASURES = {
     "risk": "manyheads.sweeps.measures:risk",
     "margins": "manyheads.sweeps.measures:margins",
     "attention": "manyheads.sweeps.measures:attention",
+    "focus": "manyheads.sweeps.measures:focus",
+    "curvature": "manyheads.sweeps.measures:curvature",
 }
-# statement id -> "module:function" that takes a Run and returns a Certificate.
-CERTIFICATES: dict[str, str] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +31,11 @@ class Run:
 
     setup: Setup
     trajectory: Trajectory
+
+    @property
+    def mixture(self) -> TokenizedMixture | None:
+        """The tokenized mixture, where the data come from one."""
+        return self.setup.task if isinstance(self.setup.task, TokenizedMixture) else None
 
 
 def resolve(reference: str) -> Callable:
@@ -46,36 +50,28 @@ def resolve(reference: str) -> Callable:
         raise SpecError([f"{module} has no function {name!r}; {nearest(name, known)}"]) from None
 
 
-def find(name: str, which: str) -> Callable:
-    """A measure or certificate by its name in the table, or by "module:function" of your own."""
-    table = {"measures": MEASURES, "certificates": CERTIFICATES}[which]
-    if name not in table and ":" not in name:
-        hint = nearest(name, table) if table else "there are none yet"
-        raise SpecError([f"{which} has no {name!r}; {hint} (or write 'module:function' of your own)"])
-    return resolve(table.get(name, name))
+def find_measure(name: str) -> Callable[[Run], Mapping[str, Any]]:
+    """A measure by its name in the table, or by "module:function" of your own."""
+    if name not in MEASURES and ":" not in name:
+        raise SpecError(
+            [f"measures has no {name!r}; {nearest(name, MEASURES)} (or write 'module:function' of your own)"]
+        )
+    return resolve(MEASURES.get(name, name))
 
 
 def risk(run: Run) -> dict[str, Any]:
-    """Loss and share of errors at the end, on train and test data, with the standard error of the test loss."""
-    model, loss = run.trajectory.final, get_loss(run.setup.cell.train.loss)
-    values: dict[str, Any] = {}
-    for name, data in (("train", run.setup.dataset), ("test", run.setup.test)):
-        if data is None:
-            continue
-        losses = _losses(model, data, loss)
-        values[f"final_{name}_loss"] = losses.mean()
-        values[f"final_{name}_error"] = float(np.mean(model.scores(data) * data.labels <= 0))
-        if name == "test":
-            values["final_test_loss_standard_error"] = (
-                losses.std(ddof=1) / np.sqrt(len(losses)) if len(losses) > 1 else np.nan
-            )
-            values["gap"] = losses.mean() - values["final_train_loss"]
+    """Loss and share of errors at the end, on train and test data, and the gap between the losses."""
+    dataset, test = run.setup.dataset, run.setup.test
+    found = risk_of(run.trajectory.final, dataset, test or dataset, loss=run.setup.cell.train.loss)
+    values = {"final_train_loss": found.train_loss, "final_train_error": found.train_error}
+    if test is not None:
+        values |= {
+            "final_test_loss": found.test_loss,
+            "final_test_error": found.test_error,
+            "final_test_loss_standard_error": found.test_loss_error,
+            "gap": found.gap,
+        }
     return values
-
-
-def _losses(model: Any, data: Dataset, loss: Any) -> np.ndarray:
-    with jax.enable_x64(True):
-        return np.asarray(loss.value(model.scores(data) * data.labels), np.float64)
 
 
 def margins(run: Run) -> dict[str, Any]:
@@ -91,3 +87,22 @@ def attention(run: Run) -> dict[str, Any]:
         raise ValueError("the data do not say which tokens are relevant; take 'attention' out of measures.")
     start = run.trajectory.start
     return {"attention_of_heads": (("record",), mass @ start.multiplicity / start.num_heads)}
+
+
+def focus(run: Run) -> dict[str, Any]:
+    """Saturation, alignment with the mixture's W* and U*, and specialization of the heads at the end."""
+    found = attention_focus(run.trajectory.final, run.setup.dataset, mixture=run.mixture)
+    by_class = ("saturation", "underflow", "key_query_norm", "key_query_alignment", "readout_alignment")
+    values: dict[str, Any] = {f"final_{name}": (("head_class",), getattr(found, name)[0]) for name in by_class}
+    return values | {"effective_heads": found.effective_heads[0], "specialization": found.specialization[0]}
+
+
+def curvature(run: Run) -> dict[str, Any]:
+    """Extreme eigenvalues of the train loss's Hessian at the end, with their residuals."""
+    found = loss_curvature(run.trajectory.final, run.setup.dataset, loss=run.setup.cell.train.loss)
+    return {
+        "smallest_eigenvalue": found.smallest.value,
+        "smallest_eigenvalue_residual": found.smallest.residual,
+        "largest_eigenvalue": found.largest.value,
+        "largest_eigenvalue_residual": found.largest.residual,
+    }

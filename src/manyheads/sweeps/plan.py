@@ -18,7 +18,7 @@ from manyheads.sweeps.fields import SpecError, described
 from manyheads.sweeps.sections import FILE, SECTIONS, DataSpec, ModelSpec, StartSpec, TrainSpec
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE, Sweep, with_values
 
-CONTENT_VERSION = 1  # goes into every hash: raise it when the same content means another computation
+CONTENT_VERSION = 1  # goes into every hash: raise it when the same content or another default means something else
 RESERVED = ("seed", "record", "head_class", "status", "message")
 
 
@@ -39,8 +39,15 @@ class Cell:
 
     @cached_property
     def hash(self) -> str:
-        """Twenty hex digits of everything the result depends on; stable over processes and machines."""
-        text = json.dumps({"version": CONTENT_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        """Twenty hex digits of everything the result depends on; stable over processes and machines.
+
+        Fields at their defaults do not count, so that a field that is added later leaves old cells what they are.
+        """
+        content = asdict(self)
+        for section, kind in SECTIONS.items():
+            default = {name: item.default for name, (_, item) in described(kind).items()}
+            content[section] = {k: v for k, v in content[section].items() if v != default[k]}
+        text = json.dumps({"version": CONTENT_VERSION, **content}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def to_dict(self) -> dict[str, Any]:

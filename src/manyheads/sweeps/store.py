@@ -58,7 +58,7 @@ class Store:
         if self.exists():
             old = self.manifest()
             if [batch["id"] for batch in old["batches"]] == [batch["id"] for batch in manifest["batches"]]:
-                if old["spec"] == manifest["spec"]:
+                if Sweep.from_dict(old["spec"]) == plan.sweep:
                     return
             elif not extend:
                 raise StoreError(

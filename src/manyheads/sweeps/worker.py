@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -17,13 +18,11 @@ def main(descriptor: int) -> None:
     with Connection(descriptor) as pipe:
         from manyheads.sweeps.cell import run_batch
 
-        pipe.send("ready")
-        while True:
-            try:
+        with contextlib.suppress(EOFError, OSError):  # the driver has closed the pipe, or is gone
+            pipe.send("ready")
+            while True:
                 job = pipe.recv()
-            except EOFError:
-                return
-            pipe.send(run_batch(job))
+                pipe.send(run_batch(job))
 
 
 def _follow(driver: int) -> None:

@@ -1,0 +1,57 @@
+"""Certificates of a cell: what the theory says about its run, as values to store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from manyheads.certificates.certify import STATEMENTS, certify
+from manyheads.certificates.ledger import entry
+from manyheads.certificates.verdict import Certificate, Verdict
+from manyheads.sweeps.fields import SpecError, nearest
+from manyheads.sweeps.measures import Run, resolve
+
+
+def check_certificate(name: str) -> None:
+    """That a certificate's name is a statement about one run, or a function of your own."""
+    if ":" in name:
+        resolve(name)
+        return
+    try:
+        known = entry(name).id in STATEMENTS
+    except ValueError:
+        known = False
+    if not known:
+        raise SpecError([f"certificates has no {name!r}; {nearest(name, STATEMENTS)} (or write 'module:function')"])
+
+
+def certificate_values(run: Run) -> dict[str, Any]:
+    """Verdict, measured value, bound and tightness of every certificate that the cell names.
+
+    A sweep chooses start, step size, heads and steps before it draws the sample, which the generalization statements
+    need. Where a statement has several parts the verdict is the worst, and the numbers are those of the tightest.
+    """
+    names = run.setup.cell.certificates
+    statements = [name for name in names if ":" not in name]
+    found: dict[str, tuple[Certificate, ...]] = {}
+    if statements:
+        radius = None if run.mixture is None else run.mixture.token_radius
+        options: dict[str, Any] = dict(test=run.setup.test, mixture=run.mixture, token_radius=radius, independent=True)
+        answers = certify(run.trajectory, run.setup.dataset, statements, **options)
+        found = {name: answers.about(name) for name in statements}
+    for name in names:
+        if ":" in name:
+            answer = resolve(name)(run)
+            found[name.partition(":")[2]] = (answer,) if isinstance(answer, Certificate) else tuple(answer)
+    values: dict[str, Any] = {}
+    for name, parts in found.items():
+        label = name.replace(".", "_")
+        tightest = max(parts, key=lambda part: -np.inf if np.isnan(part.tightness) else part.tightness)
+        verdicts = {part.verdict for part in parts}
+        worst = next(v for v in (Verdict.VIOLATED, Verdict.HOLDS, Verdict.SILENT) if v in verdicts)
+        values[f"{label}_verdict"] = worst.name
+        values[f"{label}_measured"] = tightest.measured
+        values[f"{label}_bound"] = tightest.bound().value
+        values[f"{label}_tightness"] = tightest.tightness
+    return values
