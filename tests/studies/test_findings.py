@@ -159,7 +159,7 @@ def test_the_step_size_is_too_careful_or_too_large():
     assert len(step_size.figures(step_results(1000))[0].panels) == 2
 
 
-def ledger_results(failing=()):
+def ledger_results(failing=(), violated=0):
     sweeps = ledger_study.sweeps("quick")
     checks = filled(
         sweeps["checks"],
@@ -168,7 +168,8 @@ def ledger_results(failing=()):
         ours=lambda statement, **_: 0.9 if statement.startswith("prop") else np.nan,
         printed=lambda statement, **_: 0.3,
     )
-    return {"checks": checks}
+    run = filled(sweeps["run"], holds=lambda **_: 9, silent=lambda **_: 4, violated=lambda **_: violated)
+    return {"checks": checks, "run": run}
 
 
 def test_the_ledger_holds_or_fails():
@@ -177,6 +178,7 @@ def test_the_ledger_holds_or_fails():
     assert whole.answer.startswith("All ") and whole.answer.endswith(f"{real} are wrong as printed")
     broken = ledger_study.finding(ledger_results(failing=("thm1", "E1")))
     assert broken.answer.endswith("fail even when corrected: thm1") and "1 of " in broken.answer
+    assert "violated on an ordinary run" in ledger_study.finding(ledger_results(violated=1)).answer
     assert ledger_study.figures(ledger_results())[0].panels[0].sideways
 
 

@@ -6,9 +6,12 @@ import json
 
 import numpy as np
 
+from manyheads.certificates.certify import certify
 from manyheads.certificates.initialization import good_start
 from manyheads.certificates.verify import verify
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.studies.estimate import heads_text
+from manyheads.sweeps.cell import train_setup
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 
@@ -55,4 +58,21 @@ def start(cell: Cell) -> dict:
         "certificates": json.dumps(certificates),
         "p3_margin": card["p3_margin"],
         "p3_width": high - low,
+    }
+
+
+def run(cell: Cell) -> dict:
+    """What the theory says about an ordinary run: first phase, few heads, a step size that works."""
+    setup = set_up(cell)
+    task = mixture_of(setup)
+    trained = train_setup(setup)
+    found = certify(
+        trained, setup.dataset, test=setup.test, mixture=task, token_radius=task.token_radius, independent=True
+    )
+    name = f"ordinary run, {heads_text(setup.start.num_heads)} heads"
+    verdicts = [certificate.verdict.name for certificate in found]
+    return {
+        "certificates": json.dumps([{"run": name, "certificate": c.to_dict()} for c in found]),
+        **{word.lower(): verdicts.count(word) for word in ("HOLDS", "SILENT", "VIOLATED")},
+        "final_loss": float(trained.train_loss[-1]),
     }
