@@ -12,6 +12,8 @@ from manyheads.studies.study import Study
 # In the order of the report. To add one, write manyheads/studies/NAME.py with a STUDY and add its name.
 NAMES: tuple[str, ...] = (
     "heads",
+    "generalization",
+    "initialization",
     "margins",
     "attention",
     "literal",

@@ -194,7 +194,7 @@ def figures(results: Results) -> list[Figure]:
             "generalization-bounds",
             "What is certified",
             f"Top: {most} heads, step size 0.2, the test loss and its certificate; middle: its gap and "
-            f"Lemma 3. Bottom: {heads_text(LITERAL_HEADS)} heads, step size {LITERAL_STEP:g}, Theorem 2 taken at its word.",
+            f"Lemma 3. Bottom: {heads_text(LITERAL_HEADS)} heads, step size {LITERAL_STEP:g}, Theorem 2 made literal.",
             [
                 Panel("Test loss and certificate", size, loss, test),
                 Panel("Gap and Lemma 3", size, difference, lemma),
