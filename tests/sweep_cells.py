@@ -68,6 +68,14 @@ def noted(run):
     return {}
 
 
+def product(run):
+    """A matrix product whose last bits depend on the number of XLA's threads."""
+    import jax
+
+    rows = np.random.default_rng(run.setup.cell.seed).normal(size=(8000, 60)).astype(np.float32)
+    return {"product": (("i", "j"), np.asarray(jax.jit(lambda a: a.T @ a)(rows)))}
+
+
 def small_loss(run):
     """A certificate that no run can pass, and a check of the numbers that it is given."""
     from manyheads.certificates.verdict import OURS, Bound, Certificate

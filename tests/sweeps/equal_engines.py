@@ -11,10 +11,10 @@ from manyheads.sweeps import Sweep, run
 
 SWEEP = Sweep(
     name="equal",
-    data={"num_examples": 400, "num_test": 50, "dim": 30},
+    data={"num_examples": 40, "num_test": 50},
     start={"kind": "gaussian"},
     train={"num_steps": 12, "dtype": "float64"},
-    measures=["risk"],
+    measures=["risk", "sweep_cells:product"],
     axes={"train.step_size": [0.1, 0.3]},
     seeds=3,
 )
