@@ -57,3 +57,51 @@ def test_parts_are_disjoint_and_complete(arrays):
     assert len(first.tokens) == 2 and {row.tobytes() for row in both} == {row.tobytes() for row in data.tokens}
     rest = data.without(1)
     assert np.array_equal(rest.tokens, np.delete(data.tokens, 1, axis=0))
+
+
+def test_what_is_masked_means_nothing(arrays):
+    tokens, labels = arrays
+    mask = np.ones((6, 4), bool)
+    mask[1, 2] = mask[4, 0] = False
+    clean = mh.Dataset.from_arrays(tokens, labels, mask=mask)
+    for junk in (np.nan, np.inf, 1e99):
+        dirty = tokens.copy()
+        dirty[~mask] = junk
+        assert np.array_equal(mh.Dataset.from_arrays(dirty, labels, mask=mask).tokens, clean.tokens)
+    assert (clean.tokens[~mask] == 0).all() and np.array_equal(clean.tokens[mask], tokens[mask])
+
+
+def test_numbers_of_any_kind_and_layout_are_taken(arrays):
+    tokens, labels = arrays
+    for given in (
+        tokens[:, ::-1, ::-1],
+        np.asfortranarray(tokens),
+        (9 * tokens).astype(np.int8),
+        tokens > 0,
+        tokens.tolist(),
+    ):
+        data = mh.Dataset.from_arrays(given, labels)
+        assert data.tokens.dtype == np.float64 and np.array_equal(data.tokens, np.asarray(given, float))
+    tokens.flags.writeable = False
+    assert mh.Dataset.from_arrays(tokens, labels == "dog").label_names == ("False", "True")
+
+
+def test_a_dataset_prints_in_one_line(arrays):
+    data = mh.Dataset.from_arrays(*arrays)
+    assert repr(data) == str(data) and "\n" not in repr(data)
+
+
+def test_an_array_of_the_user_may_be_called_meta(arrays, tmp_path):
+    np.savez(tmp_path / "mine.npz", tokens=arrays[0], labels=arrays[1], meta=np.arange(3))
+    assert mh.Dataset.load(tmp_path / "mine.npz").num_examples == 6
+    for header in ("[1]", '{"format_version": "x"}', "{"):
+        np.savez(tmp_path / "odd.npz", tokens=arrays[0], labels=arrays[1], meta=np.array(header))
+        with pytest.raises(ValueError, match="is not a readable .npz file"):
+            mh.Dataset.load(tmp_path / "odd.npz")
+
+
+def test_a_split_does_not_depend_on_the_precision(arrays):
+    data = mh.Dataset.from_arrays(*arrays)
+    with jax.enable_x64(False):
+        first = data.split(2, key=jax.random.key(0))[0].tokens
+    assert np.array_equal(data.split(2, key=jax.random.key(0))[0].tokens, first)

@@ -20,7 +20,9 @@ def random_case(seed, *, decoder="full", factored=False, masked=False, shape=(7,
     mask = rng.random((n, T)) < 0.6
     mask[np.arange(n), rng.integers(0, T, n)] = True
     labels = np.where(np.arange(n) % 2, 1.0, -1.0)
-    data = mh.Dataset.from_arrays(rng.standard_normal((n, T, d)), labels, mask=mask if masked else None)
+    data = mh.Dataset(
+        rng.standard_normal((n, T, d)), labels, mask if masked else None
+    )  # masked tokens are not zero here
     W = mh.Factored(*rng.standard_normal((2, g, d, r))) if factored else rng.standard_normal((g, d, d))
     U = rng.standard_normal((g, T, d) if decoder == "full" else (g, d))
     return mh.MultiHead.create(W, U, multiplicity=counts, decoder=decoder, exponent=exponent), data

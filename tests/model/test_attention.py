@@ -79,6 +79,13 @@ def test_attention_rows_are_distributions(draw):
     assert A.shape == (4, 5, 5) and np.allclose(A.sum(-1), 1) and (A > 0).all()
 
 
+def test_given_parameters_are_kept_in_single_or_double_precision(draw):
+    W, U, _ = draw
+    for given, kept in (("float32", "float32"), ("float64", "float64"), ("float16", "float64"), ("int8", "float64")):
+        model = mh.MultiHead.create(W.astype(given), U.astype(given))
+        assert model.key_query.dtype == model.readout.dtype == kept
+
+
 def test_a_model_prints_what_it_is():
     model = mh.first_phase(mh.TokenizedMixture(frame="axis").sample(20, key=jax.random.key(0)), 1e12)
     assert str(model) == (

@@ -1,12 +1,12 @@
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import manyheads as mh
 from manyheads.model.gradient import (
     attention_mass,
     batch_scores,
@@ -32,7 +32,7 @@ def check_against_autodiff(kind, loss):
 
     @jax.jit
     def autodiff(model, heads, direction, tokens, labels, mask, weight):
-        data = mh.Dataset(tokens, labels, mask)
+        data = SimpleNamespace(tokens=tokens, labels=labels, mask=mask)
 
         def plain(point):
             return cases.plain_loss(model, point, data, weight, loss)
@@ -139,6 +139,22 @@ def test_scores_and_attention_mass_equal_the_plain_model(kind):
     flags[:n] = relevant
     got = attention_mass(heads.key_query, batch, flags.reshape(*batch.labels.shape, -1), jnp.full(n, 1 / n))
     assert np.allclose(got, np.mean(mass, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("factored", [False, True])
+def test_no_product_is_left_to_the_default_precision(factored):
+    model, data = cases.random_case(0, factored=factored)
+    n, batch = data.num_examples, prepare(data, model, np.float32, chunk=3)
+    heads, weights = jax.tree.map(np.float32, model.heads), head_weights(model, np.float32)
+    flags, weight = np.ones((*batch.labels.shape, data.num_tokens), bool), np.full(n, 1 / n, np.float32)
+    for program in (
+        jax.make_jaxpr(lambda: loss_and_gradient(heads, weights, batch, weight))(),
+        jax.make_jaxpr(lambda: batch_scores(heads, weights, batch, n))(),
+        jax.make_jaxpr(lambda: attention_mass(heads.key_query, batch, flags, weight))(),
+        jax.make_jaxpr(lambda: model(np.float32(data.tokens[0])))(),
+    ):
+        text = str(program)
+        assert text.count("dot_general[") == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 0
 
 
 def test_chunk_size_fills_the_cache_and_no_more():

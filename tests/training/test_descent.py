@@ -1,3 +1,5 @@
+import contextlib
+import signal
 import time
 
 import jax
@@ -183,6 +185,12 @@ def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch)
         assert np.array_equal(run.train_loss, exact.train_loss)
 
 
+def test_a_start_that_is_not_finite_is_no_good_step(data, gaussian):
+    huge = mh.Dataset.from_arrays(1e25 * data.tokens, data.labels)
+    run = mh.train(gaussian, huge, step_size=0.1, num_steps=3)
+    assert run.status == "diverged" and len(run.steps) == 0 and "float32: not finite at its start" in str(run)
+
+
 def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(data, gaussian, monkeypatch, tmp_path):
     options = dict(step_size=0.2, num_steps=300, record="log", snapshots=[50, 200], optimizer="adam")
     whole = mh.train(gaussian, data, **options)
@@ -218,6 +226,40 @@ def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(data, g
         strict=True,
     ):
         assert np.array_equal(a, b)
+
+
+def test_a_ctrl_c_that_a_library_swallows_is_not_lost(data, gaussian, monkeypatch):
+    calls, advance = [], descent.advance
+
+    def careless(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            with contextlib.suppress(KeyboardInterrupt):  # as in a callback of the garbage collector
+                signal.raise_signal(signal.SIGINT)
+        return advance(*arguments)
+
+    monkeypatch.setattr(descent, "advance", careless)
+    run = mh.train(gaussian, data, step_size=0.2, num_steps=10**9)
+    assert run.status == "interrupted" and 0 < run.last_step < 10**6
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_run_resumes_only_as_itself(mixture, data, gaussian):
+    test = mixture.sample(10, key=jax.random.key(8))
+    options = dict(step_size=0.2, num_steps=10, test=test)
+    half = mh.train(gaussian, data, **options)
+    other = mh.Dataset.from_arrays(data.tokens + 0.1, data.labels, relevant=data.relevant)
+    exponent = mh.MultiHead.create(gaussian.key_query, gaussian.readout, exponent=1.0)
+    for model, dataset, more, words in (
+        (gaussian, other, {}, "made with other data or sample weights"),
+        (gaussian, data, {"sample_weight": np.arange(20.0)}, "made with other data or sample weights"),
+        (gaussian, data, {"test": mixture.sample(10, key=jax.random.key(9))}, "made with other test data, or none"),
+        (gaussian, data, {"test": None}, "made with other test data, or none"),
+        (exponent, data, {}, "began from another model"),
+        (gaussian, data, {"snapshots": [3, 15]}, r"snapshots=\[3\] lie before step 10, where the run resumes"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            mh.train(model, dataset, resume=half, **{**options, "num_steps": 20, **more})
 
 
 def test_a_finished_run_can_be_made_longer(data, gaussian):

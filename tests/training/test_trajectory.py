@@ -48,7 +48,7 @@ def test_models_at_snapshots(run):
 
 def test_prints_a_table_with_the_status(run):
     assert "adam, step size 0.1, logistic loss, float32: finished at step 30 of 30" in str(run)
-    assert len(str(run).splitlines()) == 3 + 8
+    assert len(str(run).splitlines()) == 3 + 8 and repr(run) == str(run)
 
 
 def test_a_newer_file_is_refused(run, tmp_path, monkeypatch):
@@ -56,6 +56,16 @@ def test_a_newer_file_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.setattr("manyheads.training.trajectory.FORMAT_VERSION", 0)
     with pytest.raises(ValueError, match="newer than the 0 this version of manyheads reads"):
         mh.Trajectory.load(tmp_path / "run.npz")
+
+
+def test_a_file_that_lacks_something_is_refused(run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    with np.load(tmp_path / "run.npz") as file:
+        arrays = dict(file)
+    for name in ("steps", "multiplicity", "start_2", "last_0", "record_train_loss"):
+        np.savez(tmp_path / "less.npz", **{key: value for key, value in arrays.items() if key != name})
+        with pytest.raises(ValueError, match=f"is not a whole trajectory: '{name}' is missing"):
+            mh.Trajectory.load(tmp_path / "less.npz")
 
 
 def test_a_truncated_file_is_refused(run, tmp_path):

@@ -48,3 +48,23 @@ Heads = Annotated[
     ),
 ]
 """The type of a `--heads` option: `def command(heads: Heads = 8) -> int`."""
+
+
+def seed(text: str) -> int:
+    """Read a seed: a whole number from 0 to 2^32 - 1, all of which differ."""
+    if not (text.isascii() and text.isdigit() and int(text) < 2**32):
+        raise ValueError(f"{text!r} is not a seed: write a whole number from 0 to {2**32 - 1}")
+    return int(text)
+
+
+Seed = Annotated[
+    int,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: seed(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda number: [str(number)],
+    ),
+]
+"""The type of a `--seed` option."""

@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def parts(data: str, keys, examples: int, first: int, held_out: int):
-    """The task (None for a file), fresh data for the first phase, training data, and test data (None for none), disjoint."""
+    """The task (None for a file) and three disjoint parts: fresh data for the first phase, training data, test data.
+
+    Zero sequences for the first phase or the test: None.
+    """
     import manyheads as mh
 
     tasks = {
@@ -14,22 +17,27 @@ def parts(data: str, keys, examples: int, first: int, held_out: int):
         "planted": lambda: mh.Planted(margin=0.1, key=keys[0]),
         "random": lambda: mh.RandomLabels(),
     }
-    if held_out < 0:
-        raise ValueError(f"--test-examples {held_out} must be 0 or more.")
+    for name, count in (("first-phase", first), ("test", held_out)):
+        if count < 0:
+            raise ValueError(f"--{name}-examples {count} must be 0 or more.")
     if data in tasks:
         task = tasks[data]()
         test = task.sample(held_out, key=keys[3]) if held_out else None
-        return task, task.sample(first, key=keys[1]), task.sample(examples, key=keys[2]), test
+        fresh = task.sample(first, key=keys[1]) if first else None
+        return task, fresh, task.sample(examples, key=keys[2]), test
     if not Path(data).exists():
         raise ValueError(f"{data!r} is neither a file nor a task; pass an .npz file, mixture, planted or random.")
     whole = mh.Dataset.load(data)
     quarter = whole.num_examples // 4
     if quarter < 2:
         raise ValueError(f"{data} has {whole.num_examples} sequences; at least 8 are needed to set some aside.")
-    fresh, rest = whole.split(min(first, quarter), key=keys[1])
-    if not held_out:
-        return None, fresh, rest, None
-    test, rest = rest.split(min(held_out, quarter), key=keys[2])
+    fresh, rest = whole.split(min(first, quarter), key=keys[1]) if first else (None, whole)
+    test, rest = rest.split(min(held_out, quarter), key=keys[2]) if held_out else (None, rest)
+    if abs(rest.labels.sum()) == rest.num_examples:
+        raise ValueError(
+            f"the {rest.num_examples} sequences of {data} left for training are of one class; "
+            "pass another --seed or set fewer aside."
+        )
     return None, fresh, rest, test
 
 

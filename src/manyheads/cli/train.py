@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from manyheads.cli.numbers import Heads, write_heads
+from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
+from manyheads.cli.numbers import Heads, Seed, write_heads
 from manyheads.cli.tasks import parts
 
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional] = "mixture",
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "mixture",
     *,
     heads: Heads = 8,
     start: Literal["first-phase", "zero", "gaussian"] = "first-phase",
-    scale: float = 1.0,
+    scale: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
     decoder: Literal["full", "pooled", "last"] = "full",
     steps: int = 1000,
     step_size: float = 0.1,
     optimizer: Literal["gd", "normalized", "polyak", "adam"] = "gd",
     loss: Literal["logistic", "hyperbolic"] = "logistic",
-    examples: int = 100,
+    examples: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
     first_phase_examples: int = 200,
     test_examples: int = 300,
-    seed: int = 0,
-    dtype: Literal["float32", "float64"] | None = None,
-    device: str | None = None,
-    out: Path | None = None,
-    resume: Path | None = None,
+    seed: Seed = 0,
+    dtype: Annotated[Literal["float32", "float64"] | None, tyro.conf.arg(metavar="{float32,float64}")] = None,
+    device: Annotated[str | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
+    out: File = None,
+    resume: File = None,
     json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False,
     quiet: bool = False,
 ) -> int:
@@ -41,54 +44,65 @@ def command(
 
     DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), or a generated task: `mixture`, the
     paper's tokenized mixture; `planted`, labels from a planted attention model; `random`, random labels. Your own data
-    are split: `--first-phase-examples` and `--test-examples` sequences are set aside before training (at most a quarter
-    of the data each). Ctrl-C keeps what was done; `--resume FILE` continues it.
+    are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside before
+    training (at most a quarter of the data each). Ctrl-C keeps what was done; `--resume FILE` continues it.
 
-    Examples:
-        manyheads train
-        manyheads train mixture --heads 10^12 --steps 2000 --out run.npz
-        manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
+    Try:
+      manyheads train
+      manyheads train mixture --heads 10^12 --steps 2000 --out run.npz
+      manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
+      manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
 
     Args:
         data: .npz file, or mixture, planted, random.
         heads: number of heads; with equal starts (first-phase, zero) any number costs the same.
         start: where descent begins; first-phase is the paper's one randomized step on fresh data.
-        scale: norm of each Gaussian head's two weight matrices (only with --start gaussian).
+        scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if not given).
         decoder: one readout row per token, one for all tokens, or one for the last token.
         steps: number of steps K.
         step_size: step size eta.
         optimizer: the rule of descent.
         loss: the loss of the margin.
-        examples: training sequences of a generated task.
+        examples: training sequences of a generated task (100 if not given).
         first_phase_examples: fresh sequences for the first phase.
         test_examples: sequences for the test loss; 0 leaves it out.
         seed: seed of everything random.
-        dtype: float32 or float64; by default float32, from 10^6 heads on float64.
-        device: cpu or gpu; by default what JAX finds.
+        dtype: precision of training; by default float32, from 10^6 heads on float64.
+        device: where to compute; by default what JAX finds.
         out: where to save the trajectory (.npz).
         resume: trajectory to continue, with the same options.
-        json_lines: print the records as JSON instead of a table.
+        json_lines: print the records as JSON, one line each, instead of a table.
         quiet: no progress bar and no talk.
     """
-    import jax
+    with ends_at_once():
+        import jax
 
-    import manyheads as mh
+        import manyheads as mh
 
-    keys = jax.random.split(jax.random.key(seed), 5)
-    if out is not None and not out.resolve().parent.is_dir():
-        raise ValueError(f"--out {out}: the folder {out.resolve().parent} does not exist; make it first.")
-    _, fresh, dataset, test = parts(data, keys, examples, first_phase_examples, test_examples)
-    if start == "first-phase":
-        model = mh.first_phase(fresh, heads, decoder=decoder, loss=loss)
-    elif start == "zero":
-        model = mh.zero_start(heads, num_tokens=dataset.num_tokens, dim=dataset.dim, decoder=decoder)
-    else:
-        model = mh.gaussian_start(
-            heads, num_tokens=dataset.num_tokens, dim=dataset.dim, decoder=decoder, key=keys[4],
-            key_query_scale=scale, readout_scale=scale,
-        )  # fmt: skip
-    if not quiet:
-        print(f"{dataset}", file=sys.stderr)
+        if scale is not None and start != "gaussian":
+            raise ValueError(f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start.")
+        if start == "first-phase" and first_phase_examples == 0:
+            raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+        if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
+            raise ValueError(f"--out {out} would overwrite the data; pass another file.")
+        keys = jax.random.split(jax.random.key(seed), 5)
+        first = first_phase_examples if start == "first-phase" else 0
+        task, fresh, dataset, test = parts(data, keys, 100 if examples is None else examples, first, test_examples)
+        if task is None and examples is not None:
+            raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
+        shape = {"num_tokens": dataset.num_tokens, "dim": dataset.dim, "decoder": decoder}
+        if fresh is not None:
+            model = mh.first_phase(fresh, heads, decoder=decoder, loss=loss)
+        elif start == "zero":
+            model = mh.zero_start(heads, **shape)
+        else:
+            size = 1.0 if scale is None else scale
+            model = mh.gaussian_start(heads, **shape, key=keys[4], key_query_scale=size, readout_scale=size)
+    tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+    tell(dataset)
+    if task is None and (fresh or test):
+        counts = [(fresh, "first phase"), (test, "test")]
+        tell("set aside: " + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part))
     run = mh.train(
         model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test, dtype=dtype,
         device=device, progress=not quiet and sys.stderr.isatty(), checkpoint=out, resume=resume,
@@ -97,16 +111,17 @@ def command(
         _print_json(run, seed)
     else:
         print(run)
-    if not quiet:
-        if out is not None:
-            print(f"saved: {out}", file=sys.stderr)
-        if run.status == "interrupted":
-            print(
-                f"stopped by the keyboard; continue with --resume {out or 'FILE (pass --out next time)'}",
-                file=sys.stderr,
-            )
-        if run.status == "diverged":
-            print(f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}", file=sys.stderr)
+    if out is not None:
+        tell(f"saved: {out}")
+    if run.status == "diverged":
+        if len(run.steps):
+            tell(f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}")
+        else:
+            tell("the loss is not finite at the start; scale the tokens down, or pass --dtype float64")
+    if run.status == "interrupted":
+        remedy = f"go on with --resume {out}" if out else "with --out FILE it could be resumed"
+        tell(f"stopped by the keyboard; {remedy}")
+        return INTERRUPTED
     return 0
 
 
@@ -123,4 +138,9 @@ def _print_json(run, seed: int) -> None:
         columns["attention_mass"] = run.attention_mass
     columns = {name: values.tolist() for name, values in columns.items() if values is not None}
     for row in zip(*columns.values(), strict=True):
-        print(json.dumps(dict(zip(columns, row, strict=True))))
+        print(json.dumps({name: _plain(value) for name, value in zip(columns, row, strict=True)}))
+
+
+def _plain(value):
+    """JSON has no NaN and no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from manyheads.data.door import array_of, checked_key, real_array, shown, whole
+
 FORMAT_VERSION = 1
+LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Sequences `tokens (n, T, d)` with `labels` +1 and -1.
 
@@ -30,10 +33,30 @@ class Dataset:
     label_names: tuple[str, str] = ("-1", "+1")
     name: str = "data"
 
+    def __post_init__(self) -> None:
+        X, y = self.tokens, self.labels
+        flags = [flag for flag in (self.mask, self.relevant) if flag is not None]
+        if not (
+            all(isinstance(array, np.ndarray) for array in (X, y, *flags))
+            and X.ndim == 3
+            and y.shape == X.shape[:1]
+            and (np.abs(y) == 1).all()
+            and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
+        ):
+            raise ValueError(
+                "Dataset(...) takes NumPy arrays that are in order: tokens (n, T, d), labels +1 and -1, flags (n, T). "
+                "Use Dataset.from_arrays(tokens, labels), which converts and checks."
+            )
+
     @classmethod
     def from_arrays(cls, tokens, labels, *, mask=None, relevant=None, name: str = "data") -> Dataset:
-        """A dataset from the user's own arrays; any two label values will do, the larger becomes +1."""
-        X = _real_array(tokens, "tokens")
+        """A dataset from the user's own arrays; any two label values will do, the larger becomes +1.
+
+        Tokens where `mask` is False mean nothing, may hold anything (NaN too) and are set to zero.
+        """
+        if isinstance(tokens, np.ma.MaskedArray):
+            raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
+        X = np.array(real_array("tokens", tokens), dtype=np.float64)
         if X.ndim != 3:
             raise ValueError(
                 f"tokens has shape {X.shape}; it must be (sequences, tokens, dim). "
@@ -41,13 +64,17 @@ class Dataset:
             )
         if 0 in X.shape:
             raise ValueError(f"tokens has shape {X.shape}; every axis must have at least one entry.")
-        if not np.isfinite(X).all():
-            i, t, _ = np.argwhere(~np.isfinite(X))[0]
-            raise ValueError(f"tokens[{i}, {t}] holds NaN or an infinite value; remove or replace it.")
+        real, known = _flags(mask, X.shape[:2], "mask"), _flags(relevant, X.shape[:2], "relevant")
+        if real is not None:
+            X[~real] = 0.0
+        if not (good := np.abs(X) <= LARGEST_TOKEN).all():
+            i, t, _ = np.argwhere(~good)[0]
+            raise ValueError(
+                f"tokens[{i}, {t}] holds NaN or an infinite value, or one beyond {LARGEST_TOKEN:g}; "
+                "replace it, or mask the token."
+            )
         y, names = _signs(labels, len(X))
-        return cls(
-            X, y, _flags(mask, X.shape[:2], "mask"), _flags(relevant, X.shape[:2], "relevant"), names, str(name)
-        )._checked()
+        return cls(X, y, real, known, names, str(name))._checked()
 
     def _checked(self) -> Dataset:
         if self.mask is not None and not self.mask.any(axis=1).all():
@@ -55,7 +82,8 @@ class Dataset:
             raise ValueError(f"mask[{i}] is all False: sequence {i} has no real token; drop it.")
         if len(np.unique(self.labels)) < 2:
             raise ValueError(
-                f"all {len(self.labels)} labels are {self.labels[0]:+g}; a classifier needs sequences of both classes."
+                f"all {len(self.labels)} labels are {self.labels[0]:+g}; a classifier needs sequences of both classes. "
+                "Draw more sequences, or pass another key."
             )
         return self
 
@@ -79,11 +107,13 @@ class Dataset:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Dataset:
         """The sequences with these indices, in this order (one class alone is allowed here)."""
-        index = np.asarray(indices)
-        if index.dtype == bool:
+        n, index = self.num_examples, array_of(indices)
+        if index.dtype == bool and index.shape == (n,):
             index = np.flatnonzero(index)
-        if index.size == 0 or index.min() < -self.num_examples or index.max() >= self.num_examples:
-            raise ValueError(f"indices must be between 0 and {self.num_examples - 1} and not empty; got {indices!r}.")
+        if index.ndim != 1 or index.dtype.kind not in "iu" or not index.size or index.min() < -n or index.max() >= n:
+            raise ValueError(
+                f"indices={shown(indices)} must be whole numbers from 0 to {n - 1}, at least one, or {n} flags."
+            )
 
         def pick(array):
             return None if array is None else array[index]
@@ -94,19 +124,19 @@ class Dataset:
 
     def without(self, i: int) -> Dataset:
         """All sequences but the i-th."""
-        if not 0 <= i < self.num_examples:
+        if whole("i", i, 0) >= self.num_examples:
             raise ValueError(f"i={i} is outside 0..{self.num_examples - 1}, the sequences of this dataset.")
         return self.subset(np.delete(np.arange(self.num_examples), i))
 
     def split(self, first: int, *, key) -> tuple[Dataset, Dataset]:
         """Two disjoint parts, drawn at random: `first` sequences and the rest."""
-        if not 0 < first < self.num_examples:
+        if whole("first", first) >= self.num_examples:
             raise ValueError(
                 f"first={first} must be between 1 and {self.num_examples - 1}, so that both parts have data."
             )
         import jax
 
-        order = np.asarray(jax.random.permutation(key, self.num_examples))
+        order = np.asarray(jax.random.permutation(checked_key(key), self.num_examples))
         return self.subset(order[:first]), self.subset(order[first:])
 
     def save(self, path: str | Path) -> None:
@@ -118,12 +148,7 @@ class Dataset:
     @classmethod
     def load(cls, path: str | Path) -> Dataset:
         """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`."""
-        arrays, meta = read_npz(path)
-        if meta.get("format_version", 0) > FORMAT_VERSION:
-            raise ValueError(
-                f"{path} has format_version {meta['format_version']}, newer than the {FORMAT_VERSION} this version of "
-                "manyheads reads; update manyheads."
-            )
+        arrays, meta = read_npz(path, FORMAT_VERSION)
         missing = [name for name in ("tokens", "labels") if name not in arrays]
         if missing:
             held = ", ".join(sorted(arrays)) or "nothing"
@@ -138,12 +163,10 @@ class Dataset:
             relevant=arrays.get("relevant"),
             name=meta.get("name", Path(path).stem),
         )
-        names = meta.get("label_names")
-        return (
-            data
-            if names is None
-            else Dataset(data.tokens, data.labels, data.mask, data.relevant, tuple(names), data.name)
-        )
+        names = meta.get("label_names", ())
+        if not (isinstance(names, list) and len(names) == 2):
+            return data
+        return Dataset(data.tokens, data.labels, data.mask, data.relevant, (str(names[0]), str(names[1])), data.name)
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
@@ -154,27 +177,16 @@ class Dataset:
             f"largest token norm {np.linalg.norm(self.tokens, axis=-1).max():.4g}"
         )
 
-
-def _real_array(values, name: str) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.array(None, dtype=object)
-    if array.dtype == object or array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"{name} must be real numbers in one rectangular array; got dtype {array.dtype}. "
-            "Pad sequences of different length and pass mask=."
-        )
-    return np.array(array, dtype=np.float64)
+    __repr__ = __str__
 
 
 def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
-    y = np.asarray(labels)
+    y = array_of(labels)
     if y.shape != (num_examples,):
         raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
-    if y.dtype == object:
+    if y.dtype.kind not in "fiubUSMm":
         raise ValueError(
-            "labels must be numbers or strings; got Python objects. Convert with np.array(labels, dtype=str)."
+            f"labels must be numbers or strings; got dtype {y.dtype}. Convert with np.array(labels, dtype=str)."
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label.")
@@ -192,17 +204,17 @@ def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
 def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if flags is None:
         return None
-    array = np.asarray(flags)
+    array = array_of(flags)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; it must be {shape}, one flag per token.")
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {array.ravel()[0]!r}.")
+        raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}.")
     return array.astype(bool)
 
 
 def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
     """Arrays and a JSON header in one .npz, whole or not at all."""
-    path = Path(path)
+    path = checked_path(path)
     scratch = path.with_name(path.name + f".{os.getpid()}.tmp")
     content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
     try:
@@ -215,17 +227,49 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> No
         scratch.unlink(missing_ok=True)
 
 
-def read_npz(path: str | Path) -> tuple[dict[str, np.ndarray], dict]:
-    """What `write_npz` wrote; a plain .npz without a header has an empty one. Never unpickles."""
+def checked_path(path: str | Path, name: str = "") -> Path:
+    """A path a file can be written to, as far as can be told before it is."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"{name or 'path'}={shown(path)} must be a path.")
+    said, path = f"{name}={path}" if name else f"{path}", Path(path)
+    if path.is_dir():
+        raise ValueError(f"{said} is a folder; pass a file in it.")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{said}: the folder does not exist; make it first.")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ValueError(f"{said}: the folder cannot be written to; pass another one.")
+    return path
+
+
+def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.ndarray], dict]:
+    """What `write_npz` wrote; a plain .npz without a header has an empty one. Never unpickles.
+
+    A file whose `format_version` is above `newest` is refused.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path={shown(path)} must be the path of an .npz file.")
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; check the path.")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; pass an .npz file.")
     try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with open(path, "rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it holds one array without a name")
             arrays = {name: file[name] for name in file.files}
-        meta = json.loads(str(arrays.pop("meta"))) if "meta" in arrays else {}
+        header = arrays.get("meta", np.zeros(0))
+        meta = json.loads(str(arrays.pop("meta"))) if header.shape == () and header.dtype.kind == "U" else {}
+        version = meta.get("format_version", 0)
+        if not isinstance(version, int):
+            raise ValueError(f"format_version {version!r}")
     except Exception as error:  # zipfile, zlib, json and numpy each have their own
-        raise ValueError(f"{path} is not a readable .npz file ({error}); write it with numpy.savez.") from None
+        text = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a readable .npz file ({text}); write it with numpy.savez.") from None
+    if newest is not None and version > newest:
+        raise ValueError(
+            f"{path} has format_version {version}, newer than the {newest} this version of manyheads reads; "
+            "update manyheads."
+        )
     return arrays, meta

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import finite, random_stream, shown, whole
 
 NOISES = ("uniform", "vertex", "none")
 
@@ -44,15 +45,15 @@ class TokenizedMixture:
     def __post_init__(self) -> None:
         T, d, M, zeta, S = self.num_tokens, self.dim, self.num_patterns, self.sparsity, self.signal
         for name in ("num_tokens", "dim", "num_patterns"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and value >= 1):
-                raise ValueError(f"{name}={value!r} must be a whole number >= 1.")
+            whole(name, getattr(self, name))
+        for name in ("sparsity", "signal", "noise_mu", "noise_nu", "noise_norm"):
+            finite(name, getattr(self, name), positive=name in ("sparsity", "signal"))
         if d < M + 2:
             raise ValueError(
                 f"dim={d} is too small: {M} + 2 orthogonal patterns need dim >= num_patterns + 2 = {M + 2}. "
                 f"Pass dim={M + 2} or num_patterns={max(d - 2, 1)}."
             )
-        if not 0 < zeta < 1:
+        if zeta >= 1:
             raise ValueError(
                 f"sparsity={zeta} must be strictly between 0 and 1; for example sparsity={1 / max(T, 2):g}."
             )
@@ -63,14 +64,8 @@ class TokenizedMixture:
                 f"sparsity * num_tokens = {zeta * T:g} must be a whole number between 1 and {T - 1}, the number of "
                 f"relevant tokens. {remedy}."
             )
-        if not (S > 0 and np.isfinite(S)):
-            raise ValueError(f"signal={S} must be a finite number > 0.")
-        for name in ("noise_mu", "noise_nu", "noise_norm"):
-            value = getattr(self, name)
-            if not (value >= 0 and np.isfinite(value)):
-                raise ValueError(f"{name}={value} must be a finite number >= 0.")
         if self.noise not in NOISES:
-            raise ValueError(f"noise={self.noise!r} is not known; choose 'uniform', 'vertex' or 'none'.")
+            raise ValueError(f"noise={shown(self.noise)} is not known; choose 'uniform', 'vertex' or 'none'.")
         if self.noise == "none" and (self.noise_mu or self.noise_nu or self.noise_norm):
             raise ValueError(
                 "noise='none' needs noise_mu = noise_nu = noise_norm = 0; pass noise='uniform' or drop the levels."
@@ -82,9 +77,9 @@ class TokenizedMixture:
                 f"Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass noise_norm={np.ceil(least * 1e6) / 1e6:g} or more."
             )
         if self.positions not in ("random", "fixed"):
-            raise ValueError(f"positions={self.positions!r} is not known; choose 'random' or 'fixed'.")
+            raise ValueError(f"positions={shown(self.positions)} is not known; choose 'random' or 'fixed'.")
         if self.frame not in ("rotated", "axis"):
-            raise ValueError(f"frame={self.frame!r} is not known; choose 'rotated' or 'axis'.")
+            raise ValueError(f"frame={shown(self.frame)} is not known; choose 'rotated' or 'axis'.")
         if self.frame == "rotated" and self.key is None:
             raise ValueError("frame='rotated' draws a random rotation: pass key=jax.random.key(0), or frame='axis'.")
         object.__setattr__(self, "_frame", self._draw_frame())
@@ -93,7 +88,7 @@ class TokenizedMixture:
         """Orthonormal rows q_1 .. q_d in float64; the first M + 2 carry the patterns."""
         if self.key is None or self.frame == "axis":
             return np.eye(self.dim)
-        Q, R = np.linalg.qr(_generator(self.key).standard_normal((self.dim, self.dim)))
+        Q, R = np.linalg.qr(random_stream(self.key).standard_normal((self.dim, self.dim)))
         return (Q * np.sign(np.diag(R))).T
 
     @property
@@ -144,10 +139,8 @@ class TokenizedMixture:
 
     def sample(self, num_examples: int, *, key: jax.Array) -> Dataset:
         """Draw sequences; labels are fair coins, so a very small sample may hold one class only (an error then)."""
-        if not (isinstance(num_examples, int | np.integer) and num_examples >= 2):
-            raise ValueError(f"num_examples={num_examples!r} must be a whole number >= 2.")
-        n, T, M = num_examples, self.num_tokens, self.num_patterns
-        rng = _generator(key)
+        n, T, M = whole("num_examples", num_examples, 2), self.num_tokens, self.num_patterns
+        rng = random_stream(key)
         labels = np.where(rng.random(n) < 0.5, 1.0, -1.0)
         order = np.argsort(rng.random((n, T)), axis=1) if self.positions == "random" else np.tile(np.arange(T), (n, 1))
         relevant = order < self.num_relevant
@@ -180,8 +173,3 @@ class TokenizedMixture:
             f"S={self.signal:g}, Z_mu={self.noise_mu:g}, Z_nu={self.noise_nu:g}, Z={self.noise_norm:g}, "
             f"{self.noise} noise, {self.positions} positions"
         )
-
-
-def _generator(key: jax.Array) -> np.random.Generator:
-    """A float64 NumPy stream that depends on the whole JAX key, so that data do not depend on JAX's dtype mode."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())

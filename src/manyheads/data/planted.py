@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.data.mixture import _generator
+from manyheads.data.door import finite, random_stream, whole
 
 LARGEST_DRAW = 200_000  # candidates tried before a margin filter is called hopeless
 
@@ -33,17 +33,13 @@ class Planted:
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "dim", "num_heads"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and value >= 1):
-                raise ValueError(f"{name}={value!r} must be a whole number >= 1.")
+            whole(name, getattr(self, name))
         for name in ("token_scale", "teacher_scale"):
-            if not (getattr(self, name) > 0 and np.isfinite(getattr(self, name))):
-                raise ValueError(f"{name}={getattr(self, name)} must be a finite number > 0.")
-        if not (self.margin >= 0 and np.isfinite(self.margin)):
-            raise ValueError(f"margin={self.margin} must be a finite number >= 0; 0 keeps every sequence.")
+            finite(name, getattr(self, name))
+        finite("margin", self.margin, positive=False, hint="0 keeps every sequence")
         if self.key is None:
             raise ValueError("a planted model draws its teacher at random: pass key=jax.random.key(0).")
-        rng = _generator(self.key)
+        rng = random_stream(self.key)
         d, H = self.dim, self.num_heads
         object.__setattr__(self, "key_query", self.teacher_scale * rng.standard_normal((H, d, d)) / np.sqrt(d))
         object.__setattr__(
@@ -60,9 +56,8 @@ class Planted:
 
     def sample(self, num_examples: int, *, key: jax.Array) -> Dataset:
         """Draw sequences until `num_examples` pass the margin filter."""
-        if not (isinstance(num_examples, int | np.integer) and num_examples >= 2):
-            raise ValueError(f"num_examples={num_examples!r} must be a whole number >= 2.")
-        rng = _generator(key)
+        whole("num_examples", num_examples, 2)
+        rng = random_stream(key)
         kept, kept_scores, tried, best = [], [], 0, 0.0
         while sum(map(len, kept)) < num_examples:
             if tried >= LARGEST_DRAW + 100 * num_examples:
@@ -73,7 +68,13 @@ class Planted:
                     f"Pass a margin below {best / 2:.2g}, or a larger teacher_scale."
                 )
             tokens = self.token_scale * rng.standard_normal((max(256, num_examples), self.num_tokens, self.dim))
-            scores = self.scores(tokens)
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores = self.scores(tokens)
+            if not np.isfinite(scores).all():
+                raise ValueError(
+                    f"token_scale={self.token_scale:g} and teacher_scale={self.teacher_scale:g} make scores that are "
+                    "not finite; pass smaller scales."
+                )
             tried, best = tried + len(tokens), max(best, float(np.abs(scores).max()))
             keep = np.abs(scores) >= self.margin
             kept.append(tokens[keep])
@@ -93,17 +94,13 @@ class RandomLabels:
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "dim"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and value >= 1):
-                raise ValueError(f"{name}={value!r} must be a whole number >= 1.")
-        if not (self.token_norm > 0 and np.isfinite(self.token_norm)):
-            raise ValueError(f"token_norm={self.token_norm} must be a finite number > 0.")
+            whole(name, getattr(self, name))
+        finite("token_norm", self.token_norm)
 
     def sample(self, num_examples: int, *, key: jax.Array) -> Dataset:
         """Draw sequences and coin-flip labels."""
-        if not (isinstance(num_examples, int | np.integer) and num_examples >= 2):
-            raise ValueError(f"num_examples={num_examples!r} must be a whole number >= 2.")
-        rng = _generator(key)
+        whole("num_examples", num_examples, 2)
+        rng = random_stream(key)
         tokens = rng.standard_normal((num_examples, self.num_tokens, self.dim))
         tokens *= self.token_norm / np.linalg.norm(tokens, axis=-1, keepdims=True)
         labels = np.where(rng.random(num_examples) < 0.5, 1.0, -1.0)

@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import array_of, finite, real_array, shown
 
+HIGHEST = jax.lax.Precision.HIGHEST
 DECODERS = ("full", "pooled", "last")
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
 
@@ -49,7 +51,13 @@ class MultiHead(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.decoder not in DECODERS:
-            raise ValueError(f"decoder={self.decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
+            raise ValueError(f"decoder={shown(self.decoder)} is not known; choose 'full', 'pooled' or 'last'.")
+        counts = {np.shape(leaf)[:1] for leaf in (*jax.tree.leaves(self.heads), self.multiplicity)}
+        if len(counts) != 1 or not hasattr(self.multiplicity, "shape"):
+            raise ValueError(
+                "key_query, readout and multiplicity must be arrays with one entry per class of heads; "
+                "use MultiHead.create(key_query, readout, multiplicity=...), which converts and checks."
+            )
 
     @classmethod
     def create(
@@ -57,10 +65,10 @@ class MultiHead(eqx.Module):
     ) -> MultiHead:
         """A model from given parameters, with every shape checked."""
         if decoder not in DECODERS:
-            raise ValueError(f"decoder={decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
-        factored = isinstance(key_query, tuple)
-        W = Factored(*map(np.asarray, key_query)) if factored else np.asarray(key_query)
-        U = np.asarray(readout)
+            raise ValueError(f"decoder={shown(decoder)} is not known; choose 'full', 'pooled' or 'last'.")
+        factored = isinstance(key_query, tuple) and len(key_query) == 2
+        W = Factored(*(_weights(w, "key_query") for w in key_query)) if factored else _weights(key_query, "key_query")
+        U = _weights(readout, "readout")
         w_shapes = [np.shape(w) for w in jax.tree.leaves(W)]
         if any(len(s) != 3 for s in w_shapes) or (not factored and w_shapes[0][1] != w_shapes[0][2]):
             raise ValueError(
@@ -70,24 +78,26 @@ class MultiHead(eqx.Module):
         if factored and w_shapes[0] != w_shapes[1]:
             raise ValueError(f"query and key have shapes {w_shapes[0]} and {w_shapes[1]}; they must be equal.")
         classes, dim = w_shapes[0][:2]
+        if 0 in w_shapes[0] or 0 in U.shape:
+            raise ValueError(f"key_query has shape {w_shapes[0]}, readout {U.shape}; no axis may be empty.")
         rank = 3 if decoder == "full" else 2
         if U.ndim != rank or U.shape[0] != classes or U.shape[-1] != dim:
             wanted = "(classes, tokens, dim)" if decoder == "full" else "(classes, dim)"
             raise ValueError(
                 f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}."
             )
-        for name, leaf in (("key_query", W), ("readout", U)):
-            if not all(np.isfinite(part).all() for part in jax.tree.leaves(leaf)):
-                raise ValueError(f"{name} holds NaN or infinite values; pass finite numbers.")
-        N = np.ones(classes) if multiplicity is None else np.asarray(multiplicity, dtype=np.float64)
-        if N.shape != (classes,) or not (np.all(N >= 1) and np.all(N == np.floor(N)) and N.sum() <= LARGEST_COUNT):
+        N = np.ones(classes) if multiplicity is None else array_of(multiplicity)
+        if (
+            N.shape != (classes,)
+            or N.dtype.kind not in "fiu"
+            or not (np.all(N >= 1) and np.all(N == np.floor(N)) and N.sum() <= LARGEST_COUNT)
+        ):
             raise ValueError(
-                f"multiplicity={N} must hold one whole number >= 1 for each of the {classes} classes, "
-                f"adding up to at most {LARGEST_COUNT:g}."
+                f"multiplicity={shown(multiplicity)} must hold one whole number >= 1 for each of the {classes} "
+                f"classes, adding up to at most {LARGEST_COUNT:g}."
             )
-        if not exponent >= 0:
-            raise ValueError(f"exponent={exponent} must be >= 0; the paper's scaling is exponent=0.5.")
-        return cls(W, U, N, decoder, float(exponent))
+        c = finite("exponent", exponent, positive=False, hint="the paper's scaling is exponent=0.5")
+        return cls(W, U, N.astype(np.float64), decoder, c)
 
     @property
     def heads(self) -> Heads:
@@ -124,13 +134,13 @@ class MultiHead(eqx.Module):
         self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None
     ) -> Float[Array, "classes queries tokens"]:
         """Attention weights of one sequence: row t is where query t looks. Masked queries have zero rows."""
-        X, W = jnp.asarray(tokens), full_key_query(self.key_query)
+        X, W = self._one_sequence(tokens), full_key_query(self.key_query)
         queries = jnp.ones(X.shape[0], bool) if mask is None else jnp.asarray(mask)
         Xq = X
         if self.decoder == "last":
             last = X.shape[0] - 1 if mask is None else jnp.max(jnp.where(queries, jnp.arange(X.shape[0]), 0))
             Xq, queries = X[last][None], jnp.ones(1, bool)
-        S = jnp.einsum("td,gde,se->gts", Xq, W, X)
+        S = jnp.einsum("td,gde,se->gts", Xq, W, X, precision=HIGHEST)
         if mask is not None:
             S = jnp.where(jnp.asarray(mask)[None, None, :], S, -jnp.inf)
         return jax.nn.softmax(S, axis=-1) * queries[None, :, None]
@@ -138,11 +148,20 @@ class MultiHead(eqx.Module):
     def __call__(
         self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None
     ) -> Float[Array, ""]:
-        X, U = jnp.asarray(tokens), jnp.asarray(self.readout)
+        X, U = self._one_sequence(tokens), jnp.asarray(self.readout)
         A = self.attention(X, mask)
-        by_class = jnp.einsum("gtd,gts,sd->g", U, A, X) if U.ndim == 3 else jnp.einsum("gd,gts,sd->g", U, A, X)
+        by_class = jnp.einsum("gtd,gts,sd->g" if U.ndim == 3 else "gd,gts,sd->g", U, A, X, precision=HIGHEST)
         N = self.multiplicity  # NumPy, so that the weights are computed in float64; a tracer inside jit
         return jnp.sum(jnp.asarray(N / N.sum() ** self.exponent, by_class.dtype) * by_class)
+
+    def _one_sequence(self, tokens) -> jax.Array:
+        X = jnp.asarray(tokens)
+        if X.ndim != 2 or X.shape[1] != self.dim or self.num_tokens not in (None, X.shape[0]):
+            raise ValueError(
+                f"tokens has shape {X.shape}; the model takes one sequence, ({self.num_tokens or 'any'}, {self.dim}). "
+                "For many use scores(dataset) or jax.vmap(model)."
+            )
+        return X
 
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""
@@ -153,18 +172,27 @@ class MultiHead(eqx.Module):
     def __str__(self) -> str:
         kind = f"rank-{self.key_query.query.shape[-1]} " if isinstance(self.key_query, Factored) else ""
         size = f"d={self.dim}" if self.num_tokens is None else f"T={self.num_tokens}, d={self.dim}"
-        plural = "class" if self.num_classes == 1 else "classes"
+        heads = "head" if self.num_heads == 1 else "heads"
+        classes = "class" if self.num_classes == 1 else "classes"
         return (
-            f"MultiHead: {self.num_heads:.15g} heads in {self.num_classes} {plural}, {size}, "
+            f"MultiHead: {self.num_heads:.0f} {heads} in {self.num_classes} {classes}, {size}, "
             f"{kind}key-query weights, {self.decoder} readout, scaling 1/H^{self.exponent:g}"
         )
 
 
-def full_key_query(key_query) -> jax.Array:
+def _weights(values, name: str) -> np.ndarray:
+    """Given parameters in float32 or float64."""
+    array = real_array(name, values)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinite values; pass finite numbers.")
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def full_key_query(key_query, precision=HIGHEST) -> jax.Array:
     """W of every class, multiplied out where it is factored."""
     if isinstance(key_query, tuple):
         query, key = key_query
-        return jnp.einsum("gdr,ger->gde", jnp.asarray(query), jnp.asarray(key))
+        return jnp.einsum("gdr,ger->gde", jnp.asarray(query), jnp.asarray(key), precision=precision)
     return jnp.asarray(key_query)
 
 
@@ -188,7 +216,7 @@ def expand(model: MultiHead, *, largest: int = 100_000) -> MultiHead:
     """The same model with every head written out."""
     if model.num_heads > largest:
         raise ValueError(
-            f"the model has {model.num_heads:.15g} heads, more than largest={largest}; writing them out would need "
+            f"the model has {model.num_heads:.0f} heads, more than largest={largest}; writing them out would need "
             "that many copies. Keep the classes, or pass a larger `largest`."
         )
     index = np.repeat(np.arange(model.num_classes), model.multiplicity.astype(int))

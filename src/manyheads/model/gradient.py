@@ -7,6 +7,9 @@ For one sequence X and one head (W, U), with S = X W Xᵀ, A = softmax of the ro
 Arrays are [sequence, key s, (query t, class g)]: the softmax runs over an axis that is not the last, so that the long
 last axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each;
 only S and D X are products of one sequence at a time.
+
+Precision: every product asks for `jax.lax.Precision.HIGHEST`. On a CPU that changes nothing; on a GPU JAX's default
+would round the factors of a float32 product to tf32 (a mantissa of 10 bits), which `train(..., tf32=True)` asks for.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from jaxtyping import Array, Float
 
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import Factored, Heads, MultiHead, full_key_query
+from manyheads.data.door import shown, whole
+from manyheads.model.attention import HIGHEST, Factored, Heads, MultiHead, full_key_query
 from manyheads.model.loss import LOGISTIC, Loss
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
@@ -56,18 +60,27 @@ def chunk_size(num_examples: int, num_tokens: int, dim: int, num_classes: int, i
     return -(-num_examples // max(1, min(chunks, num_examples)))
 
 
+def checked_dataset(dataset, name: str = "dataset") -> Dataset:
+    """A Dataset, and not the arrays one is made from."""
+    if not isinstance(dataset, Dataset):
+        raise ValueError(
+            f"{name}={shown(dataset)} must be a Dataset; make one with Dataset.from_arrays(tokens, labels)."
+        )
+    return dataset
+
+
 def prepare(
     dataset: Dataset, model: MultiHead, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
 ) -> Batch:
     """Check that the model fits the data, pad and cut into chunks (NumPy; JAX places it where it runs)."""
-    n, T, d = dataset.tokens.shape
+    n, T, d = checked_dataset(dataset).tokens.shape
     if model.dim != d or model.num_tokens not in (None, T):
         raise ValueError(
             f"the model is made for {model.num_tokens or 'any number of'} tokens in dimension {model.dim}, "
             f"the data have {T} tokens in dimension {d}; make the model with num_tokens={T}, dim={d}."
         )
-    if chunk is not None and not (isinstance(chunk, int | np.integer) and chunk >= 1):
-        raise ValueError(f"chunk={chunk!r} must be a whole number >= 1 (sequences per chunk), or None to choose it.")
+    if chunk is not None:
+        whole("chunk", chunk)
     size = chunk or chunk_size(n, T, d, model.num_classes, np.dtype(dtype).itemsize, platform)
     size = min(size, n)
     chunks = -(-n // size)
@@ -122,14 +135,14 @@ def loss_and_gradient(
     sample_weight: Float[AnyArray, "n"],
     *,
     loss: Loss = LOGISTIC,
-    precision=jax.lax.Precision.HIGHEST,
+    precision=HIGHEST,
 ) -> tuple[jax.Array, jax.Array, Heads]:
     r"""Loss $\sum_i w_i \ell(y_i \tilde\Phi(X_i))$, the scores, and the gradient of one head of each class.
 
     Pure: jit, vmap and jvp go through it. With $w_i = 1/n$ it is the train loss; a zero leaves a sequence out.
     """
     U = jnp.asarray(heads.readout)
-    W = full_key_query(heads.key_query)
+    W = full_key_query(heads.key_query, precision)
     g, d = W.shape[0], W.shape[1]
     chunks, size = batch.labels.shape
     n = sample_weight.shape[0]
@@ -171,10 +184,10 @@ def loss_and_gradient(
 
 
 def batch_scores(
-    heads: Heads, weights: Weights, batch: Batch, num_examples: int, *, precision=jax.lax.Precision.HIGHEST
+    heads: Heads, weights: Weights, batch: Batch, num_examples: int, *, precision=HIGHEST
 ) -> Float[Array, "n"]:
     """Scores alone, chunk by chunk."""
-    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
+    W, U = full_key_query(heads.key_query, precision), jnp.asarray(heads.readout)
 
     def one_chunk(piece):
         return scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
@@ -220,10 +233,10 @@ def attention_mass(
     relevant: AnyArray,
     sample_weight: Float[AnyArray, "n"],
     *,
-    precision=jax.lax.Precision.HIGHEST,
+    precision=HIGHEST,
 ) -> Float[Array, "classes"]:
     """Mean over sequences (with positive weight) and real queries of the attention that falls on relevant tokens."""
-    W = full_key_query(key_query)
+    W = full_key_query(key_query, precision)
     g, d = W.shape[:2]
     n = sample_weight.shape[0]
     counted = jnp.zeros(batch.labels.size, bool).at[:n].set(sample_weight > 0).reshape(batch.labels.shape)
@@ -233,7 +246,8 @@ def attention_mass(
         (X, _, mask, last), flags, use = piece
         _, A, _, _, Xq = scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)
         c, T, _ = X.shape
-        on_relevant = jnp.einsum("cstg,cs->cg", A.reshape(c, T, Xq.shape[1], g), flags.astype(A.dtype))
+        A = A.reshape(c, T, Xq.shape[1], g)
+        on_relevant = jnp.einsum("cstg,cs->cg", A, flags.astype(A.dtype), precision=precision)
         queries = Xq.shape[1] if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
         return total + jnp.sum(jnp.where(use[:, None], on_relevant / queries, 0.0), axis=0), None
 

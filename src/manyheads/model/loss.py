@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from manyheads._types import AnyArray
+from manyheads.data.door import shown
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,6 @@ def get_loss(name: str | Loss) -> Loss:
     """The loss of that name, or the loss itself."""
     if isinstance(name, Loss):
         return name
-    if name not in LOSSES:
-        raise ValueError(f"loss={name!r} is not known; choose one of {', '.join(map(repr, LOSSES))}.")
+    if not isinstance(name, str) or name not in LOSSES:
+        raise ValueError(f"loss={shown(name)} is not known; choose one of {', '.join(map(repr, LOSSES))}.")
     return LOSSES[name]

@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
-from manyheads.data.dataset import Dataset
+from manyheads.data.dataset import Dataset, checked_path
+from manyheads.data.door import array_of, finite, shown
 from manyheads.model.attention import Heads, MultiHead
-from manyheads.model.gradient import head_weights, prepare
+from manyheads.model.gradient import checked_dataset, head_weights, prepare
 from manyheads.model.loss import Loss, get_loss
+from manyheads.training.keyboard import CtrlC
 from manyheads.training.loop import ADAM, Method, Problem, State, advance, initial_state
 from manyheads.training.progress import Bar
+from manyheads.training.resume import check_same_run, fingerprint, restore
 from manyheads.training.trajectory import RECORDS, Trajectory
 
 OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
@@ -64,6 +67,11 @@ def train(
     Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
     a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
     """
+    if not isinstance(model, MultiHead):
+        raise ValueError(f"model={shown(model)} must be a MultiHead; make one with zero_start or first_phase, say.")
+    checked_dataset(dataset)
+    if test is not None:
+        checked_dataset(test, "test")
     method = _method(model, optimizer, coordinates, get_loss(loss), tf32)
     num_steps, eta = _check_plan(method, step_size, num_steps)
     kind = _check_dtype(dtype, model)
@@ -86,28 +94,37 @@ def train(
         "num_examples": dataset.num_examples,
         "data": dataset.name,
     }
-    before = Trajectory.load(resume) if isinstance(resume, str | Path) else resume
+    if sample_weight is not None:
+        sample_weight = _checked_weight(sample_weight, dataset.num_examples)
+    sources = {"data": fingerprint(dataset, sample_weight), "test": None if test is None else fingerprint(test)}
+    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume)
     if before is not None:
-        _check_resume(before, model, settings)
+        check_same_run(before, model, settings, sources)
         record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
-    if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
-        raise ValueError(f"checkpoint={checkpoint}: the folder does not exist; make it first.")
+        late = np.setdiff1d(wanted[wanted < before.last_step], before.snapshot_steps)
+        if isinstance(snapshots, str):
+            wanted = np.setdiff1d(wanted, late)
+        elif len(late):
+            raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
+    if checkpoint is not None:
+        checked_path(checkpoint, "checkpoint")
 
-    with jax.enable_x64(kind == np.float64), jax.default_device(where):
+    with CtrlC() as ctrl_c, jax.enable_x64(kind == np.float64), jax.default_device(where):
         problem = _problem(model, dataset, test, sample_weight, kind, chunk, where, eta, num_steps, record_steps)
         settings["chunk"] = int(problem.batch.labels.shape[1])
-        state = initial_state(problem, method, kind)
+        state = _first_state(problem, method, kind)
         if before is not None:
-            state = _restore(state, before, record_steps)
-        run = _Run(model, method, problem, settings, wanted, before)
-        return run.go(state, progress, checkpoint)
+            state = restore(state, before, record_steps)
+        run = _Run(model, method, problem, settings, sources, wanted, before)
+        return run.go(state, progress, checkpoint, ctrl_c)
 
 
 class _Run:
     """One call of train: stretches of the compiled loop, with a bar, snapshots, checkpoints and Ctrl-C in between."""
 
-    def __init__(self, model, method, problem, settings, wanted, before):
+    def __init__(self, model, method, problem, settings, sources, wanted, before):
         self.model, self.method, self.problem, self.settings = model, method, problem, settings
+        self.sources = sources
         self.num_steps = settings["num_steps"]
         self.wanted = wanted
         self.kept: dict[int, Heads] = {}
@@ -117,7 +134,7 @@ class _Run:
             ]
             self.kept = dict(zip(before.snapshot_steps.tolist(), kept, strict=True))
 
-    def go(self, state: State, progress: bool, checkpoint) -> Trajectory:
+    def go(self, state: State, progress: bool, checkpoint, ctrl_c: CtrlC) -> Trajectory:
         past, status, saved = [state, state], "finished", time.monotonic()
         stretch, first = 1, int(state.step)
         with Bar(self.num_steps, int(state.step), progress) as bar:
@@ -128,6 +145,8 @@ class _Run:
                         self.kept[now] = jax.tree.map(np.asarray, state.displacement)
                     if now > self.num_steps:
                         break
+                    if ctrl_c.pressed:
+                        raise KeyboardInterrupt
                     later = self.wanted[self.wanted > now]
                     stop = min([now + stretch, self.num_steps + 1, *later[:1]])
                     began = time.monotonic()
@@ -183,102 +202,86 @@ class _Run:
             last_step=min(int(state.step), self.num_steps),
             status=status,
             settings=self.settings,
+            sources=self.sources,
             optimizer_state=tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state.optimizer)),
             **records,
         )
 
 
+def _checked_weight(sample_weight, n: int) -> np.ndarray:
+    weight = array_of(sample_weight)
+    if (
+        weight.shape != (n,)
+        or weight.dtype.kind not in "fiub"
+        or not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any())
+    ):
+        raise ValueError(f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default.")
+    return weight.astype(np.float64)
+
+
+@np.errstate(over="ignore")  # what does not fit the dtype is reported below
 def _problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_steps, record_steps) -> Problem:
     n = dataset.num_examples
     batch = prepare(dataset, model, dtype, chunk, where.platform)
-    if sample_weight is None:
-        sample_weight = np.full(n, 1 / n)
-    sample_weight = np.asarray(sample_weight, np.float64)
-    if sample_weight.shape != (n,) or not (
-        np.isfinite(sample_weight).all() and (sample_weight >= 0).all() and sample_weight.any()
-    ):
-        raise ValueError(f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default.")
+    weight = np.full(n, 1 / n) if sample_weight is None else sample_weight
     relevant = None
     if dataset.relevant is not None:
         relevant = np.zeros((batch.labels.size, dataset.num_tokens), bool)
         relevant[:n] = dataset.relevant
         relevant = relevant.reshape(*batch.labels.shape, -1)
     test_batch = None if test is None else prepare(test, model, dtype, None, where.platform)
-    return jax.device_put(
-        Problem(
-            start=jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.heads),
-            weights=head_weights(model, dtype),
-            counts=model.multiplicity.astype(dtype),
-            batch=batch,
-            sample_weight=sample_weight.astype(dtype),
-            relevant=relevant,
-            test_batch=test_batch,
-            test_weight=None if test is None else np.full(test.num_examples, 1 / test.num_examples, dtype),
-            step_size=np.asarray(0.0 if eta is None else eta, dtype),
-            num_steps=np.array(num_steps, np.int32),
-            record_steps=record_steps.astype(np.int32),
-        ),
-        where,
+    problem = Problem(
+        start=jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.heads),
+        weights=head_weights(model, dtype),
+        counts=model.multiplicity.astype(dtype),
+        batch=batch,
+        sample_weight=weight.astype(dtype),
+        relevant=relevant,
+        test_batch=test_batch,
+        test_weight=None if test is None else np.full(test.num_examples, 1 / test.num_examples, dtype),
+        step_size=np.asarray(0.0 if eta is None else eta, dtype),
+        num_steps=np.array(num_steps, np.int32),
+        record_steps=record_steps.astype(np.int32),
     )
+    for name, part in (("tokens", problem.batch.tokens), ("the test tokens", test_batch and test_batch.tokens),
+                       ("the parameters", problem.start), ("sample_weight", problem.sample_weight)):  # fmt: skip
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(part)):
+            raise ValueError(f"{name} hold values too large for {dtype}; pass dtype='float64', or scale them down.")
+    if not problem.weights.of_head > 0:
+        raise ValueError(f"H^-{model.exponent:g} is zero in {dtype}; no head would move. Pass a smaller exponent.")
+    return jax.device_put(problem, where)
 
 
-def _restore(state: State, before: Trajectory, record_steps: np.ndarray) -> State:
-    written = int(np.searchsorted(record_steps, before.last_step))
-    records = {}
-    for name, buffer in state.records.items():
-        values = getattr(before, name)
-        if values is None:
-            raise ValueError(f"the run to resume has no {name}; start it with the same test data, or resume without.")
-        records[name] = buffer.at[:written].set(values[:written])
-    leaves, tree = jax.tree.flatten(state.optimizer)
-    if len(leaves) != len(before.optimizer_state):
-        raise ValueError("the run to resume was made by another optimizer; pass the same one.")
-    dtypes = jax.tree.map(lambda leaf: np.asarray(leaf).dtype, state.displacement)
-    return jax.device_put(
-        state._replace(
-            step=jnp.array(before.last_step, jnp.int32),
-            displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
-            optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
-            written=jnp.array(written, jnp.int32),
-            records=records,
-        )
-    )
-
-
-def _check_resume(before: Trajectory, model: MultiHead, settings: dict) -> None:
-    if before.status == "diverged":
-        raise ValueError(f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size.")
-    same = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
-    for name in same:
-        if before.settings.get(name) != settings[name]:
-            raise ValueError(
-                f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; "
-                "pass the same value."
-            )
-    if settings["num_steps"] < before.last_step:
+def _first_state(problem: Problem, method: Method, dtype) -> State:
+    """The state at step 0; an optax transform that cannot be used here is refused before anything runs."""
+    if method.rule != "optax":
+        return initial_state(problem, method, dtype)
+    try:
+        state = initial_state(problem, method, dtype)
+        jax.eval_shape(partial(advance, method), problem, state, np.int32(1))
+    except Exception as error:  # whatever the transform raises
+        text = " ".join(str(error).split())[:160]
         raise ValueError(
-            f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more."
-        )
-    old, new = jax.tree.leaves(before.start.heads), jax.tree.leaves(model.heads)
-    equal = len(old) == len(new) and all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
-    if not (equal and np.array_equal(before.start.multiplicity, model.multiplicity)):
-        raise ValueError("the run to resume began from another model; pass model=trajectory.start.")
+            f"this optax transform cannot be used by train ({type(error).__name__}: {text}); it gets the gradient, the "
+            "parameters and the loss of each step, and no function to evaluate."
+        ) from None
+    return state
 
 
 def _method(model, optimizer, coordinates, loss, tf32) -> Method:
     precision = jax.lax.Precision.DEFAULT if tf32 else jax.lax.Precision.HIGHEST
     if coordinates not in (None, "head", "class"):
-        raise ValueError(f"coordinates={coordinates!r} is not known; choose 'head' or 'class'.")
+        raise ValueError(f"coordinates={shown(coordinates)} is not known; choose 'head' or 'class'.")
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             raise ValueError(
-                f"optimizer={optimizer!r} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, "
+                f"optimizer={shown(optimizer)} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, "
                 "or pass an optax transform."
             )
         return Method(optimizer, ADAM if optimizer == "adam" else None, "head", loss, precision)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise ValueError(
-            f"optimizer={optimizer!r} is neither one of {', '.join(map(repr, OPTIMIZERS))} "
+            f"optimizer={shown(optimizer)} is neither one of {', '.join(map(repr, OPTIMIZERS))} "
             "nor an optax transform with init and update."
         )
     if coordinates is None and (model.multiplicity > 1).any():
@@ -292,7 +295,7 @@ def _method(model, optimizer, coordinates, loss, tf32) -> Method:
 
 def _check_plan(method: Method, step_size, num_steps) -> tuple[int, float | None]:
     if not (isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool) and 0 <= num_steps < 2**31 - 1):
-        raise ValueError(f"num_steps={num_steps!r} must be a whole number from 0 to {2**31 - 2}.")
+        raise ValueError(f"num_steps={shown(num_steps)} must be a whole number from 0 to {2**31 - 2}.")
     if method.rule == "optax":
         if step_size is not None:
             raise ValueError(
@@ -301,9 +304,7 @@ def _check_plan(method: Method, step_size, num_steps) -> tuple[int, float | None
         return int(num_steps), None
     if step_size is None:
         raise ValueError("step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one.")
-    if not (np.ndim(step_size) == 0 and np.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size={step_size} must be a finite number > 0.")
-    return int(num_steps), float(step_size)
+    return int(num_steps), finite("step_size", step_size)
 
 
 def _check_dtype(dtype, model: MultiHead) -> np.dtype:
@@ -314,15 +315,17 @@ def _check_dtype(dtype, model: MultiHead) -> np.dtype:
     except TypeError:
         kind = np.dtype(object)
     if kind not in (np.dtype("float32"), np.dtype("float64")):
-        raise ValueError(f"dtype={dtype!r} is not supported; choose 'float32' or 'float64'.")
+        raise ValueError(f"dtype={shown(dtype)} is not supported; choose 'float32' or 'float64'.")
     return kind
 
 
 def _device(device: str | None):
     try:
-        return jax.devices(device)[0]
-    except RuntimeError:
-        raise ValueError(f"device={device!r} is not available here; available: {jax.devices()[0].platform}.") from None
+        if device is None or isinstance(device, str):
+            return jax.devices(device)[0]
+    except RuntimeError:  # there is none
+        pass
+    raise ValueError(f"device={shown(device)} is not available here; available: {jax.devices()[0].platform}.")
 
 
 def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
@@ -333,8 +336,10 @@ def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
         if record == "log":
             inner = np.geomspace(1, max(num_steps, 1), 60).round().astype(int)
             return np.unique(np.concatenate([[0], inner[inner <= num_steps], [num_steps]]))
-        raise ValueError(f"{name}={record!r} is not known; choose 'log', 'all', a whole number or a list of steps.")
-    if isinstance(record, int | np.integer):
+        raise ValueError(
+            f"{name}={shown(record)} is not known; choose 'log', 'all', a whole number or a list of steps."
+        )
+    if isinstance(record, int | np.integer) and not isinstance(record, bool):
         if record < 1:
             raise ValueError(f"{name}={record} must be at least 1: every m-th step.")
         return np.union1d(np.arange(0, num_steps + 1, record), [num_steps])
@@ -348,4 +353,4 @@ def _list_steps(steps, num_steps: int, name: str = "snapshots") -> np.ndarray:
             array.size == 0 or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)
         ):
             return np.unique(array.astype(int))
-    raise ValueError(f"{name}={steps!r} must be a list of whole steps from 0 to num_steps={num_steps}.")
+    raise ValueError(f"{name}={shown(steps)} must be a list of whole steps from 0 to num_steps={num_steps}.")

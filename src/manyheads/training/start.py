@@ -6,9 +6,10 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import array_of, finite, random_stream, shown, whole
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.model.attention import DECODERS, LARGEST_COUNT, Factored, MultiHead
-from manyheads.model.gradient import Weights, loss_and_gradient, prepare
+from manyheads.model.gradient import Weights, checked_dataset, loss_and_gradient, prepare
 from manyheads.model.loss import Loss, get_loss
 
 SIGNS = ("balanced", "rademacher", "uniform")
@@ -31,10 +32,10 @@ def zero_start(
             f"rank={rank} with a zero start: the gradient of both factors is zero there and training cannot begin. "
             "Use gaussian_start(..., rank=...)."
         )
-    H = whole_heads(num_heads)
+    H, shape = whole_heads(num_heads), _readout_shape(1, num_tokens, dim, decoder)
     return MultiHead.create(
         np.zeros((1, dim, dim)),
-        np.zeros(_readout_shape(1, num_tokens, dim, decoder)),
+        np.zeros(shape),
         multiplicity=[H],
         decoder=decoder,
         exponent=exponent,
@@ -60,12 +61,11 @@ def gaussian_start(
     """
     H = whole_heads(num_heads, explicit="a Gaussian start")
     for name, value in (("key_query_scale", key_query_scale), ("readout_scale", readout_scale)):
-        if not (value >= 0 and np.isfinite(value)):
-            raise ValueError(f"{name}={value} must be a finite number >= 0.")
-    if rank is not None and not 1 <= rank <= dim:
-        raise ValueError(f"rank={rank} must be between 1 and dim={dim}.")
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        finite(name, value, positive=False)
     shape = _readout_shape(int(H), num_tokens, dim, decoder)
+    if rank is not None and whole("rank", rank) > dim:
+        raise ValueError(f"rank={rank} must be between 1 and dim={dim}.")
+    rng = random_stream(key)
     U = rng.standard_normal(shape) * readout_scale / np.sqrt(np.prod(shape[1:]))
     if rank is None:
         W = rng.standard_normal((int(H), dim, dim)) * key_query_scale / dim
@@ -93,7 +93,7 @@ def first_phase(
     head; `"uniform"` draws $\alpha_h$ on `interval`. With signs there are two classes of identical heads at any H.
     """
     if signs not in SIGNS:
-        raise ValueError(f"signs={signs!r} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
+        raise ValueError(f"signs={shown(signs)} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
     alphas, counts = _alphas(num_heads, signs, interval, key)
     return _one_step(_negative_gradient_at_zero(dataset, decoder, get_loss(loss)), alphas, counts, decoder, exponent)
 
@@ -109,7 +109,9 @@ def population_first_phase(
 ) -> MultiHead:
     r"""The first phase with infinitely many samples: $U_h = \alpha_h (\zeta/4)\, 1_T u_*^\top$, $W_h = 0$, exactly."""
     if signs not in SIGNS:
-        raise ValueError(f"signs={signs!r} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
+        raise ValueError(f"signs={shown(signs)} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
+    if not isinstance(mixture, TokenizedMixture):
+        raise ValueError(f"mixture={shown(mixture)} must be a TokenizedMixture; first_phase takes data.")
     alphas, counts = _alphas(num_heads, signs, interval, key)
     step = (np.zeros((mixture.dim, mixture.dim)), mixture.sparsity / 4 * mixture.U_star)
     return _one_step(step, alphas, counts, "full", exponent)
@@ -118,11 +120,11 @@ def population_first_phase(
 def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     """The number of heads, checked; `explicit` names a start that draws every head."""
     try:
-        H = float(num_heads)
+        H = float(num_heads) if np.ndim(num_heads) == 0 and not isinstance(num_heads, bool | str) else float("nan")
     except (TypeError, ValueError):
         H = float("nan")
     if not (H >= 1 and H == np.floor(H) and H <= LARGEST_COUNT):
-        raise ValueError(f"num_heads={num_heads!r} must be a whole number from 1 to {LARGEST_COUNT:g}.")
+        raise ValueError(f"num_heads={shown(num_heads)} must be a whole number from 1 to {LARGEST_COUNT:g}.")
     if explicit and H > LARGEST_EXPLICIT:
         raise ValueError(
             f"num_heads={H:.15g} is too many for {explicit}, which draws every head: at most {LARGEST_EXPLICIT:,}. "
@@ -138,11 +140,12 @@ def _alphas(num_heads, signs, interval, key) -> tuple[np.ndarray, np.ndarray]:
     else:
         if key is None:
             raise ValueError(f"signs={signs!r} draws at random: pass key=jax.random.key(0), or signs='balanced'.")
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        rng = random_stream(key)
         if signs == "uniform":
-            low, high = interval
-            if not (np.isfinite([low, high]).all() and low < high):
-                raise ValueError(f"interval={interval} must be (low, high) with low < high.")
+            ends = array_of(interval)
+            if not (ends.shape == (2,) and ends.dtype.kind in "fiu" and np.isfinite(ends).all() and ends[0] < ends[1]):
+                raise ValueError(f"interval={shown(interval)} must be (low, high) with low < high.")
+            low, high = ends
             return rng.uniform(low, high, int(H)), np.ones(int(H))
         plus = float(rng.binomial(int(H), 0.5))
     alphas, counts = np.array([1.0, -1.0]), np.array([plus, H - plus])
@@ -150,7 +153,7 @@ def _alphas(num_heads, signs, interval, key) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _negative_gradient_at_zero(dataset: Dataset, decoder: str, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
-    n, T, d = dataset.tokens.shape
+    n, T, d = checked_dataset(dataset).tokens.shape
     model = zero_start(1, num_tokens=T, dim=d, decoder=decoder)
     with jax.enable_x64(True):
         one = Weights(np.ones(1), np.ones(()))
@@ -170,9 +173,8 @@ def _one_step(step, alphas, counts, decoder, exponent) -> MultiHead:
 
 
 def _readout_shape(classes: int, num_tokens: int, dim: int, decoder: str) -> tuple[int, ...]:
-    for name, value in (("num_tokens", num_tokens), ("dim", dim)):
-        if not (isinstance(value, int | np.integer) and value >= 1):
-            raise ValueError(f"{name}={value!r} must be a whole number >= 1.")
+    whole("num_tokens", num_tokens)
+    whole("dim", dim)
     if decoder not in DECODERS:
         raise ValueError(f"decoder={decoder!r} is not known; choose 'full', 'pooled' or 'last'.")
     return (classes, num_tokens, dim) if decoder == "full" else (classes, dim)

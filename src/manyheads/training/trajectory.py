@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from manyheads.model.attention import Factored, Heads, MultiHead
 
 FORMAT_VERSION = 1
 RECORDS = ("train_loss", "gradient_norm", "distance", "readout_norm", "margin", "test_loss", "attention_mass")
+OPTIONAL = ("test_loss", "attention_mass")
 STATUSES = ("finished", "diverged", "interrupted")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     r"""A run of descent. Step 0 is the start.
 
@@ -28,7 +29,7 @@ class Trajectory:
 
     `snapshots` are displacements of each head from the start at `snapshot_steps`; `displacement` is the last one, at
     `last_step`. `status` is "finished", "diverged" (the loss or gradient left the finite numbers after `last_step`) or
-    "interrupted".
+    "interrupted". `sources` holds short hashes of the data it was made with, which a resumed run must share.
     """
 
     start: MultiHead
@@ -47,6 +48,7 @@ class Trajectory:
     status: str
     settings: dict
     optimizer_state: tuple[np.ndarray, ...] = ()
+    sources: dict = field(default_factory=dict)
 
     @property
     def final(self) -> MultiHead:
@@ -88,28 +90,31 @@ class Trajectory:
             "last_step": int(self.last_step),
             "status": self.status,
             "settings": self.settings,
+            "sources": self.sources,
         }
         write_npz(path, arrays, meta)
 
     @classmethod
     def load(cls, path: str | Path) -> Trajectory:
         """Read a trajectory that `save` wrote."""
-        arrays, meta = read_npz(path)
+        arrays, meta = read_npz(path, FORMAT_VERSION)
         if meta.get("kind") != "trajectory":
             raise ValueError(
                 f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`."
             )
-        if meta["format_version"] > FORMAT_VERSION:
-            raise ValueError(
-                f"{path} has format_version {meta['format_version']}, newer than the {FORMAT_VERSION} this version of "
-                "manyheads reads; update manyheads."
-            )
+        try:
+            return cls._from_parts(arrays, meta)
+        except KeyError as error:
+            raise ValueError(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
 
+    @classmethod
+    def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict) -> Trajectory:
         def heads(name):
             leaves = [arrays[f"{name}_{i}"] for i in range(3 if meta["factored"] else 2)]
             return Heads(Factored(*leaves[:2]) if meta["factored"] else leaves[0], leaves[-1])
 
-        records: dict[str, Any] = {name: arrays.get(f"record_{name}") for name in RECORDS}
+        records: dict[str, Any] = {name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL}
+        records |= {name: arrays.get(f"record_{name}") for name in OPTIONAL}
         optimizer = [name for name in arrays if name.startswith("optimizer_")]
         start = heads("start")
         return cls(
@@ -121,17 +126,23 @@ class Trajectory:
             last_step=meta["last_step"],
             status=meta["status"],
             settings=meta["settings"],
+            sources=meta.get("sources", {}),
             optimizer_state=tuple(arrays[f"optimizer_{i}"] for i in range(len(optimizer))),
             **records,
         )
 
     def __str__(self) -> str:
         s = self.settings
+        stood = self.status != "diverged" or len(self.steps) > 0
         rate = "" if s.get("step_size") is None else f", step size {s['step_size']:g}"
         lines = [
             str(self.start),
             f"{s.get('optimizer', 'descent')}{rate}, {s.get('loss')} loss, {s.get('dtype')}: "
-            f"{self.status} at step {self.last_step} of {s.get('num_steps')}",
+            + (
+                f"{self.status} at step {self.last_step} of {s.get('num_steps')}"
+                if stood
+                else "not finite at its start"
+            ),
         ]
         columns = {
             "step": self.steps,
@@ -151,3 +162,5 @@ class Trajectory:
             cells = (f"{v[i]:>10d}" if name == "step" else f"{v[i]:>10.4g}" for name, v in columns.items())
             lines.append("  ".join(cells))
         return "\n".join(lines)
+
+    __repr__ = __str__

@@ -1,0 +1,78 @@
+"""Going on with a run: is it the same run, and the state it had."""
+
+from __future__ import annotations
+
+import hashlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import MultiHead
+from manyheads.training.loop import State
+from manyheads.training.trajectory import Trajectory
+
+SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
+
+
+def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> str:
+    """A short hash of what enters a loss: equal for equal data and weights."""
+    digest = hashlib.sha256()
+    for array in (dataset.tokens, dataset.labels, dataset.mask, sample_weight):
+        if array is not None:
+            digest.update(str(np.shape(array)).encode() + np.ascontiguousarray(array, np.float64).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def check_same_run(before: Trajectory, model: MultiHead, settings: dict, sources: dict) -> None:
+    """Refuse to go on with a run that another call would not have begun."""
+    if before.status == "diverged":
+        raise ValueError(f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size.")
+    for name in SAME:
+        if before.settings.get(name) != settings[name]:
+            raise ValueError(
+                f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; "
+                "pass the same value."
+            )
+    for name, words in (("data", "other data or sample weights"), ("test", "other test data, or none")):
+        if before.sources.get(name, sources[name]) != sources[name]:
+            raise ValueError(f"the run to resume was made with {words}; pass what it began with.")
+    if settings["num_steps"] < before.last_step:
+        raise ValueError(
+            f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more."
+        )
+    old, new = before.start, model
+    leaves = [jax.tree.leaves((m.heads, m.multiplicity)) for m in (old, new)]
+    if not (
+        (old.decoder, old.exponent) == (new.decoder, new.exponent)
+        and len(leaves[0]) == len(leaves[1])
+        and all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
+    ):
+        raise ValueError(
+            "the run to resume began from another model; pass trajectory.start, or the same seed and heads."
+        )
+
+
+def restore(state: State, before: Trajectory, record_steps: np.ndarray) -> State:
+    """The state in which a run stopped, with room for the records to come."""
+    written = int(np.searchsorted(record_steps, before.last_step))
+    records = {}
+    for name, buffer in state.records.items():
+        values = getattr(before, name)
+        if values is None:
+            raise ValueError(f"the run to resume has no {name}; start it with the same test data, or resume without.")
+        records[name] = buffer.at[:written].set(values[:written])
+    leaves, tree = jax.tree.flatten(state.optimizer)
+    if [np.shape(leaf) for leaf in leaves] != [np.shape(leaf) for leaf in before.optimizer_state]:
+        raise ValueError("the run to resume was made by another optimizer; pass the same one.")
+    dtypes = jax.tree.map(lambda leaf: np.asarray(leaf).dtype, state.displacement)
+    return jax.device_put(
+        state._replace(
+            step=jnp.array(before.last_step, jnp.int32),
+            displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
+            optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
+            written=jnp.array(written, jnp.int32),
+            records=records,
+        )
+    )

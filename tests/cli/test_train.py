@@ -1,0 +1,182 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import manyheads as mh
+from manyheads.cli import main as cli
+from manyheads.cli import train as command
+from manyheads.cli.tasks import parts
+from manyheads.training import descent
+
+SMALL = ("--steps", "6", "--examples", "10", "--first-phase-examples", "20", "--test-examples", "10", "--quiet")
+
+
+def train(*arguments):
+    return cli.main(["train", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "own.npz"
+    tokens = np.random.default_rng(0).standard_normal((40, 4, 3))
+    np.savez(path, tokens=tokens, labels=np.where(tokens.sum((1, 2)) > 0, "dog", "cat"))
+    return path
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit) as stop:
+        train("--help")
+    shown = capsys.readouterr().out
+    assert stop.value.code == 0 and "usage: manyheads train [-h] [OPTIONS] [DATA]" in shown
+    for words in (
+        "manyheads train mixture --heads 10^12 --steps 2000 --out run.npz",
+        "--resume FILE",
+        "tokens` (n, T, d)",
+    ):
+        assert words in shown
+    assert "{None}" not in shown
+
+
+def test_a_trillion_heads_are_trained_saved_and_resumed(tmp_path, capsys):
+    one, two = tmp_path / "one.npz", tmp_path / "two.npz"
+    assert train(*SMALL, "--heads", "10^12", "--out", one) == 0
+    table = capsys.readouterr()
+    assert (
+        table.err == "" and "MultiHead: 1000000000000 heads in 2 classes" in table.out and "at step 6 of 6" in table.out
+    )
+    assert train(*SMALL, "--heads", "1e12", "--steps", 9, "--out", two, "--resume", one, "--json") == 0
+    head, *rows = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (head["heads"], head["classes"], head["status"], head["dtype"]) == ("1e12", 2, "finished", "float64")
+    begun, run = mh.Trajectory.load(one), mh.Trajectory.load(two)
+    assert [row["step"] for row in rows] == run.steps.tolist() and run.last_step == head["last_step"] == 9
+    for name in ("train_loss", "test_loss", "margin", "gradient_norm", "distance", "attention_mass"):
+        assert np.array_equal([row[name] for row in rows], getattr(run, name)), name
+        assert np.array_equal(getattr(run, name)[:7], getattr(begun, name)), name
+    assert sorted(tmp_path.iterdir()) == [one, two]
+
+
+def test_own_data_are_split_and_the_mapping_of_labels_is_told(own, capsys):
+    assert train(own, "--steps", 4, "--heads", 3) == 0
+    captured = capsys.readouterr()
+    assert "own: 20 sequences of 4 tokens in dimension 3" in captured.err and "labeled dog (+1)" in captured.err
+    assert "set aside: 10 for the first phase, 10 for the test" in captured.err
+    assert "test loss" in captured.out
+    assert train(own, "--steps", 4, "--start", "zero", "--test-examples", 0) == 0
+    captured = capsys.readouterr()  # nothing is set aside that is not used
+    assert "own: 40 sequences" in captured.err and "set aside" not in captured.err and "test loss" not in captured.out
+
+
+def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
+    np.savez(
+        tmp_path / "huge.npz", tokens=1e25 * np.random.default_rng(0).standard_normal((40, 4, 3)), labels=[0, 1] * 20
+    )
+    assert train(tmp_path / "huge.npz", "--steps", 4, "--start", "gaussian", "--test-examples", 0, "--json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["status"] == "diverged" and "the loss is not finite at the start" in captured.err
+
+
+def test_a_record_that_is_not_finite_is_null_in_json(capsys):
+    run = SimpleNamespace(
+        start=mh.zero_start(1, num_tokens=1, dim=1), status="finished", last_step=1, settings={}, attention_mass=None,
+        steps=np.arange(2), **dict.fromkeys(command.RECORDS[1:], np.array([1.0, np.inf])),
+    )  # fmt: skip
+    command._print_json(run, 0)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert json.loads(last, parse_constant=pytest.fail)["test_loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nothing-here",), "'nothing-here' is neither a file nor a task"),
+        (("--steps", -1), "num_steps=-1 must be a whole number"),
+        (("--step-size", "nan"), "step_size=nan must be a finite number > 0"),
+        (("--examples", 1), "num_examples=1 must be a whole number >= 2"),
+        (("--test-examples", -1), "--test-examples -1 must be 0 or more"),
+        (("--first-phase-examples", 0), "--first-phase-examples 0 leaves the first phase without data"),
+        (("--device", "tpu"), "device='tpu' is not available here"),
+        (("--start", "gaussian", "--heads", "1e12"), "too many for a Gaussian start"),
+        (("--scale", 2), "--scale 2 is for --start gaussian only"),
+        (("--resume", "none.npz"), "none.npz does not exist"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_leaves_no_file(arguments, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train("--quiet", "--out", "run.npz", *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and captured.err.startswith("error: ")
+    assert words in captured.err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--heads", "0"), ("--seed", "-1"), ("--seed", str(2**64)), ("--start", "x")]
+)
+def test_options_that_cannot_be_read_exit_2(option, value, capsys):
+    with pytest.raises(SystemExit) as stop:
+        train(option, value)
+    captured = capsys.readouterr()
+    assert stop.value.code == 2 and captured.out == "" and option in captured.err
+
+
+def test_files_that_cannot_be_are_refused_before_the_work(own, tmp_path, capsys):
+    before = own.read_bytes()
+    for out, words in (
+        (tmp_path, "is a folder; pass a file in it"),
+        (tmp_path / "no" / "run.npz", "the folder does not exist; make it first"),
+        (own, "would overwrite the data"),
+    ):
+        assert train(own, "--quiet", "--steps", 10**9, "--out", out) == 2
+        assert words in capsys.readouterr().err
+    assert own.read_bytes() == before and list(tmp_path.iterdir()) == []
+
+
+def test_data_of_one_class_after_the_split_are_refused(tmp_path):
+    labels = np.arange(12) == 3
+    np.savez(tmp_path / "few.npz", tokens=np.zeros((12, 2, 2)), labels=labels)
+    refused = 0
+    for seed in range(6):
+        try:
+            kept = parts(str(tmp_path / "few.npz"), jax.random.split(jax.random.key(seed), 5), 0, 2, 2)[2]
+            assert set(kept.labels) == {-1, 1}
+        except ValueError as error:
+            assert "the 8 sequences of" in str(error) and "left for training are of one class" in str(error)
+            refused += 1
+    assert 0 < refused < 6
+
+
+def test_examples_are_for_generated_tasks(own, capsys):
+    assert train(own, "--examples", 7) == 2
+    assert "--examples 7 is for generated tasks" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeypatch):
+    calls, advance = [], descent.advance
+
+    def with_a_key_press(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            signal.raise_signal(signal.SIGINT)
+        return advance(*arguments)
+
+    monkeypatch.setattr(descent, "advance", with_a_key_press)
+    out = tmp_path / "run.npz"
+    assert train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**9, "--out", out) == 130
+    assert f"stopped by the keyboard; go on with --resume {out}" in capsys.readouterr().err
+    run = mh.Trajectory.load(out)
+    assert run.status == "interrupted" and 0 < run.last_step < 10**9
+
+
+def test_ctrl_c_while_setting_up_ends_at_once_with_one_line():
+    command = [sys.executable, "-m", "manyheads.cli.main", "train", "--steps", "1000000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1.0)  # NumPy and JAX are being imported
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "error: interrupted\n")
