@@ -8,7 +8,7 @@ import xarray
 from manyheads.studies import palette
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.cells.generalization"
@@ -31,7 +31,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
     sizes = [10, 20, 40, 80] if quick else [10, 20, 40, 80, 160, 320]
     start = {"kind": "first_phase", "num_examples": 100}
-    gaps = Sweep(
+    gaps = grid(
         name="generalization-gap",
         data={**DATA, "num_examples": max(sizes), "num_test": 1000 if quick else 4000},
         start=start,
@@ -48,13 +48,13 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "parameters": {"samples": 5 if quick else 20},
     }
     few = {"data.num_examples": [10, 20] if quick else [10, 20, 40, 80]}
-    left_out = Sweep(
+    left_out = grid(
         name="generalization-loo",
         train={"step_size": 0.2, "num_steps": 100},
         axes={"model.num_heads": [2, 256], **few},
         **common,
     )
-    literal = Sweep(
+    literal = grid(
         name="generalization-literal",
         model={"num_heads": LITERAL_HEADS},
         train={"step_size": LITERAL_STEP, "num_steps": 100},

@@ -8,7 +8,7 @@ import xarray
 from manyheads.studies import tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.global_margin:compare"
@@ -34,7 +34,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "sparsity": {"data.sparsity": [0.125, 0.25, 0.5] if quick else [0.125, 0.25, 0.375, 0.5, 0.75]},
         "signal": {"data.signal": [1.0, 1.5, 2.0, 3.0] if quick else [0.75, 1.0, 1.5, 2.0, 3.0, 4.0]},
     }
-    return {name: Sweep(name=f"global_margin-{name}", axes=grid, **common) for name, grid in axes.items()}
+    return {name: grid(name=f"global_margin-{name}", axes=values, **common) for name, values in axes.items()}
 
 
 def finding(results: Results) -> Finding:

@@ -7,7 +7,7 @@ import xarray
 from manyheads.studies import tasks
 from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds
-from manyheads.studies.study import Finding, Results, Study, chosen, stated
+from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.cells.initialization:look"
@@ -23,7 +23,7 @@ ALIKE = 1.15  # losses closer than this factor count as alike
 def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
     return {
-        name: Sweep(
+        name: grid(
             name=f"initialization-{name}",
             data={**tasks.MIXTURE, "num_examples": 60 if quick else 80, "num_test": 200},
             start=start,

@@ -18,6 +18,7 @@ from manyheads.certificates.regime import Ray
 from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
 from manyheads.certificates.training import Case
 from manyheads.certificates.verdict import OURS, Bound, Certificate
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.training.descent import train
@@ -31,6 +32,8 @@ def gap(cell: Cell, *, sizes: list[int]) -> dict:
     The sequences that do not take part have weight zero, so that all sizes share one compiled program.
     """
     setup = set_up(cell)
+    if setup.test is None:
+        raise ValueError("data.num_test = 0: the gap needs fresh sequences; write data.num_test = 1000, say.")
     rows = []
     for size in sizes:
         weight = np.where(np.arange(setup.dataset.num_examples) < size, 1 / size, 0.0)
@@ -44,7 +47,7 @@ def gap(cell: Cell, *, sizes: list[int]) -> dict:
             record=cell.train.num_steps,
             dtype="float64",
         )
-        rows.append((run.train_loss[-1], run.test_loss[-1]))
+        rows.append((run.train_loss[-1], np.asarray(run.test_loss)[-1]))
     losses = np.array(rows)
     return {
         "sizes": (("size",), np.array(sizes), {"coordinate": True}),
@@ -65,9 +68,14 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
     runs, rows, cases = [], [], []
     for sample in range(samples):
         setup = set_up(replace(cell, seed=sample))
-        plan = {"step_size": cell.train.step_size, "num_steps": cell.train.num_steps}
         run = measure_leave_one_out(
-            setup.start, setup.dataset, **plan, test=setup.test, token_radius=setup.task.token_radius, independent=True
+            setup.start,
+            setup.dataset,
+            step_size=cell.train.step_size,
+            num_steps=cell.train.num_steps,
+            test=setup.test,
+            token_radius=mixture_of(setup).token_radius,
+            independent=True,
         )
         case = best_case(setup)
         n = setup.dataset.num_examples
@@ -99,8 +107,9 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
 def best_case(setup: Setup) -> Case:
     """Theorem 2's numbers for the target along the paper's direction that makes its bound least."""
     train_spec, heads = setup.cell.train, setup.start.num_heads
-    direction = mixture_direction(setup.start, setup.task)
-    ray = Ray(setup.start, setup.dataset, direction, setup.task.token_radius)
+    task = mixture_of(setup)
+    direction = mixture_direction(setup.start, task)
+    ray = Ray(setup.start, setup.dataset, direction, task.token_radius)
     losses = losses_along(direction, SCALES, setup.start, setup.dataset)
     start_loss = train_loss(setup.start, setup.dataset)
     cases = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import optax
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.gradient import Weights, batch_scores, head_weights, prepare
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.studies.cells.random_start import p3_margin
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up, stream
@@ -32,15 +34,19 @@ def compare(cell: Cell, *, ascents: int, steps: int) -> dict:
     """
     setup = set_up(cell)
     data, heads = setup.dataset, cell.model.num_heads
-    shape = {"num_tokens": data.num_tokens, "dim": data.dim}
-    gaussian = gaussian_start(heads, **shape, key=stream(cell.seed, ASCENTS - 1))
+    T, d = data.num_tokens, data.dim
+    if setup.first is None:
+        raise ValueError(
+            f"start.kind = {cell.start.kind!r} draws no first-phase data; write start.kind = 'first_phase'."
+        )
+    gaussian = gaussian_start(heads, num_tokens=T, dim=d, key=stream(cell.seed, ASCENTS - 1))
     found, point = best_margin(data, int(heads), [_first_point(setup, i) for i in range(ascents)], steps)
     squares = [np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in point]
     per_head = squares[0] + squares[1]
     focus = MultiHead(point.key_query, point.readout, np.ones(int(heads)))
     return {
         "found": found,
-        "zero": p3_margin(zero_start(heads, **shape), data),
+        "zero": p3_margin(zero_start(heads, num_tokens=T, dim=d), data),
         "first_phase": p3_margin(first_phase(setup.first, heads), data),
         "gaussian": p3_margin(gaussian, data),
         "key_query_share": float(squares[0].sum() / NORM**2),
@@ -51,7 +57,7 @@ def compare(cell: Cell, *, ascents: int, steps: int) -> dict:
 
 def _first_point(setup, i: int) -> Heads:
     """Where an ascent begins: one head along the paper's optimum, all heads along it, and then Gaussian points."""
-    task, heads = setup.task, int(setup.cell.model.num_heads)
+    task, heads = mixture_of(setup), int(setup.cell.model.num_heads)
     d, T = task.dim, task.num_tokens
     noise = gaussian_start(heads, num_tokens=T, dim=d, key=stream(setup.cell.seed, ASCENTS + i))
     if i >= 2:
@@ -110,7 +116,7 @@ def _climb(starts: Heads, batch, weights: Weights, labels, *, steps: int) -> Hea
     return jax.lax.map(one, starts)
 
 
-def _on_sphere(point: Heads) -> Heads:
+def _on_sphere(point: Any) -> Any:
     size = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(point)))
     return jax.tree.map(lambda leaf: leaf * (NORM / size), point)
 
@@ -119,5 +125,5 @@ def _focus(model: MultiHead, data: Dataset, weight: np.ndarray) -> float:
     """Attention on relevant tokens, heads weighted by their part of the squared norm."""
     with jax.enable_x64(True):
         A = np.asarray(jax.vmap(model.attention)(jnp.asarray(data.tokens)))
-    by_head = np.mean(np.einsum("nhts,ns->nht", A, data.relevant), axis=(0, 2))
+    by_head = np.mean(np.einsum("nhts,ns->nht", A, np.asarray(data.relevant, float)), axis=(0, 2))
     return float(by_head @ weight)

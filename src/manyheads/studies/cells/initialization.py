@@ -8,6 +8,7 @@ import numpy as np
 
 from manyheads.certificates.initialization import GoodStart, good_start
 from manyheads.model.attention import MultiHead, collapse
+from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 from manyheads.training.descent import train
@@ -22,7 +23,7 @@ def look(cell: Cell, *, card: str = "") -> dict:
     start do not count. With a `card` seed 0 also keeps what the report's card and ledger show.
     """
     setup = set_up(cell)
-    good = good_start(setup.start, setup.dataset, token_radius=setup.task.token_radius)
+    good = good_start(setup.start, setup.dataset, token_radius=mixture_of(setup).token_radius)
     run = train(
         setup.start,
         setup.dataset,
