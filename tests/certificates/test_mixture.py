@@ -45,7 +45,7 @@ def margin_by_autodiff(m, start, data):
         )
         return moved(X)
 
-    return data.labels * np.asarray(jax.vmap(lambda X: jax.grad(along)(0.0, X))(data.tokens))
+    return data.labels * np.asarray(jax.jit(jax.vmap(lambda X: jax.grad(along)(0.0, X)))(data.tokens))
 
 
 def test_without_noise_the_margin_is_exact():

@@ -182,23 +182,23 @@ class _Work:
             self.progress("targets")
             targets = [proximal_target(start, data, step_size=self.eta, num_steps=self.num_steps)]
             if self.good.holds:
-                targets += [along(self.good.direction, float(c), start, data) for c in SCALES / self.good.margin]
+                targets += [along(self.good.theta_star(), float(c), start, data) for c in SCALES / self.good.margin]
             if self.mixture is not None:
                 direction = mixture_direction(start, self.mixture)
                 targets += [along(direction, float(c), start, data) for c in SCALES]
                 targets.append(attention_target(start, data, self.mixture))
             self.progress(f"{self.num_steps:,} steps in float64")
             self._walk = follow(start, data, step_size=self.eta, num_steps=self.num_steps, targets=targets)
-            self._compare()
+            self._compare(self._walk)
         return self._walk
 
-    def _compare(self) -> None:
+    def _compare(self, walk: Walk) -> None:
         """The repetition must be the run: same data, same start. The first gradient tells other data most sharply."""
         double = self.run.settings.get("dtype") == "float64"
         steps = self.run.steps[self.run.steps <= self.num_steps]
         pairs = (
-            (self.run.gradient_norm[:1], self._walk.gradient_norm[steps[:1]], 1e-8 if double else 1e-3),
-            (self.run.train_loss[: len(steps)], self._walk.loss[steps], 1e-6 if double else 2e-2),
+            (self.run.gradient_norm[:1], walk.gradient_norm[steps[:1]], 1e-8 if double else 1e-3),
+            (self.run.train_loss[: len(steps)], walk.loss[steps], 1e-6 if double else 2e-2),
         )
         for stored, again, allowed in pairs:
             off = float(np.max(np.abs(np.asarray(stored, float) - again) / np.maximum(np.abs(again), 1e-3)))

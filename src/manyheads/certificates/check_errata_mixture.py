@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
 
 from manyheads.certificates.bounds import Shape
+from manyheads.certificates.check_mixture import known_relevant
 from manyheads.certificates.finding import Effort, Finding, erratum
 from manyheads.certificates.mixture import (
     attention_margin,
@@ -26,22 +28,17 @@ from manyheads.training.start import first_phase, population_first_phase
 
 
 def _mixture(effort: Effort, **changes) -> TokenizedMixture:
-    plain = {
-        "num_tokens": 8,
-        "dim": 8,
-        "num_patterns": 4,
-        "sparsity": 0.25,
-        "signal": 1.5,
-        "key": jax.random.key(effort.seed),
-    }
-    return TokenizedMixture(**{**plain, **changes})
+    plain = TokenizedMixture(
+        num_tokens=8, dim=8, num_patterns=4, sparsity=0.25, signal=1.5, key=jax.random.key(effort.seed)
+    )
+    return replace(plain, **changes)
 
 
 def _irrelevant_mass(data, weights: np.ndarray) -> float:
     logits = np.einsum("ntd,de,nse->nts", data.tokens, weights, data.tokens)
     A = np.exp(logits - logits.max(-1, keepdims=True))
     A /= A.sum(-1, keepdims=True)
-    return float(np.where(data.relevant[:, None], 0.0, A).sum(-1).max())
+    return float(np.where(known_relevant(data)[:, None], 0.0, A).sum(-1).max())
 
 
 def e14(effort: Effort) -> Finding:
@@ -92,7 +89,7 @@ def e17(effort: Effort) -> Finding:
         mixture = _mixture(effort, signal=S)
         X = mixture.sample(30, key=jax.random.key(4))
         logits = X.tokens[0] @ mixture.W_star @ X.tokens[0].T
-        relevant = X.relevant[0]
+        relevant = known_relevant(X)[0]
         gap = logits[:, relevant].min() - logits[:, ~relevant].max()
         gaps.append((gap, gap / np.linalg.norm(mixture.W_star)))
     exponents = [math.log2(b / a) for a, b in zip(*gaps, strict=True)]

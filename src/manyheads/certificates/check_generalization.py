@@ -229,8 +229,7 @@ def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
         case = case_of(start, data, target, num_steps=K, token_radius=mixture.token_radius, step_size=eta)
         if not generalization_conditions(case, EXAMPLES, independent=True)[2].holds:
             raise AssertionError("the hypotheses of Theorem 2 fail where they were arranged")
-        plan = {"step_size": eta, "num_steps": K, "test": fresh, "token_radius": mixture.token_radius}
-        runs.append((case, measure_leave_one_out(start, data, independent=True, **plan)))
+        runs.append((case, _twins_of(start, data, eta, K, fresh, mixture)))
     return tuple(runs)
 
 
@@ -239,9 +238,14 @@ def lively_runs(effort: Effort) -> tuple[LeaveOneOut, ...]:
     """The same without Theorem 2's hypotheses: few heads, a step size at which training gets somewhere."""
     mixture, first, fresh = _problem(effort)
     start = first_phase(first, 4)
-    plan = {"step_size": 0.5, "num_steps": 60, "test": fresh, "token_radius": mixture.token_radius, "independent": True}
     samples = (mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed)) for k in range(effort.count(20, 6)))
-    return tuple(measure_leave_one_out(start, data, **plan) for data in samples)
+    return tuple(_twins_of(start, data, 0.5, 60, fresh, mixture) for data in samples)
+
+
+def _twins_of(start: MultiHead, data: Dataset, eta: float, steps: int, fresh: Dataset, mixture) -> LeaveOneOut:
+    return measure_leave_one_out(
+        start, data, step_size=eta, num_steps=steps, test=fresh, token_radius=mixture.token_radius, independent=True
+    )
 
 
 def average_stability(effort: Effort) -> Finding:

@@ -117,7 +117,7 @@ def realizability(effort: Effort) -> Finding:
             tally.add(target.loss, loss, noise=1e-9)
             tally.add(target.distance, reach(good, 1 / loss))
             scale = target.distance / math.sqrt(2)
-            size = good.parameter_bound + scale * good.direction.head_norm() / math.sqrt(good.num_heads)
+            size = good.parameter_bound + scale * good.theta_star().head_norm() / math.sqrt(good.num_heads)
             tally.add(target.parameter_norm, size)
     return tally.finding("loss, distance and norm of the target over ε, g_0(ε), g(ε)")
 

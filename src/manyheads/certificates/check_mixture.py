@@ -27,6 +27,7 @@ from manyheads.certificates.mixture import (
 )
 from manyheads.certificates.targets import attention_target, mixture_direction, tangent_margins
 from manyheads.certificates.walk import follow
+from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.margin import hard_margin
 from manyheads.model.attention import MultiHead
@@ -49,6 +50,13 @@ def draw_mixture(rng: np.random.Generator, noise: str, level: float) -> Tokenize
     )  # fmt: skip
 
 
+def known_relevant(data: Dataset) -> np.ndarray:
+    """The relevance mask of a sample of the mixture, which always has one."""
+    if data.relevant is None:
+        raise AssertionError("a sample of the mixture without its relevant tokens")
+    return data.relevant
+
+
 def _key(rng: np.random.Generator) -> jax.Array:
     return jax.random.key(int(rng.integers(2**31)))
 
@@ -60,11 +68,11 @@ def mixture_model(effort: Effort) -> Finding:
         mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], 0.1)
         data = mixture.sample(60, key=_key(rng))
         own = mixture.patterns[np.where(data.labels > 0, 0, 1)]
-        off = np.abs(np.where(data.relevant[..., None], data.tokens - own[:, None], 0.0)).max()
+        off = np.abs(np.where(known_relevant(data)[..., None], data.tokens - own[:, None], 0.0)).max()
         tally.add(off, 8 * EPS * mixture.signal)
-        tally.add(np.abs(data.relevant.sum(1) - mixture.sparsity * mixture.num_tokens).max(), 1e-9)
+        tally.add(np.abs(known_relevant(data).sum(1) - mixture.sparsity * mixture.num_tokens).max(), 1e-9)
         noise = np.linalg.norm(data.tokens[:, :, None] - mixture.patterns[2:], axis=-1).min(axis=-1)
-        tally.add(np.where(data.relevant, 0.0, noise).max(), mixture.noise_norm, noise=1e-12 * mixture.signal)
+        tally.add(np.where(known_relevant(data), 0.0, noise).max(), mixture.noise_norm, noise=1e-12 * mixture.signal)
     return tally.finding("relevant tokens, their number, and the distance of the others from the nearest ν")
 
 
@@ -76,12 +84,12 @@ def mixture_assumptions(effort: Effort) -> Finding:
         data, patterns, S = mixture.sample(60, key=_key(rng)), mixture.patterns, mixture.signal
         gram = patterns @ patterns.T
         tally.add(np.abs(gram - S**2 * np.eye(len(patterns))).max(), 1e-12 * S**2)
-        along = np.where(data.relevant[..., None], 0.0, data.tokens @ patterns.T)
+        along = np.where(known_relevant(data)[..., None], 0.0, data.tokens @ patterns.T)
         tally.add(np.abs(along[..., :2]).max(), mixture.noise_mu, noise=1e-11 * S**2)
         rest = np.abs(along[..., 2:])
         nearest = np.abs(rest - S**2 * (rest == rest.max(axis=-1, keepdims=True)))
-        tally.add(np.where(data.relevant[..., None], 0.0, nearest).max(), mixture.noise_nu / mixture.num_patterns,
-                  noise=1e-11 * S**2)  # fmt: skip
+        nearest = np.where(known_relevant(data)[..., None], 0.0, nearest)
+        tally.add(nearest.max(), mixture.noise_nu / mixture.num_patterns, noise=1e-11 * S**2)
         tally.add(np.linalg.norm(data.tokens, axis=-1).max(), mixture.token_radius)
     return tally.finding("noise along μ and ν, token norms; worst-case noise attains the bounds")
 
@@ -146,7 +154,7 @@ def logits_under_oracle(effort: Effort) -> Finding:
     for k in range(effort.count(40, 10)):
         mixture = draw_mixture(rng, ("uniform", "vertex")[k % 2], float(rng.uniform(0.01, 0.49)))
         data = mixture.sample(40, key=_key(rng))
-        for X, relevant, y in zip(data.tokens, data.relevant, data.labels, strict=True):
+        for X, relevant, y in zip(data.tokens, known_relevant(data), data.labels, strict=True):
             direct = X @ mixture.W_star @ X.T
             formula = softmax_logits(mixture, X, relevant, y)
             if np.abs(direct - formula).max() > 1e-11 * mixture.signal**4:
@@ -165,7 +173,7 @@ def logits_under_oracle(effort: Effort) -> Finding:
 
 def _smallest_gap(mixture, data) -> float:
     logits = np.einsum("ntd,de,nse->nts", data.tokens, mixture.W_star, data.tokens)
-    relevant = data.relevant[:, None, :]
+    relevant = known_relevant(data)[:, None, :]
     return float((np.where(relevant, logits, np.inf).min(2) - np.where(relevant, -np.inf, logits).max(2)).min())
 
 
@@ -183,7 +191,7 @@ def attention_expressivity(effort: Effort) -> Finding:
                 logits = np.einsum("ntd,de,nse->nts", data.tokens, gamma * mixture.W_opt, data.tokens)
                 A = np.exp(logits - logits.max(axis=-1, keepdims=True))
                 A /= A.sum(-1, keepdims=True)
-                irrelevant = np.where(data.relevant[:, None], 0.0, A).sum(-1).max()
+                irrelevant = np.where(known_relevant(data)[:, None], 0.0, A).sum(-1).max()
                 margin = (data.labels * model.scores(data)).min()
                 if printed:
                     tally.printed = max(tally.printed or 0.0, irrelevant / mass)

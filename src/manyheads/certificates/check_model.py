@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -108,18 +109,19 @@ def derivative_formulas(effort: Effort) -> Finding:
 
 
 def _lemma1(X, U, W, a, b, c) -> dict[str, np.ndarray]:
-    out = {"U": [], "W": 0.0, "UW": 0.0, "WW": 0.0}
+    """The four formulas of Lemma 1: ∇_U, ∇_W, and the two contracted second derivatives."""
+    T, d = X.shape
+    out = {"U": np.zeros((T, d)), "W": np.zeros((d, d)), "UW": np.zeros((d, d)), "WW": np.zeros((d, d))}
     for t, x in enumerate(X):
         logits = X @ W.T @ x
         p = np.exp(logits - logits.max())
         p /= p.sum()
         J, Xu, Xb = softmax_jacobian(logits), X @ U[t], X @ b
-        out["U"].append(p @ X)
-        out["W"] = out["W"] + np.outer(x, Xu @ J @ X)
-        out["UW"] = out["UW"] + a[t] * np.outer(x, Xb @ J @ X)
-        d = Xb * Xu - Xu * (Xb @ p) - Xb * (Xu @ p)
-        out["WW"] = out["WW"] + (c @ x) * np.outer(x, d @ J @ X)
-    out["U"] = np.array(out["U"])
+        out["U"][t] = p @ X
+        out["W"] += np.outer(x, Xu @ J @ X)
+        out["UW"] += a[t] * np.outer(x, Xb @ J @ X)
+        vector = Xb * Xu - Xu * (Xb @ p) - Xb * (Xu @ p)
+        out["WW"] += (c @ x) * np.outer(x, vector @ J @ X)
     return out
 
 
@@ -162,7 +164,7 @@ def stored_points() -> dict[str, list[dict[str, np.ndarray]]]:
     return {name: list(by_number.values()) for name, by_number in points.items()}
 
 
-def attack(tally: Tally, search: Search, effort: Effort, extra: list = (), **shapes) -> None:
+def attack(tally: Tally, search: Search, effort: Effort, extra: Sequence[dict] = (), **shapes) -> None:
     """Stored adversarial points, random points, and in a full check other shapes and a fresh search."""
     rng = np.random.default_rng(effort.seed)
     heads, examples = shapes.get("heads", 1), 1
@@ -191,7 +193,7 @@ def evaluate(search: Search, points: list[dict[str, np.ndarray]]) -> list[tuple[
     with jax.enable_x64(True):
         measured, bounds = jax.tree.map(np.asarray, _evaluator(search.name)(stacked))
     columns = (measured, bounds[search.bound], bounds[f"{search.bound} printed"])
-    return [tuple(map(float, row)) for row in zip(*columns, strict=True)]
+    return [(float(m), float(b), float(p)) for m, b, p in zip(*columns, strict=True)]
 
 
 def _evaluate(tally: Tally, search: Search, points: list[dict[str, np.ndarray]]) -> None:

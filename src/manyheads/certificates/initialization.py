@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -55,6 +56,15 @@ class GoodStart:
     @property
     def num_heads(self) -> float:
         return self.start.num_heads
+
+    def theta_star(self) -> Direction:
+        """The direction θ_*; an error where P3 fails."""
+        if self.direction is None or not self.margin > 0:
+            raise ValueError(
+                "P3 fails: no direction separates the data in the tangent kernel (no margin above "
+                f"{self.interval.upper:.3g}); use another start"
+            )
+        return self.direction
 
     @property
     def holds(self) -> bool:
@@ -125,9 +135,9 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
     $\hat L\le\epsilon$ if $\sqrt H\ge b_3(M)D^2/(2E)$. `loss` is $\epsilon$, `allowance` $E>0$."""
     if not loss > 0 or not allowance > 0:
         raise ValueError(f"loss={loss} and allowance={allowance} must be > 0.")
-    _require_margin(good)
+    direction = good.theta_star()
     scale = max(0.0, good.model_bound + allowance + math.log(1 / loss)) / good.margin
-    target = along(good.direction, scale, good.start, good.dataset)
+    target = along(direction, scale, good.start, good.dataset)
     M = max(good.readout_norm, target.readout_norm)
     need = good.shape.b3(M) * target.distance**2 / (2 * allowance)
     heads = Hypothesis.at_least(
@@ -145,7 +155,7 @@ def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
 
     Ours $\sqrt2(B_\Phi+9/80+\log K)/\gamma$; printed $(2B_\Phi+\log K)/\gamma$ with $B_\Phi\ge1$.
     """
-    _require_margin(good)
+    good.theta_star()  # an error where P3 fails
     log = math.log(num_steps)
     if variant == PRINTED:
         return (2 * max(1.0, good.model_bound) + log) / good.margin
@@ -155,7 +165,7 @@ def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
 def good_start_radius(good: GoodStart, num_steps: float) -> float:
     r"""$M=\|U_0\|_{2,\infty}+\max(1,c\|\theta_*\|_{2,\infty})$ of Corollary 2."""
     scale = reach(good, num_steps) / math.sqrt(2)
-    return good.readout_norm + max(1.0, scale * good.direction.head_norm() / math.sqrt(good.num_heads))
+    return good.readout_norm + max(1.0, scale * good.theta_star().head_norm() / math.sqrt(good.num_heads))
 
 
 def heads_for_good_start(
@@ -167,7 +177,7 @@ def heads_for_good_start(
         return (constant * D**2 * good.shape.b3(good_start_radius(good, num_steps))) ** 2
     if variant == EXPLICIT:
         scale = D / math.sqrt(2)
-        norm = good.parameter_bound + scale * good.direction.head_norm() / math.sqrt(good.num_heads)
+        norm = good.parameter_bound + scale * good.theta_star().head_norm() / math.sqrt(good.num_heads)
         return good.shape.heads_explicit(norm, D) ** 2
     T, d, R = good.shape.num_tokens, good.shape.dim, good.shape.token_radius
     return (d * math.sqrt(T) * R**5 * max(1.0, good.parameter_bound) ** 2 * D**3) ** 2
@@ -177,9 +187,8 @@ def good_start_conditions(
     good: GoodStart, *, num_steps: float, step_size: float, generalization: bool = False
 ) -> tuple[Conditions, Conditions, Conditions]:
     """Corollary 2 on a case: printed (constant 1), explicit route, ours. The bound is on the train loss."""
-    return tuple(
-        _conditions(good, num_steps, step_size, variant, generalization) for variant in (PRINTED, EXPLICIT, OURS)
-    )
+    one = partial(_conditions, good, num_steps, step_size, generalization=generalization)
+    return one(PRINTED), one(EXPLICIT), one(OURS)
 
 
 def largest_good_step(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
@@ -234,7 +243,7 @@ def _step_limits(good: GoodStart, num_steps: float, variant: str) -> list[tuple[
             ("eta <= D^2/log(1 + e^B_Phi)", D**2 / start_loss),
         ]
     if variant == EXPLICIT:
-        norm = good.parameter_bound + D / math.sqrt(2) * good.direction.head_norm() / math.sqrt(good.num_heads)
+        norm = good.parameter_bound + D / math.sqrt(2) * good.theta_star().head_norm() / math.sqrt(good.num_heads)
         return [
             ("eta <= 1", 1.0),
             ("eta <= 1/rho, rho of Section 6.1", 1 / shape.rho_explicit(norm, D, good.num_heads)),
@@ -247,12 +256,3 @@ def _step_limits(good: GoodStart, num_steps: float, variant: str) -> list[tuple[
         ("eta <= 1/rho(K), order with constant 1", 1 / ((d * T) ** 1.5 * R**13 * D**4)),
         ("eta <= 4 B_Phi^2/(gamma^2 log(1 + e^B_Phi))", 4 * B**2 / (good.margin**2 * log_one_plus_exp(B))),
     ]
-
-
-def _require_margin(good: GoodStart) -> None:
-    if not good.holds:
-        raise ValueError(
-            f"P3 fails: no direction separates the data in the tangent kernel (no margin above "
-            f"{good.interval.upper:.3g}); "
-            "use another start"
-        )

@@ -16,13 +16,26 @@ import numpy as np
 class Mixture(Protocol):
     """The parameters of (DM1) that the formulas need."""
 
-    num_tokens: int
-    num_patterns: int
-    sparsity: float
-    signal: float
-    noise_mu: float
-    noise_nu: float
-    noise_norm: float
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_patterns(self) -> int: ...
+
+    @property
+    def sparsity(self) -> float: ...
+
+    @property
+    def signal(self) -> float: ...
+
+    @property
+    def noise_mu(self) -> float: ...
+
+    @property
+    def noise_nu(self) -> float: ...
+
+    @property
+    def noise_norm(self) -> float: ...
 
     @property
     def token_radius(self) -> float: ...

@@ -12,7 +12,6 @@ import numpy as np
 
 from manyheads.certificates.initialization import GoodStart, good_start
 from manyheads.certificates.regime import Ray, heads_to_realize, smallest_heads
-from manyheads.certificates.targets import Direction
 from manyheads.certificates.training import Case, heads_needed, largest_step
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
 from manyheads.certificates.walk import follow
@@ -230,7 +229,7 @@ def plan(
 
 
 def _start(kind: str, fresh: Dataset | None, sample: Dataset, key, heads: float = 2) -> MultiHead:
-    if kind == "first phase":
+    if fresh is not None:
         return first_phase(fresh, heads)
     if kind == "zero":
         return zero_start(heads, num_tokens=sample.num_tokens, dim=sample.dim)
@@ -243,14 +242,14 @@ def _linear_features(dataset: Dataset) -> np.ndarray:
 
 
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
-    ray = Ray(good.start, good.dataset, good.direction, good.shape.token_radius)
+    ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius)
     return [
-        _demand(ray, good.direction, variant, target_loss, num_steps if variant == OURS else None)
+        _demand(ray, variant, target_loss, num_steps if variant == OURS else None)
         for variant in (PRINTED, EXPLICIT, OURS)
     ]
 
 
-def _demand(ray: Ray, direction: Direction, variant: str, target_loss: float, num_steps: int | None) -> Demand:
+def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -> Demand:
     """Heads, step size and steps for a certified mean loss of `target_loss`.
 
     With the step size at its limit the bound (4) is 3.25 times the target's loss once the number of steps is
@@ -262,7 +261,7 @@ def _demand(ray: Ray, direction: Direction, variant: str, target_loss: float, nu
             found = smallest_heads(
                 ray.start,
                 ray.dataset,
-                [direction],
+                [ray.direction],
                 certified=target_loss,
                 num_steps=num_steps,
                 token_radius=ray.shape.token_radius,
@@ -275,8 +274,6 @@ def _demand(ray: Ray, direction: Direction, variant: str, target_loss: float, nu
         found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
     except ValueError as error:
         return Demand(name, math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
-    if found is None:
-        return Demand(name, math.inf, math.nan, math.nan, math.nan, math.nan, "no number of heads up to 1e24 is enough")
     case = _with_steps(found.case, variant, level)
     note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
     return Demand(

@@ -148,18 +148,21 @@ def heads_to_realize(
     """
     level = 1 / num_steps if level is None else level
 
-    def at(log_heads: float) -> tuple[float, Threshold]:
+    def enough(log_heads: float) -> Threshold | None:
         H = math.exp(log_heads)
         scale = ray.scale_for_loss(level, H)
         if not math.isfinite(scale):
-            raise ValueError(
-                f"no target along {ray.direction.name} reaches a train loss of {level:.3g} at {H:.3g} heads; "
-                "ask for a larger loss, or use another direction"
-            )
+            return None
         case = ray.case(H, scale, num_steps, level, train_loss(with_heads(ray.start, H), ray.dataset))
-        return need(case) / H, Threshold(H, scale, ray.direction, case)
+        return Threshold(H, scale, ray.direction, case) if need(case) <= H else None
 
-    return _bisect(lambda x: (lambda missing, found: found if missing <= 1 else None)(*at(x)), 1e-7)
+    found = _bisect(enough, 1e-6)
+    if found is None:
+        raise ValueError(
+            f"no number of heads up to {MOST_HEADS:g} makes a target along {ray.direction.name} with train loss "
+            f"{level:.3g} meet the condition; ask for a larger loss, or use another direction"
+        )
+    return found
 
 
 def smallest_heads(
@@ -224,7 +227,7 @@ def run_literally(
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
     model = MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
     target = along(threshold.direction, threshold.scale, model, dataset)
-    K = threshold.case.num_steps
+    K = int(threshold.case.num_steps)
     case = case_of(model, dataset, target, num_steps=K, token_radius=token_radius)
     case = replace(case, step_size=largest_step(case))
     walk = follow(model, dataset, step_size=case.step_size, num_steps=K, targets=[target])

@@ -99,7 +99,7 @@ def _quadratic(function, point: Point) -> jax.Array:
     size = _norm(v)
     v = jax.tree.map(lambda leaf: leaf / size, v)
     curved = jax.jvp(jax.grad(function), (w,), (v,))[1]
-    return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(v), jax.tree.leaves(curved), strict=True))
+    return jnp.sum(v["U"] * curved["U"]) + jnp.sum(v["W"] * curved["W"])
 
 
 def loss_bounds(point: Point) -> dict[str, jax.Array]:

@@ -121,7 +121,7 @@ def heads_needed(case: Case, variant: str = OURS, constant: float = HEADS_TRAINI
 
 def training_conditions(case: Case) -> tuple[Conditions, Conditions, Conditions]:
     """The printed, the explicit and our version of Theorem 1 on a case; `case.step_size` is the step size used."""
-    return tuple(_conditions(case, variant) for variant in (PRINTED, EXPLICIT, OURS))
+    return _conditions(case, PRINTED), _conditions(case, EXPLICIT), _conditions(case, OURS)
 
 
 def _conditions(case: Case, variant: str) -> Conditions:

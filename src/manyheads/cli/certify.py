@@ -32,9 +32,12 @@ def command(
 ) -> int:
     """Say which statements of the theory speak about a run, and what they say: HOLDS, VIOLATED or SILENT.
 
-    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same `--seed` and
-    numbers of examples), or data: an .npz file or mixture, planted, random, on which a run is made with the options below.
-    The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which, by what factor, and
+    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same
+    `--seed` and
+    numbers of examples), or data: an .npz file or mixture, planted, random, on which a run is made with the options
+    below.
+    The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which, by what
+    factor, and
     what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
 
     Examples:
@@ -75,7 +78,7 @@ def command(
         raise ValueError(
             f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"
         )
-    task, fresh, dataset, test = parts(data if stored else source, keys, examples, first_phase_examples, test_examples)
+    task, fresh, dataset, test = parts(data or source, keys, examples, first_phase_examples, test_examples)
     if stored:
         run = mh.Trajectory.load(Path(source))
     else:
