@@ -17,13 +17,13 @@ NAMES = {"random_labels": "random labels", "planted": "labels of a planted model
 
 def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
-    sizes = [16, 32, 64, 128] if quick else [16, 32, 64, 128, 256, 512]
-    heads = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16] if quick else [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]
-    common = {"start": {"kind": "gaussian"}, "seeds": 4 if quick else 10}
+    sizes = [16, 32, 64, 128] if quick else [16, 32, 64, 128, 256]
+    heads = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16] if quick else [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]
+    common = {"start": {"kind": "gaussian"}, "seeds": 4 if quick else 6}
     training = (
         {"optimizer": "adam", "step_size": 0.05, "num_steps": 600}
         if quick
-        else {"optimizer": "adam", "step_size": 0.03, "num_steps": 3000}
+        else {"optimizer": "adam", "step_size": 0.03, "num_steps": 2000}
     )
     shape = {"num_tokens": TOKENS, "dim": DIM, "num_examples": max(sizes), "num_test": 0}
     kinds = {
@@ -36,7 +36,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             data={**kind, **shape},
             train=training,
             cell=f"{CELLS}:memorize",
-            parameters={"sizes": sizes, "candidates": heads, "restarts": 3 if quick else 8},
+            parameters={"sizes": sizes, "candidates": heads, "restarts": 3 if quick else 4},
             **common,
         )
         for name, kind in kinds.items()
@@ -46,9 +46,9 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         train=training,
         cell=f"{CELLS}:parity",
         parameters={
-            "lengths": [2, 3, 4, 5] if quick else [2, 3, 4, 5, 6, 7],
-            "candidates": [1, 2, 3, 4, 5, 6, 8] if quick else [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16],
-            "restarts": 4 if quick else 20,
+            "lengths": [2, 3, 4, 5] if quick else [2, 3, 4, 5, 6],
+            "candidates": [1, 2, 3, 4, 5, 6, 8] if quick else [1, 2, 3, 4, 5, 6, 7, 8, 10, 12],
+            "restarts": 4 if quick else 8,
         },
         **common,
     )
@@ -165,7 +165,7 @@ STUDY = Study(
         chosen(
             "training", "Adam from Gaussian starts with heads of norm about 1; zero error at one of ten looks counts"
         ),
-        chosen("restarts", "memorizing 3 (quick) or 8 (full) starts per number of heads, parity 4 or 20"),
+        chosen("restarts", "memorizing 3 (quick) or 4 (full) starts per number of heads, parity 4 or 8"),
     ],
     sweeps=sweeps,
     finding=finding,

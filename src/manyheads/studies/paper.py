@@ -33,8 +33,8 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     planted = grid(
         name="paper-planted",
         data={**PLANTED, "num_examples": 1000, "num_test": 3000},
-        train={"step_size": 1.0, "num_steps": 100 if quick else 1500},
-        axes={"start.kind": ["zero", "gaussian"], "model.num_heads": [1, 4, 16] if quick else [1, 2, 4, 8, 16, 32]},
+        train={"step_size": 1.0, "num_steps": 100 if quick else 1000},
+        axes={"start.kind": ["zero", "gaussian"], "model.num_heads": [1, 4, 16] if quick else [1, 2, 4, 8, 16]},
         measures=["risk"],
         seeds=TRIALS,
     )
@@ -166,7 +166,7 @@ STUDY = Study(
             "planted model", "Gaussian tokens, T=4, d=5; 4 heads with N(0, 4/d) weights; label = sign of their score"
         ),
         chosen("heads", "the values of H in the figures"),
-        chosen("steps", "mixture 200 (quick) or 2,000 (full); planted 100 or 1,500"),
+        chosen("steps", "mixture 200 (quick) or 2,000 (full); planted 100 or 1,000"),
         chosen("planted: start and step size", "zero, and Gaussian with heads of norm about 1; step size 1"),
         chosen("mixture: second start", "first phase with balanced signs, in case the random first step was used"),
     ],

@@ -19,10 +19,10 @@ CLOSE = 1.05  # ratios between 1/CLOSE and CLOSE count as equal
 
 def sweeps(scale: str) -> dict[str, Sweep]:
     quick = scale == "quick"
-    common = {"start": {"kind": "gaussian"}, "cell": CELL, "seeds": 4 if quick else 20}
+    common = {"start": {"kind": "gaussian"}, "cell": CELL, "seeds": 4 if quick else 10}
     mixture = {**tasks.MIXTURE, "num_examples": 60 if quick else 100, "num_test": 0}
     labels = {**tasks.RANDOM_LABELS, "num_examples": 160}
-    heads = [1, 4, 16, 64, 256] if quick else [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
+    heads = [1, 4, 16, 64, 256] if quick else [1, 2, 4, 8, 16, 64, 256, 1024]
     scales = [0.1, 1, 10] if quick else [0.01, 0.1, 0.3, 1, 3, 10]
     dims = [6, 10, 20, 40] if quick else [6, 8, 10, 20, 40, 80, 160]
     axes = {
