@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.certificates import certify as module
+from manyheads.certificates import examination as module
 from manyheads.certificates.certify import STATEMENTS, certify
 from manyheads.certificates.ledger import entry
 from manyheads.certificates.verdict import Verdict

@@ -138,9 +138,13 @@ def explain_run(
         end = follow(start, dataset, step_size=step_size, num_steps=longer * num_steps, loss=loss).displacement
         targets.append(measure_target(f"the end of a run {longer} times as long", start, dataset, end, loss))
     walk = follow(start, dataset, step_size=step_size, num_steps=num_steps, targets=targets, loss=loss)
-    parts = decompose(walk)
-    chosen = {}
-    for part in parts:  # of the scales along one direction, the one with the smallest certificate
+    return best_of_each(decompose(walk))
+
+
+def best_of_each(parts: Sequence[Decomposition]) -> tuple[Decomposition, ...]:
+    """Of the scales along one direction only the smallest certificate; the smallest of all first."""
+    chosen: dict[str, Decomposition] = {}
+    for part in parts:
         name = part.target.name.split(", scale")[0]
         if name not in chosen or part.bound < chosen[name].bound:
             chosen[name] = part

@@ -26,6 +26,13 @@ from manyheads.training.descent import train
 INDEPENDENT = "start, step size, heads and number of steps do not depend on the training sample"
 
 
+def independence(holds: bool) -> Hypothesis:
+    """The hypothesis that the plan did not look at the sample."""
+    return Hypothesis(
+        INDEPENDENT, holds, "" if holds else "choose them on data split off before training, as `plan` does"
+    )
+
+
 def gap_bound(case: Case, num_examples: int) -> float:
     r"""(5): $\frac4n\big(2K\hat L(\theta)+\frac{9D^2}{4\eta}\big)$."""
     K, D, eta = case.num_steps, case.distance, case.step_size
@@ -43,9 +50,7 @@ def stability_bound(case: Case, num_examples: int, *, printed: bool = False) -> 
 
 def generalization_conditions(case: Case, num_examples: int, *, independent: bool) -> tuple[Conditions, ...]:
     """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent`: the plan ignored the sample."""
-    free = Hypothesis(
-        INDEPENDENT, independent, "" if independent else "choose them on data split off before training, as `plan` does"
-    )
+    free = independence(independent)
     versions = []
     for conditions in training_conditions(case):
         extra = [free]
@@ -143,7 +148,7 @@ def certify_generalization(samples: Sequence[LeaveOneOut]) -> tuple[Certificate,
         "the expectation is estimated from several data sets", len(samples), 3, "repeat on fresh samples, ten or more"
     )
     measured = Hypothesis("test loss was measured", all(math.isfinite(s.test_loss) for s in samples), "pass test data")
-    free = Hypothesis(INDEPENDENT, all(s.independent for s in samples), "choose them on data split off before training")
+    free = independence(all(s.independent for s in samples))
     gaps = np.array([s.test_loss - s.train_loss for s in samples])
     tests = np.array([s.test_loss for s in samples])
     return (
