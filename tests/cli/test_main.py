@@ -112,6 +112,7 @@ def test_a_misspelt_option_exits_2_and_says_so_on_stderr(verb, capsys):
         (FileNotFoundError(2, "No such file or directory", "a.npz"), 2, "error: a.npz: No such file or directory\n"),
         (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (OSError("unreadable"), 2, "error: unreadable\n"),
+        (MemoryError("Unable to allocate 71.5 GiB"), 2, "error: Unable to allocate 71.5 GiB\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
     ],
 )

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("MANYHEADS_TRACEBACK"):
             raise
-        if isinstance(error, ValueError | OSError):
+        if isinstance(error, ValueError | OSError | MemoryError):
             return _fail(_one_line(error), BAD_INPUT)
         return _fail(
             f"a bug in manyheads: {type(error).__name__}: {_one_line(error)} "

@@ -40,7 +40,8 @@ class MultiHead(eqx.Module):
     `key_query` stacks the $W_g$, `readout` the $U_g$. Class $g$ stands for $N_g$ identical heads
     (`multiplicity`), $H$ is their sum and $c$ is `exponent`, 1/2 in the paper. The readout is one row per token
     (`decoder="full"`), one vector for all tokens (`"pooled"`, $U = 1_T u^\top$) or one vector for the last token
-    (`"last"`). One sequence in, one score out; batch with `jax.vmap` or `scores(dataset)`.
+    (`"last"`). One sequence in, one score out; batch with `jax.vmap` or `scores(dataset)`, compile with
+    `equinox.filter_jit`.
     """
 
     key_query: Any

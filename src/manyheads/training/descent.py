@@ -28,6 +28,7 @@ OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
 STRETCH_SECONDS = 0.2  # between two looks at the bar and the keyboard
 CHECKPOINT_SECONDS = 30.0
 FLOAT64_FROM = 1e6  # heads
+MOST_RECORDS = 10**7
 
 
 def train(
@@ -330,6 +331,12 @@ def _device(device: str | None):
 
 def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
     """Increasing steps from 0 to num_steps: "log", "all", every m-th, or a list (the ends are added)."""
+    every = 1 if isinstance(record, str) and record == "all" else record
+    if isinstance(every, int | np.integer) and 0 < every < num_steps / MOST_RECORDS:
+        raise ValueError(
+            f"{name}={record} keeps {num_steps // every:,} records, more than {MOST_RECORDS:,}; pass 'log' or "
+            f"{name}={-(-num_steps // MOST_RECORDS)}."
+        )
     if isinstance(record, str):
         if record == "all":
             return np.arange(num_steps + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import numpy as np
 
@@ -15,6 +17,7 @@ from manyheads.model.loss import Loss, get_loss
 SIGNS = ("balanced", "rademacher", "uniform")
 _gradient = jax.jit(loss_and_gradient, static_argnames=("loss",))
 LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
+LARGEST_START = 2**32  # numbers in a start: 32 GiB
 
 
 def zero_start(
@@ -65,6 +68,7 @@ def gaussian_start(
     shape = _readout_shape(int(H), num_tokens, dim, decoder)
     if rank is not None and whole("rank", rank) > dim:
         raise ValueError(f"rank={rank} must be between 1 and dim={dim}.")
+    _check_size(H, dim, shape)
     rng = random_stream(key)
     U = rng.standard_normal(shape) * readout_scale / np.sqrt(np.prod(shape[1:]))
     if rank is None:
@@ -163,6 +167,7 @@ def _negative_gradient_at_zero(dataset: Dataset, decoder: str, loss: Loss) -> tu
 
 def _one_step(step, alphas, counts, decoder, exponent) -> MultiHead:
     W, U = step
+    _check_size(len(alphas), len(W), (len(alphas), *U.shape))
     return MultiHead.create(
         alphas[:, None, None] * W + 0.0,  # + 0.0: no negative zeros
         alphas.reshape(-1, *(1,) * U.ndim) * U,
@@ -170,6 +175,15 @@ def _one_step(step, alphas, counts, decoder, exponent) -> MultiHead:
         decoder=decoder,
         exponent=exponent,
     )
+
+
+def _check_size(classes: float, dim: int, readout_shape: tuple[int, ...]) -> None:
+    size = classes * dim**2 + math.prod(readout_shape)
+    if size > LARGEST_START:
+        raise ValueError(
+            f"a start of {classes:.0f} different heads is {8 * size / 2**30:.0f} GiB, more than the "
+            f"{8 * LARGEST_START / 2**30:.0f} GiB allowed; draw fewer heads, or use a start with equal heads."
+        )
 
 
 def _readout_shape(classes: int, num_tokens: int, dim: int, decoder: str) -> tuple[int, ...]:
