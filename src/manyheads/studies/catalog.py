@@ -28,6 +28,8 @@ NAMES: tuple[str, ...] = (
 # What `manyheads run` runs when no study is named.
 STORY: tuple[str, ...] = (
     "heads",
+    "generalization",
+    "initialization",
     "margins",
     "attention",
     "literal",
