@@ -167,6 +167,14 @@ def test_another_number_of_heads_or_another_step_size_does_not_compile_again(mix
     assert len(traces) == compiled
 
 
+def test_a_run_compiles_its_loop_once(data, caplog):
+    model = mh.gaussian_start(5, num_tokens=4, dim=6, key=jax.random.key(2))  # a shape of its own
+    with jax.log_compiles():
+        half = mh.train(model, data, step_size=0.1, num_steps=50, record=[20])
+        mh.train(model, data, step_size=0.1, num_steps=50, record=[20], resume=half)
+    assert sum("Compiling jit(advance)" in line.getMessage() for line in caplog.records) == 1
+
+
 def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch):
     flipped = mh.Dataset.from_arrays(
         np.concatenate([data.tokens, data.tokens]), np.concatenate([data.labels, -data.labels])

@@ -116,6 +116,7 @@ def train(
         state = _first_state(problem, method, kind)
         if before is not None:
             state = restore(state, before, record_steps)
+        state = jax.device_put(state, where)  # as the loop leaves it: all stretches run the same program
         run = _Run(model, method, problem, settings, sources, wanted, before)
         return run.go(state, progress, checkpoint, ctrl_c)
 

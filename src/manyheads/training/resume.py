@@ -67,12 +67,10 @@ def restore(state: State, before: Trajectory, record_steps: np.ndarray) -> State
     if [np.shape(leaf) for leaf in leaves] != [np.shape(leaf) for leaf in before.optimizer_state]:
         raise ValueError("the run to resume was made by another optimizer; pass the same one.")
     dtypes = jax.tree.map(lambda leaf: np.asarray(leaf).dtype, state.displacement)
-    return jax.device_put(
-        state._replace(
-            step=jnp.array(before.last_step, jnp.int32),
-            displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
-            optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
-            written=jnp.array(written, jnp.int32),
-            records=records,
-        )
+    return state._replace(
+        step=jnp.array(before.last_step, jnp.int32),
+        displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
+        optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
+        written=jnp.array(written, jnp.int32),
+        records=records,
     )
