@@ -9,7 +9,9 @@ import pytest
 import manyheads as mh
 
 PAGE = Path(__file__).parent.parent / "docs" / "notation.md"
-NAMES = sorted({name for row in PAGE.read_text().splitlines() if row.startswith("| $") for name in re.findall(r"`([\w.]+)`", row)})
+NAMES = sorted(
+    {name for row in PAGE.read_text().splitlines() if row.startswith("| $") for name in re.findall(r"`([\w.]+)`", row)}
+)
 
 
 def test_the_page_has_its_rows():

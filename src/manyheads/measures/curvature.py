@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads.data.dataset import Dataset
 from manyheads.measures.hessian import HessianOperator
@@ -118,24 +118,21 @@ def _extremes(operator: HessianOperator, model: MultiHead, tolerance, max_produc
     if operator.size < 4:
         method = "dense"
     ends = _dense_ends if method == "dense" else _lanczos_ends
-    together = ends(operator, tolerance, max_products, seed)
+    (low, low_vector), (high, high_vector) = ends(operator, tolerance, max_products, seed)
     products = operator.products
-    smallest, largest = ((*pair, operator.direction(pair[1]), None) for pair in together)
+    smallest = (operator, low, low_vector, operator.direction(low_vector), None)
+    largest = (operator, high, high_vector, operator.direction(high_vector), None)
     several = np.flatnonzero(model.multiplicity >= 2)
     if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
         inner = operator.within(several)
         value, vector = ends(inner, tolerance, max_products, seed)[0]
         products += inner.products
-        if value < smallest[0]:
-            smallest = (value, vector, *_one_class(inner, vector, several, model))
-            operator_of_smallest = inner
-        else:
-            operator_of_smallest = operator
-    else:
-        operator_of_smallest = operator
-    scale = max(abs(smallest[0]), abs(largest[0]))
+        if value < low:
+            low = value
+            smallest = (inner, value, vector, *_one_class(inner, vector, several, model))
+    scale = max(abs(low), abs(high))
     results = []
-    for op, (value, vector, direction, where) in ((operator_of_smallest, smallest), (operator, largest)):
+    for op, value, vector, direction, where in (smallest, largest):
         residual = float(np.linalg.norm(op(vector) - value * vector))
         products += 1
         good = residual <= tolerance * scale or residual <= 1e-15 * op.size
@@ -177,7 +174,7 @@ def _lanczos_ends(operator, tolerance, max_products, seed):
 
 def _arpack(product, size, shift, which, tolerance, max_products, start) -> tuple[float, np.ndarray]:
     ncv = min(size - 1, 40, max(3, max_products))
-    operator = LinearOperator((size, size), matvec=lambda v: product(v) + shift * v, dtype=np.float64)
+    operator = aslinearoperator(_Shifted(product, size, shift))
     # the first sweep costs ncv products, each restart about half as many
     sweeps = max(1, 2 * max_products // ncv - 1)
     try:
@@ -187,6 +184,18 @@ def _arpack(product, size, shift, which, tolerance, max_products, start) -> tupl
             return _rayleigh(operator, start, shift)
         values, vectors = stopped.eigenvalues, stopped.eigenvectors
     return float(values[0] - shift), vectors[:, 0]
+
+
+class _Shifted:
+    """The operator plus a multiple of the identity, as SciPy asks for it."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, product, size: int, shift: float):
+        self.product, self.shape, self.shift = product, (size, size), shift
+
+    def matvec(self, v: np.ndarray) -> np.ndarray:
+        return self.product(v) + self.shift * v
 
 
 def _rayleigh(operator, vector, shift) -> tuple[float, np.ndarray]:

@@ -91,7 +91,8 @@ def gaussian_limit(
             "for a standard error; pass num_draws=1024."
         )
     per_batch = -(-num_draws // num_batches)
-    total, squares = 0.0, 0.0
+    n = dataset.num_examples
+    total, squares = np.zeros((n, n)), np.zeros((n, n))
     for batch_key in jax.random.split(key, num_batches):
         heads = gaussian_start(
             per_batch, num_tokens=dataset.num_tokens, dim=dataset.dim, key=batch_key, key_query_scale=key_query_scale,

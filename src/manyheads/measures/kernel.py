@@ -76,11 +76,11 @@ def tangent_kernel(
         raise ValueError("form='tokens' is for full key-query weights; factored ones use form='jacobian', or None.")
     if not memory >= 1e5:
         raise ValueError(f"memory={memory:g} bytes is too little to work in; pass at least 1e5, or leave the default.")
-    dtype = np.dtype(dtype)
-    with jax.enable_x64(dtype == np.float64):
-        work = _Work(model, dataset, other, form, memory, dtype)
+    kind = np.dtype(dtype)
+    with jax.enable_x64(kind == np.float64):
+        work = _Work(model, dataset, other, form, memory, kind)
         U, W = work.run()
-    return TangentKernel(U, W, model.num_heads, model.num_classes, work.form, float(16 * np.finfo(dtype).eps))
+    return TangentKernel(U, W, model.num_heads, model.num_classes, work.form, float(16 * np.finfo(kind).eps))
 
 
 def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: float) -> dict[str, float]:
@@ -102,7 +102,7 @@ class _Work:
         m = n if other is None else other.num_examples
         pairs = n * (n + 1) / 2 if other is None else float(n) * m
         flops = count_flops(model, T, pairs, n + (0 if other is None else m))
-        self.form = form or min(flops, key=flops.get)
+        self.form = form or min(flops, key=lambda name: flops[name])
         self.model, self.dtype, self.symmetric = model, dtype, other is None
         self.sides = [dataset] if other is None else [dataset, other]
         self.shape = (n, m)

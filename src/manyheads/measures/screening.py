@@ -92,7 +92,7 @@ def estimate_leave_one_out(
     distance = np.sqrt(np.maximum(squares, 0.0))
     chosen = choose_examples(n, num_exact, None, key)
     exact = leave_one_out(
-        model, dataset, step_size=step_size, num_steps=num_steps, indices=chosen, loss=loss, progress=progress
+        model, dataset, step_size=step_size, num_steps=num_steps, indices=chosen.tolist(), loss=loss, progress=progress
     )
     true = exact.distance[:, -1]
     return StabilityEstimate(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import piqp
 import scipy.linalg
-from scipy.linalg.lapack import dpstrf
 
+(DPSTRF,) = scipy.linalg.get_lapack_funcs(("pstrf",), dtype=np.float64)
 PASSES = 3  # rescaled solves of the homogeneous form
 RIDGE = 1e-14  # first ridge of the support system, relative to unit rows
 
@@ -53,15 +53,15 @@ def nearest_by_gram(C: np.ndarray, c: np.ndarray, tolerance: float) -> tuple[np.
 
 def nearest_by_rows(F: np.ndarray, c: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
     """Hull weights and direction from the unit rows themselves; for more rows than columns."""
-    upper, lower, best_mu, best_w = 1.0, -np.inf, None, None
+    upper, lower, best_mu, best_w = 1.0, -np.inf, np.zeros(0), np.zeros(0)
     for _ in range(PASSES):
         mu, w = _homogeneous(F, c, upper)
-        length = np.linalg.norm(mu @ F)
+        length = float(np.linalg.norm(mu @ F))
         least = np.min(F @ w / c) / max(np.linalg.norm(w), np.finfo(float).tiny)
         before = upper
-        if best_mu is None or length < upper:
+        if not len(best_mu) or length < upper:
             upper, best_mu = length, mu
-        if least > lower:
+        if not len(best_w) or least > lower:
             lower, best_w = least, w
         if upper - lower <= tolerance * upper or upper < 1e-14 or upper > 0.5 * before:
             break
@@ -73,22 +73,23 @@ class _Best:
 
     def __init__(self, C, c, tolerance):
         self.C, self.c, self.tolerance = C, c, tolerance
-        self.upper, self.lower, self.mu, self.a, self.slack = np.inf, -np.inf, None, None, None
+        self.upper, self.lower = np.inf, -np.inf
+        self.mu = self.a = self.slack = np.zeros(0)  # nothing offered yet
 
     def offer(self, mu: np.ndarray, a: np.ndarray) -> None:
         length = np.sqrt(max(mu @ (self.C @ mu), 0.0))
-        if self.mu is None or length < self.upper:
+        if not len(self.mu) or length < self.upper:
             self.upper, self.mu = length, mu
         products = self.C @ a
         square = max(a @ products, np.finfo(float).tiny)
         least = np.min(products / self.c) / np.sqrt(square)
-        if self.a is None or least > self.lower:
+        if not len(self.a) or least > self.lower:
             self.lower, self.a, self.slack = least, a, products / (self.c * square) - 1.0
 
     @property
     def good(self) -> bool:
         allowed = max(self.tolerance * self.upper**2, 3 * np.finfo(float).eps)
-        return self.upper > 0 and (self.upper - self.lower) * self.upper <= allowed
+        return bool(self.upper > 0 and (self.upper - self.lower) * self.upper <= allowed)
 
     def near_face(self) -> np.ndarray:
         """Rows that weigh something or lie within twice the distance, once a direction separates; all before that."""
@@ -135,7 +136,7 @@ def _homogeneous(F: np.ndarray, c: np.ndarray, upper: float) -> tuple[np.ndarray
 
 def _factor(C: np.ndarray) -> np.ndarray:
     """L with C = L L' up to rounding and as many columns as C has numerical rank."""
-    packed, pivots, rank, _ = dpstrf(C, lower=1, tol=-1.0)
+    packed, pivots, rank, _ = DPSTRF(C, lower=1, tol=-1.0)
     L = np.empty((len(C), rank))
     L[pivots - 1] = np.tril(packed)[:, :rank]
     return L

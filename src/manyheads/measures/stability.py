@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +139,7 @@ def replace_one(
         )
     if (replacements.mask is None) != (dataset.mask is None):
         raise ValueError("either both the data and the replacements have a mask, or neither; pass mask= to both.")
-    defaults = dict(
+    defaults: dict[str, Any] = dict(
         steps=None, num_left_out=None, indices=None, key=None, expansion=False, loss="logistic", dtype="float64",
         batch=None, progress=False, checkpoint=None,
     )  # fmt: skip
@@ -225,7 +226,9 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
 def _all_runs(setup, reference, chosen, size, loss, expansion, progress, checkpoint, kind):
     """Every run, in blocks of `size`; what a checkpoint already has is not run again."""
     shape = (len(chosen), len(setup.steps))
-    rows = {name: np.full(shape, np.nan) for name in ("distance", "loss", "readout_norm", "expansion")}
+    rows: dict[str, np.ndarray] = {
+        name: np.full(shape, np.nan) for name in ("distance", "loss", "readout_norm", "expansion")
+    }
     rows["done"] = np.zeros(len(chosen), bool)
     mark = _fingerprint(setup, chosen, loss, expansion, kind) if checkpoint is not None else ""
     if checkpoint is not None:

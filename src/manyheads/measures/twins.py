@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from manyheads.model.attention import Heads
-from manyheads.model.gradient import Batch, Weights, loss_and_gradient
+from manyheads.model.gradient import Batch, Weights, batch_scores, loss_and_gradient
 from manyheads.model.loss import Loss
 from manyheads.training.loop import norm
 
@@ -19,12 +19,12 @@ class Setup(NamedTuple):
 
     start: Heads
     weights: Weights
-    counts: jax.Array  # (classes,) multiplicity
+    counts: Any  # (classes,) multiplicity
     batch: Batch
     replacements: Batch | None
-    sample_weight: jax.Array  # (n,)
-    step_size: jax.Array
-    steps: jax.Array  # (steps,) increasing; the last one ends the run
+    sample_weight: Any  # (n,)
+    step_size: Any
+    steps: Any  # (steps,) increasing; the last one ends the run
 
 
 class Reference(NamedTuple):
@@ -61,44 +61,44 @@ def _moved(setup: Setup, displacement: Heads, gradient: Heads) -> Heads:
 
 
 def _run(setup: Setup, batch: Batch, sample_weight, loss: Loss, observe):
-    """Descent up to the last compared step; `observe(k, displacement, evaluation)` is kept at the k-th of them."""
+    """Descent up to the last compared step; `observe(k, displacement)` is kept at the k-th of them."""
     evaluate = partial(_evaluate, setup, batch, sample_weight, loss)
     zeros = jax.tree.map(jnp.zeros_like, setup.start)
-    blank = jax.eval_shape(lambda: observe(0, zeros, evaluate(zeros)))
+    blank = jax.eval_shape(lambda: observe(0, zeros))
     kept = jax.tree.map(lambda a: jnp.full((len(setup.steps), *a.shape), jnp.nan, a.dtype), blank)
+    last = setup.steps[-1]
 
     def step(now, state):
         displacement, kept, k = state
-        evaluation = evaluate(displacement)
         due = setup.steps[k] == now
 
         def keep():
-            seen = observe(k, displacement, evaluation)
-            return jax.tree.map(lambda all_steps, this: all_steps.at[k].set(this), kept, seen)
+            return jax.tree.map(lambda rows, row: rows.at[k].set(row), kept, observe(k, displacement))
 
-        return (
-            _moved(setup, displacement, evaluation[2]),
-            jax.lax.cond(due, keep, lambda: kept),
-            k + due.astype(k.dtype),
+        kept = jax.lax.cond(due, keep, lambda: kept)
+        displacement = jax.lax.cond(
+            now < last, lambda: _moved(setup, displacement, evaluate(displacement)[2]), lambda: displacement
         )
+        return displacement, kept, k + due.astype(k.dtype)
 
-    state = (zeros, kept, jnp.zeros((), setup.steps.dtype))
-    return jax.lax.fori_loop(0, setup.steps[-1] + 1, step, state)[1]
+    return jax.lax.fori_loop(0, last + 1, step, (zeros, kept, jnp.zeros((), setup.steps.dtype)))[1]
 
 
 @partial(jax.jit, static_argnums=1)
 def reference_run(setup: Setup, loss: Loss) -> Reference:
     """The run on all examples."""
-    labels = setup.batch.labels.reshape(-1)[: len(setup.sample_weight)]
+    n = len(setup.sample_weight)
+    labels = setup.batch.labels.reshape(-1)[:n]
 
-    def observe(k, displacement, evaluation):
-        total, scores, _ = evaluation
+    def observe(k, displacement):
+        point = jax.tree.map(jnp.add, setup.start, displacement)
+        losses = loss.value(labels * batch_scores(point, setup.weights, setup.batch, n))
         return Reference(
             displacement,
             norm(displacement, setup.counts),
             _largest_readout(setup, displacement),
-            total,
-            loss.value(labels * scores),
+            jnp.sum(setup.sample_weight * losses),
+            losses,
         )
 
     return _run(setup, setup.batch, setup.sample_weight, loss, observe)
@@ -115,30 +115,24 @@ def twin_runs(setup: Setup, reference: Reference, indices: jax.Array, *, loss: L
 
 def _twin(setup: Setup, reference: Reference, loss: Loss, expansion: bool, i) -> Twin:
     batch, weight = setup.batch, setup.sample_weight
+    where = (i // batch.labels.shape[1], i % batch.labels.shape[1])
     if setup.replacements is None:
         weight = weight.at[i].set(0.0)
     else:
-        size = batch.labels.shape[1]
-        batch = jax.tree.map(
-            lambda a, b: a.at[i // size, i % size].set(b[i // size, i % size]), batch, setup.replacements
-        )
-    label = setup.batch.labels.reshape(-1)[i]
-    own = Batch(*(None if a is None else a.reshape(1, -1, *a.shape[2:])[:, i][:, None] for a in setup.batch))
+        batch = jax.tree.map(lambda a, b: a.at[where].set(b[where]), batch, setup.replacements)
+    own = jax.tree.map(lambda a: a[where][None, None], setup.batch)  # example i alone
 
-    def observe(k, displacement, evaluation):
+    def observe(k, displacement):
         there = jax.tree.map(lambda a: a[k], reference.displacement)
         gap = jax.tree.map(jnp.subtract, displacement, there)
         distance = norm(gap, setup.counts)
-        score = (
-            evaluation[1][i]
-            if setup.replacements is None
-            else _evaluate(setup, own, jnp.ones(1), loss, displacement)[1][0]
-        )
+        point = jax.tree.map(jnp.add, setup.start, displacement)
+        score = batch_scores(point, setup.weights, own, 1)[0]
         ratio = jnp.full_like(distance, jnp.nan)
         if expansion:
-            other = _evaluate(setup, batch, weight, loss, there)[2]
-            step = jax.tree.map(lambda e, a, b: e - setup.step_size * (a - b), gap, evaluation[2], other)
+            here, other = (_evaluate(setup, batch, weight, loss, at)[2] for at in (displacement, there))
+            step = jax.tree.map(lambda e, a, b: e - setup.step_size * (a - b), gap, here, other)
             ratio = jnp.where(distance > 0, norm(step, setup.counts) / distance, jnp.nan)
-        return Twin(distance, loss.value(label * score), _largest_readout(setup, displacement), ratio)
+        return Twin(distance, loss.value(own.labels[0, 0] * score), _largest_readout(setup, displacement), ratio)
 
     return _run(setup, batch, weight, loss, observe)
