@@ -12,6 +12,7 @@ import numpy as np
 
 from manyheads.certificates.bounds import Shape, glqc_factor, step_coefficients
 from manyheads.certificates.decomposition import decompose
+from manyheads.certificates.extremal import curved_segment
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.regime import Ray, conclusions, heads_to_realize, run_literally, smallest_heads
 from manyheads.certificates.search import ascend, train_loss
@@ -126,7 +127,11 @@ def taylor(effort: Effort) -> Finding:
         coarse, fine = s.least[i, ::2].min(), s.least[i].min()
         gap = s.loss[i, 0] + s.slope[i] - s.loss[i, -1]
         tally.add(gap, -0.5 * fine * s.length[i] ** 2, noise=0.5 * (coarse - fine) * s.length[i] ** 2 + 1e-14)
-    return tally.finding("convexity gap against −½ λ_min D², eigenvalues on a grid of the segment")
+    e = curved_segment(1e4)
+    tally.add(e.gap, -0.5 * e.least * e.length**2)
+    return tally.finding(
+        "convexity gap against −½ λ_min D²; a short segment along the least convex direction uses it up"
+    )
 
 
 def segment_convexity(effort: Effort) -> Finding:
@@ -135,7 +140,9 @@ def segment_convexity(effort: Effort) -> Finding:
     for i in range(len(s.length)):
         top, square = s.loss[i].max(), s.length[i] ** 2
         tally.add(-s.least[i].min(), s.kappa[i] / square * top, s.printed_kappa[i] / square * top)
-    return tally.finding("smallest eigenvalue on a segment against b3 and the largest loss")
+    e = curved_segment(1e4)
+    tally.add(-e.least, e.constant * e.top, e.printed_constant * e.top)
+    return tally.finding("smallest eigenvalue on a segment against b3 and the largest loss; extremal heads approach it")
 
 
 def weak_convexity(effort: Effort) -> Finding:
@@ -145,7 +152,10 @@ def weak_convexity(effort: Effort) -> Finding:
         gap = s.loss[i, 0] + s.slope[i] - s.loss[i, -1]
         top = s.loss[i].max()
         tally.add(gap, 0.5 * s.kappa[i] * top, 0.5 * s.printed_kappa[i] * top, noise=1e-14)
-    return tally.finding("share of the allowed convexity gap")
+    e = curved_segment(1e4)
+    square = e.length**2 * e.top / 2
+    tally.add(e.gap, e.constant * square, e.printed_constant * square)
+    return tally.finding("share of the allowed convexity gap; extremal heads approach it")
 
 
 def quasi_convexity(effort: Effort) -> Finding:

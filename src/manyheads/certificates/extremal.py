@@ -8,6 +8,7 @@ $\sqrt H$, can be large while every readout is small. Multiplicities make $H=10^
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +85,41 @@ def loss_weak_convexity(heads: float, num_tokens: int = 4) -> tuple[float, float
     shape = Shape(T, 1, 1.0)
     whole = max(size, math.sqrt(size**2 + 40.0**2))
     return -float(least) / float(value), shape.b3(size) / math.sqrt(heads), shape.beta3(whole) / math.sqrt(heads)
+
+
+@dataclass(frozen=True)
+class CurvedSegment:
+    """A short segment along the least convex direction: both sides of (14), (15) and (16)."""
+
+    gap: float  # L(first) + <grad L(first), second - first> - L(second)
+    least: float  # smallest eigenvalue of the Hessian at its ends and middle
+    top: float  # largest loss
+    length: float
+    constant: float  # b3/sqrt(H) at the larger end
+    printed_constant: float
+
+
+def curved_segment(heads: float, num_tokens: int = 4, length: float = 0.05) -> CurvedSegment:
+    """The extremal case of Corollary 1 (3), followed along its eigenvector: two idle heads move against each other."""
+    T = num_tokens
+    tokens = np.where(np.arange(T) < T // 2, 1.0, -1.0)[:, None]
+    X, y = tokens[None], np.ones(1)
+    U = np.stack([np.zeros((T, 1)), np.zeros((T, 1)), SCORE / T / math.sqrt(heads) * tokens])
+    W = np.array([0.0, 0.0, 40.0]).reshape(3, 1, 1)
+    counts = np.array([1.0, 1.0, heads - 2])
+    roots = np.sqrt(counts)[:, None, None]
+    with jax.enable_x64(True):
+        vector = np.linalg.eigh(np.asarray(_class_hessians(U, W, counts, X, y)[0]))[1][:, 0]
+        way = (vector[: U.size].reshape(U.shape) / roots, vector[U.size :].reshape(W.shape) / roots)
+        points = [(U + s * length * way[0], W + s * length * way[1]) for s in (0.0, 0.5, 1.0)]
+        losses, slopes = zip(*(class_loss(*point, counts, X, y) for point in points), strict=True)
+        least = min(np.linalg.eigvalsh(np.asarray(_class_hessians(*point, counts, X, y)[0]))[0] for point in points)
+    losses = [float(value) for value in losses]
+    gap = losses[0] + length * float(np.asarray(slopes[0]) @ vector) - losses[2]
+    x = max(np.linalg.norm(u.reshape(3, -1), axis=1).max() for u, _ in points)
+    whole = math.hypot(x, max(np.abs(w).max() for _, w in points))
+    shape, root = Shape(T, 1, 1.0), math.sqrt(heads)
+    return CurvedSegment(gap, float(least), max(losses), length, shape.b3(x) / root, shape.beta3(whole) / root)
 
 
 @jax.jit

@@ -83,6 +83,7 @@ ENTRIES = (
         proof="docs/theory/initialization.md#proposition-7",
         checker="check_initialization.realizable_target",
         remark="on the mixture at the smallest H allowed",
+        tightness=0.78,
         errata=("E11",),
         used_by=("cor2", "cor3", "cor4"),
     ),
@@ -100,6 +101,7 @@ ENTRIES = (
         proof="docs/theory/initialization.md#corollary-2",
         checker="check_initialization.good_start_bounds",
         remark="run on the mixture at the head count it asks for",
+        tightness=0.015,
         errata=("E11",),
         used_by=("prop2", "plan"),
     ),
@@ -113,6 +115,7 @@ ENTRIES = (
         proof="docs/theory/initialization.md#corollaries-3-and-4",
         checker="check_initialization.realizable_training",
         remark="on the mixture",
+        tightness=0.015,
         used_by=("cor2",),
     ),
     Entry(
@@ -138,6 +141,7 @@ ENTRIES = (
         proof="docs/theory/generalization.md#lemma-3",
         checker="check_generalization.stability_lemma",
         remark="mean over data sets, with standard errors",
+        tightness=0.004,
         used_by=("thm2", "loo"),
     ),
     Entry(
@@ -151,6 +155,7 @@ ENTRIES = (
         checker="check_generalization.expansiveness",
         remark="along leave-one-out runs gradient descent was non-expansive; negative curvature shows between "
         "random points",
+        tightness=0.98,
         used_by=("eq20",),
     ),
     Entry(
@@ -163,6 +168,7 @@ ENTRIES = (
         proof="docs/theory/generalization.md#leave-one-out-recursion",
         checker="check_generalization.recursion",
         remark="along leave-one-out runs",
+        tightness=0.95,
         used_by=("eq21",),
     ),
     Entry(
@@ -175,6 +181,7 @@ ENTRIES = (
         proof="docs/theory/generalization.md#leave-one-out-recursion",
         checker="check_generalization.small_step_recursion",
         remark="along leave-one-out runs",
+        tightness=0.95,
         errata=("E10",),
         used_by=("eq22",),
     ),
@@ -189,6 +196,7 @@ ENTRIES = (
         proof="docs/theory/generalization.md#leave-one-out-recursion",
         checker="check_generalization.glqc_recursion",
         remark="along leave-one-out runs",
+        tightness=0.95,
         used_by=("stability",),
     ),
     Entry(
@@ -201,6 +209,7 @@ ENTRIES = (
         proof="docs/theory/generalization.md#theorem-2",
         checker="check_generalization.average_stability",
         remark="about a thousandth of the bound is used on the mixture",
+        tightness=0.0016,
         used_by=("thm2",),
     ),
     Entry(
@@ -215,6 +224,7 @@ ENTRIES = (
         proof="docs/theory/generalization.md#leave-one-out-certificate",
         checker="check_generalization.leave_one_out",
         remark="mean over data sets, with standard errors",
+        tightness=0.06,
         used_by=("certify",),
     ),
 )

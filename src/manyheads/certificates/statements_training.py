@@ -19,6 +19,7 @@ ENTRIES = (
         checker="check_training.training_theorem",
         remark="run where its hypotheses are literally true; the bound is about 5 times the measured mean loss at "
         "the smallest such H",
+        tightness=0.2,
         errata=("E4", "E6", "E7"),
         aliases=("eq3", "eq4", "theorem1"),
         used_by=("thm2", "cor2", "cor3", "plan", "certify"),
@@ -33,6 +34,7 @@ ENTRIES = (
         proof="docs/theory/training.md#descent",
         checker="check_training.descent_lemma",
         remark="share of the allowed value L̂_k − (η/2)‖∇L̂_k‖² that is used, at the largest allowed step",
+        tightness=0.999,
         aliases=("eq13", "lemma7"),
         used_by=("thm1", "eq17"),
     ),
@@ -45,7 +47,8 @@ ENTRIES = (
         ours="",
         proof="docs/theory/training.md#taylor",
         checker="check_training.taylor",
-        remark="attained where the loss is quadratic along the least convex direction",
+        remark="a short segment along the least convex direction uses it up",
+        tightness=0.999,
         errata=("E8",),
         used_by=("eq16",),
     ),
@@ -58,7 +61,8 @@ ENTRIES = (
         ours="with b3(max of the endpoint ‖U‖_{2,∞}) in place of β3",
         proof="docs/theory/training.md#taylor",
         checker="check_training.segment_convexity",
-        remark="random segments",
+        remark="two idle heads moving against each other among many, as in Corollary 1 (3)",
+        tightness=0.97,
         used_by=("eq16", "glqc"),
     ),
     Entry(
@@ -70,7 +74,8 @@ ENTRIES = (
         ours="with b3(M) in place of β3",
         proof="docs/theory/training.md#taylor",
         checker="check_training.weak_convexity",
-        remark="random segments; share of the allowed convexity gap that occurs",
+        remark="two idle heads moving against each other among many, as in Corollary 1 (3)",
+        tightness=0.97,
         errata=("E9",),
         used_by=("eq17",),
     ),
@@ -85,6 +90,7 @@ ENTRIES = (
         proof="docs/theory/training.md#regret",
         checker="check_training.regret",
         remark="on runs of the mixture",
+        tightness=0.45,
         used_by=("thm1",),
     ),
     Entry(
@@ -98,6 +104,7 @@ ENTRIES = (
         proof="docs/theory/training.md#glqc",
         checker="check_training.quasi_convexity",
         remark="random and adversarial segments with κ up to π²",
+        tightness=0.999,
         aliases=("prop4", "eq18"),
         used_by=("thm1", "eq22", "thm2"),
     ),
@@ -110,7 +117,8 @@ ENTRIES = (
         ours="⟨∇L̂_k, θ−θ_k⟩ ≤ A L̂(θ) − B L̂_k, A = √κ/sin√κ, B = √κ cot√κ, for κ < π²",
         proof="docs/theory/training.md#one-step",
         checker="check_training.one_step",
-        remark="random segments; exact in the limit κ → 0 along a flat direction",
+        remark="random segments; exact in the limit κ → 0",
+        tightness=0.999,
         used_by=("thm1", "thm2"),
     ),
     Entry(
@@ -124,6 +132,7 @@ ENTRIES = (
         checker="check_training.iterate_bounds",
         remark="on runs where the hypotheses are literally true the iterates never leave the ball of radius D "
         "around the target",
+        tightness=0.5,
         aliases=("lemma10",),
         used_by=("thm1", "thm2"),
     ),
@@ -140,6 +149,7 @@ ENTRIES = (
         checker="check_training.run_identity",
         remark="an identity: its residual tests the implementation. With the proximal target the certificate is "
         "within 2.1 times the measured mean loss",
+        tightness=0.66,
         used_by=("certify", "plan"),
     ),
 )
