@@ -45,8 +45,13 @@ def make_engine(name: str, workers: int | None = None, scheduler: str | None = N
             raise EngineError(f"workers={workers} needs several processes; pass engine 'processes'")
         return Here()
     if name == "processes":
-        return Processes(workers or os.cpu_count() or 1)
-    return Dask(workers or os.cpu_count() or 1, scheduler) if name == "dask" else Slurm(workers or 4)
+        return Processes(workers or _processors())
+    return Dask(workers or _processors(), scheduler) if name == "dask" else Slurm(workers or 4)
+
+
+def _processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_sweep(
@@ -209,6 +214,6 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
             if threads != common["threads"] and not told:
                 told = True
                 reporter.say(
-                    f"note: this worker computes with {threads} threads, not {common['threads']}, because JAX was "
-                    "started before; the last bits may differ from those of other workers"
+                    f"note: this worker computes with {threads} threads, not {common['threads']} (JAX was started before, "
+                    f"or without NPROC={common['threads']}); the last bits may differ from those of other workers"
                 )

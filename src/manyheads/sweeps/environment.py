@@ -7,6 +7,7 @@ is set before JAX first computes, and one per processor otherwise.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -68,10 +69,18 @@ def pool_threads() -> int | None:
 def working(threads: int, cache: str | None) -> Generator[None, None, None]:
     """Inside, linear algebra outside JAX uses `threads` threads, and compiled programs are kept in `cache`."""
     import jax
-    from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=threads), _compilation_cache(jax, cache):
+    with _blas().limit(limits=threads), _compilation_cache(jax, cache):
         yield
+
+
+@functools.cache
+def _blas() -> Any:
+    """The linear algebra libraries of this process; finding them takes a while, so once."""
+    import scipy.linalg  # noqa: F401  (brings its own copy, which must be found too)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextlib.contextmanager
@@ -123,6 +132,7 @@ def on_device(device: str | None) -> Generator[None, None, None]:
         yield
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
     found = {"python": platform.python_version()}
@@ -141,7 +151,7 @@ def worker_facts(threads: int) -> dict[str, Any]:
         host=platform.node(),
         process=os.getpid(),
         device=jax.devices()[0].device_kind,
-        threads=threads if seen is None else seen,
+        threads=seen or threads,
         versions=versions(),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, field, fields, replace
@@ -68,11 +69,10 @@ def check_value(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -
 def check_fields(owner: Any, section: str) -> list[str]:
     """Check and convert every field of a frozen dataclass in place; what is wrong, one line each."""
     problems = []
-    types = get_type_hints(type(owner))
-    for item in fields(owner):
+    for kind, item in described(type(owner)).values():
         name = f"{section}.{item.name}"
         try:
-            value = check_value(name, getattr(owner, item.name), types[item.name], item.metadata)
+            value = check_value(name, getattr(owner, item.name), kind, item.metadata)
         except SpecError as error:
             problems += error.problems
             continue
@@ -101,6 +101,7 @@ def counts_for(item: Field, kind: str | None) -> bool:
     return not item.metadata["kinds"] or kind in item.metadata["kinds"]
 
 
+@functools.cache
 def described(section_type: Any) -> dict[str, tuple[Any, Field]]:
     """Field name -> (type, field)."""
     types = get_type_hints(section_type)
