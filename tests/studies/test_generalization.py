@@ -60,6 +60,16 @@ def test_theorem_2_is_silent_where_its_hypotheses_fail():
     assert silent.sentence.endswith("Theorem 2's hypotheses were not true of the runs made for it.")
 
 
+def test_the_exponent_is_that_of_the_mean_and_its_interval_covers_it():
+    sizes, rng, hits = np.array([10, 20, 40, 80]), np.random.default_rng(0), 0
+    for _ in range(400):
+        gaps = 1 / sizes[:, None] + 0.3 / sizes[:, None] * rng.standard_normal((4, 8))  # some are negative
+        found = generalization.exponent_of_mean(sizes, gaps)
+        hits += found.low <= -1 <= found.high
+    assert 0.90 <= hits / 400 <= 0.99
+    assert generalization.exponent_of_mean(sizes, -np.ones((4, 8))).count == 0
+
+
 def test_figures_keep_the_literal_run_apart():
     gaps, bounds = generalization.figures(results())
     assert gaps.panels[0].marks[0].y == pytest.approx((1.0, 1.0, 1.0))  # n times 1/n

@@ -25,7 +25,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         train={"step_size": 1.0, "num_steps": 200 if quick else 2000},
         axes={
             "start.kind": ["zero", "first_phase"],
-            "model.num_heads": [1, 4, 16, 64, 1024] if quick else [1, 2, 4, 8, 16, 32, 64, 256, 1024],
+            "model.num_heads": [1, 8, 64, 1024] if quick else [1, 2, 4, 8, 16, 32, 64, 256, 1024],
         },
         measures=["risk", "attention"],
         seeds=TRIALS,
@@ -34,7 +34,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         name="paper-planted",
         data={**PLANTED, "num_examples": 1000, "num_test": 3000},
         train={"step_size": 1.0, "num_steps": 100 if quick else 1000},
-        axes={"start.kind": ["zero", "gaussian"], "model.num_heads": [1, 4, 16] if quick else [1, 2, 4, 8, 16]},
+        axes={"start.kind": ["zero", "gaussian"], "model.num_heads": [1, 4, 12] if quick else [1, 2, 4, 8, 16]},
         measures=["risk"],
         seeds=TRIALS,
     )
