@@ -38,12 +38,6 @@ def test_with_few_heads_it_ranks_and_its_error_is_stated(mixture):
     assert "on 16 examples done exactly" in str(found)
 
 
-def test_more_kernels_follow_the_reference_run(mixture):
-    """The kernel between two points of the run is taken at its middle: with more of them the error falls to a floor."""
-    one, eight = (estimate(mixture, 16, num_kernels=count).relative_error for count in (1, 8))
-    assert np.median(eight) < np.median(one) < 0.2
-
-
 @pytest.mark.parametrize("steps,count", [(60, 8), (8, 8), (9, 8), (200, 1), (5, 3), (1000, 20)])
 def test_stretches_cover_the_run(steps, count):
     ends, middles = _segments(steps, count)
