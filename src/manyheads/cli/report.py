@@ -17,10 +17,14 @@ def command(folder: Annotated[Path, tyro.conf.Positional], json: bool = False, q
         json: print the findings as JSON.
         quiet: no progress.
     """
-    from manyheads.cli.run import show_answers
+    from manyheads.cli.run import processors, show_answers
     from manyheads.report.build import build
 
-    report = build(folder, tell=lambda line: None if quiet else print(line, file=sys.stderr, flush=True))
+    def tell(line: str) -> None:
+        if not quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    report = build(folder, workers=processors(), tell=tell)
     if json:
         print((folder / "data" / "findings.json").read_text())
     else:

@@ -39,21 +39,27 @@ def command(
 
     names = studies or STORY
     folder = out or Path("results") / scale
+    workers = processors() if workers is None else workers
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
         run_studies(
             names,
             folder,
             scale=scale,
-            workers=(os.cpu_count() or 1) if workers is None else workers,
+            workers=workers,
             seed=seed,
             tell=progress.show,
         )
-        report = build(folder, tell=progress.say)
+        report = build(folder, workers=workers, tell=progress.say)
     if json:
         print((folder / "data" / "findings.json").read_text())
     else:
         show_answers(report)
     return 0
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def show_answers(report) -> None:

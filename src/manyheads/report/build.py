@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +35,11 @@ class Report:
     num_figures: int
 
 
-def build(folder: str | Path, *, tell: Callable[[str], None] = lambda _: None) -> Report:
-    """Write the report of a folder that `manyheads run` filled, from what is stored there alone."""
+def build(folder: str | Path, *, workers: int = 1, tell: Callable[[str], None] = lambda _: None) -> Report:
+    """Write the report of a folder that `manyheads run` filled, from what is stored there alone.
+
+    With `workers` the figures are drawn by several processes.
+    """
     folder = Path(folder)
     run = read_run(folder)
     chapters, results = [], []
@@ -51,11 +56,10 @@ def build(folder: str | Path, *, tell: Callable[[str], None] = lambda _: None) -
         raise ValueError(f"two figures are called {twice!r}; give each its own name, such as STUDY-what.")
     for name in ("figures", "data"):
         (folder / name).mkdir(exist_ok=True)
-    for chapter in chapters:
-        for figure in chapter.figures:
-            tell(f"drawing {figure.name}")
-            paper.save(figure, folder / "figures")
-            write_whole(folder / "data" / f"{figure.name}.csv", _csv(figure).encode())
+    figures = [figure for chapter in chapters for figure in chapter.figures]
+    for figure in figures:
+        write_whole(folder / "data" / f"{figure.name}.csv", _csv(figure).encode())
+    _draw(figures, folder / "figures", min(workers, len(figures)), tell)
     write_whole(folder / "data" / "findings.json", json.dumps(_findings(chapters, run), indent=1).encode())
     tell("writing the page")
     html = render(
@@ -69,6 +73,17 @@ def build(folder: str | Path, *, tell: Callable[[str], None] = lambda _: None) -
     return Report(folder / "index.html", tuple(chapters), len(names))
 
 
+def _draw(figures: list[Figure], folder: Path, workers: int, tell: Callable[[str], None]) -> None:
+    if workers <= 1:
+        for figure in figures:
+            tell(f"drawing {figure.name}")
+            paper.save(figure, folder)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for figure, _ in zip(figures, pool.map(paper.save, figures, [folder] * len(figures)), strict=True):
+            tell(f"drawing {figure.name}")
+
+
 def _open(folder: Path, study: Study, scale: str) -> tuple[Results, tuple[dict[str, str], ...], str]:
     """The datasets of a study, the texts of its grids, and a sentence about cells that are missing or failed."""
     from manyheads.sweeps.assembly import open_sweep
@@ -76,7 +91,7 @@ def _open(folder: Path, study: Study, scale: str) -> tuple[Results, tuple[dict[s
     found, texts, problems = {}, [], []
     for name in study.plan(scale):
         path = sweep_folder(folder, study.name, name)
-        dataset = open_sweep(path)
+        dataset = open_sweep(path).load()
         found[name] = dataset
         texts.append({"name": name, "text": str(Store(path).sweep()).partition(": ")[2]})
         counts = {str(k): int((dataset["status"] == k).sum()) for k in ("missing", "failed", "diverged")}

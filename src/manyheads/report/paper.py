@@ -48,8 +48,9 @@ def save(figure: Figure, folder: Path) -> tuple[Path, Path]:
     with matplotlib.rc_context(STYLE):
         drawn = _draw(figure)
         paths = folder / f"{figure.name}.pdf", folder / f"{figure.name}.png"
-        drawn.savefig(paths[0], metadata={"CreationDate": None, "Title": figure.title, "Creator": "manyheads"})
         drawn.savefig(paths[1], dpi=RESOLUTION, metadata={"Software": None, "Title": figure.title})
+        drawn.set_layout_engine("none")  # everything is in its place now
+        drawn.savefig(paths[0], metadata={"CreationDate": None, "Title": figure.title, "Creator": "manyheads"})
     return paths
 
 
