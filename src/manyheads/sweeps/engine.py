@@ -214,6 +214,6 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
             if threads != common["threads"] and not told:
                 told = True
                 reporter.say(
-                    f"note: this worker computes with {threads} threads, not {common['threads']} (JAX was started before, "
-                    f"or without NPROC={common['threads']}); the last bits may differ from those of other workers"
+                    f"note: this worker computes with {threads} threads, not {common['threads']} (JAX was started "
+                    f"before, or without NPROC={common['threads']}); the last bits may differ from those of other workers"
                 )
