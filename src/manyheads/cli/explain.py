@@ -17,7 +17,8 @@ def command(
 ) -> int:
     """Explain one statement of the paper, or list them all.
 
-    Shows what is printed, what is right and why, our sharper form, where the proof and the checker are, how tight it was
+    Shows what is printed, what is right and why, our sharper form, where the proof and the checker are, how tight it
+    was
     found to be, and what rests on it. Equation numbers are known too: `manyheads explain eq4` is Theorem 1.
 
     Examples:

@@ -24,7 +24,8 @@ def command(
 ) -> int:
     """Plan a training run: what each version of the theory asks for, beside what trial runs show to be enough.
 
-    The plan is made on a part of the data that is split off and should not be trained on, so that the theory's statements
+    The plan is made on a part of the data that is split off and should not be trained on, so that the theory's
+    statements
     about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and this start.
 
     Examples:
@@ -51,9 +52,15 @@ def command(
 
     keys = jax.random.split(jax.random.key(seed), 5)
     result = plan(
-        whole(data, keys, examples), start=start.replace("-", " "), target_loss=target_loss, num_steps=steps, key=keys[4],
-        planning_share=planning_share, trials=trials, progress=None if quiet else tell,
-    )  # fmt: skip
+        whole(data, keys, examples),
+        start=start.replace("-", " "),
+        target_loss=target_loss,
+        num_steps=steps,
+        key=keys[4],
+        planning_share=planning_share,
+        trials=trials,
+        progress=None if quiet else tell,
+    )
     if not quiet:
         hush()
     show(result.to_json() if as_json else str(result))

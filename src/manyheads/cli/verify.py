@@ -19,8 +19,10 @@ def command(
 ) -> int:
     """Check the statements of the paper on random, adversarially optimized and extremal inputs.
 
-    Prints for each: trials, the largest share of the bound that was reached (as printed in the paper, and ours), and the
-    verdict. A share of 1 means that the bound is attained; more than 1 that it is broken. For an erratum, REPRODUCED means
+    Prints for each: trials, the largest share of the bound that was reached (as printed in the paper, and ours), and
+    the
+    verdict. A share of 1 means that the bound is attained; more than 1 that it is broken. For an erratum, REPRODUCED
+    means
     that the counterexample shows what the entry says. Exit code 1 if a corrected statement is violated or an erratum
     cannot be reproduced.
 
