@@ -215,5 +215,5 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
                 told = True
                 reporter.say(
                     f"note: this worker computes with {threads} threads, not {common['threads']} (JAX was started "
-                    f"before, or without NPROC={common['threads']}); the last bits may differ from those of other workers"
+                    f"before, or without NPROC={common['threads']}); the last bits may differ from other workers'"
                 )
