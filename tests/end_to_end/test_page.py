@@ -1,10 +1,13 @@
 """The page in Chromium: nothing fetched, nothing complained about, every chart drawn, in every width and color."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from manyheads.report.build import build
+from manyheads.studies.catalog import STORY
 from manyheads.studies.run import run_studies
 
 FLAGS = (
@@ -40,7 +43,7 @@ def opened(browser, page_path):
     """Open the page and watch it: (page, complaints, requests to elsewhere)."""
     contexts = []
 
-    def open_page(size="desk", scheme="light"):
+    def open_page(size="desk", scheme="light", path=page_path):
         width, height = SIZES[size]
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         contexts.append(context)
@@ -49,7 +52,7 @@ def opened(browser, page_path):
         page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else elsewhere.append(r.url))
-        page.goto(page_path.as_uri())
+        page.goto(path.as_uri())
         page.wait_for_function("document.documentElement.dataset.ready")
         return page, complaints, elsewhere
 
@@ -58,21 +61,34 @@ def opened(browser, page_path):
         context.close()
 
 
+def check_page(page, complaints, elsewhere, least):
+    """Every chart has marks, nothing was fetched, nothing was complained about, nothing sticks out sideways."""
+    charts = page.locator(".chart")
+    assert charts.count() >= least
+    kinds = ", ".join(f"svg .mark-{kind} path" for kind in ("line", "symbol", "rect", "area"))
+    for i in range(charts.count()):
+        assert charts.nth(i).locator(kinds).count() > 0, charts.nth(i).get_attribute("data-view")
+        assert charts.nth(i).bounding_box()["height"] > 150
+    assert (complaints, elsewhere) == ([], [])
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "the page scrolls sideways"
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_chart_is_drawn_and_nothing_is_fetched(opened, size, scheme):
     page, complaints, elsewhere = opened(size, scheme)
-    charts = page.locator(".chart")
-    assert charts.count() >= 3
-    for i in range(charts.count()):
-        marks = charts.nth(i).locator(
-            "svg .mark-line path, svg .mark-symbol path, svg .mark-rect path, svg .mark-area path"
-        )
-        assert marks.count() > 0, charts.nth(i).get_attribute("data-view")
-        assert charts.nth(i).bounding_box()["height"] > 150
-    assert (complaints, elsewhere) == ([], [])
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "the page scrolls sideways"
+    check_page(page, complaints, elsewhere, least=3)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
+
+
+@pytest.mark.full
+def test_the_story_runs_from_the_command_line_to_the_page(opened, tmp_path):
+    command = [sys.executable, "-m", "manyheads.cli.main", "run", "--out", str(tmp_path / "story")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in STORY) and str(tmp_path / "story" / "index.html") in done.stdout
+    for size in SIZES:
+        check_page(*opened(size, path=tmp_path / "story" / "index.html"), least=30)
 
 
 def test_hovering_shows_values(opened):

@@ -93,6 +93,7 @@ def attention_results(mass, difference):
             ("sign", "record"),
             np.outer([mass + difference / 2, mass - difference / 2], np.ones(3)) * wiggle(seed),
         ),
+        focus=lambda seed, **_: records(mass * wiggle(seed) * np.ones(3)),
         maps=lambda **_: (("sign", "map", "query", "key_token"), np.full(shape, 0.125)),
         map_step=lambda **_: (("map",), np.array([0, 30, 200, 1000])),
         mean_alignment=lambda seed, **_: (("map",), 0.8 * wiggle(seed) * np.ones(4)),

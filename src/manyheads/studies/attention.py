@@ -38,7 +38,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def finding(results: Results) -> Finding:
     data = results["look"]
-    last = data["mass"].isel(record=-1).mean("sign")  # the same number of heads on each side
+    last = data["focus"].isel(record=-1)
     numbers: dict[str, Estimate] = {}
     for kind, (_, label) in STARTS.items():
         numbers[f"attention on relevant tokens at the end, {label}"] = mean(last.sel(start=kind))
@@ -80,7 +80,7 @@ def figures(results: Results) -> list[Figure]:
     mass = Axis("focus", "share of attention")
     over_time = []
     for kind, (role, label) in STARTS.items():
-        values = data["mass"].sel(start=kind).mean("sign").transpose("record", "seed").values
+        values = data["focus"].sel(start=kind).transpose("record", "seed").values
         over_time.append(over_seeds(role, label, steps[keep], values[keep]))
     over_time.append(rule("reference", "uniform attention", SPARSITY))
     by_sign = []

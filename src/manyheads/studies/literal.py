@@ -119,8 +119,8 @@ STUDY = Study(
     name="literal",
     title="Theorem 1, literally",
     question="How many heads does Theorem 1 need before it says something, and is it then true?",
-    claim="√H ≳ d√T R⁵ times norms of the target to the fourth power in all, for some constant, gives "
-    "mean loss <= 2L(θ) + 5D²/(4ηK).",
+    claim="With √H ≳ d√T R⁵ D³ times the largest norm of a head of the target θ, D = ‖θ - θ_0‖, and a small step size "
+    "the mean train loss is at most 2L(θ) + 5D²/(4ηK); the constant behind ≳ is not named.",
     settings=[
         stated("statement", "Theorem 1 with (3) and (4); its hidden constant read as 1 where 'printed'"),
         stated("start", "first phase on fresh data, W = 0"),

@@ -15,10 +15,11 @@ from manyheads.training.descent import train
 
 
 def look(cell: Cell, *, map_steps: list[int]) -> dict:
-    r"""Per head class over time: `mass` on relevant tokens, `alignment` $\langle W_g,W_*\rangle/\|W_g\|\|W_*\|$.
+    r"""Over time: `focus`, the mean attention on relevant tokens, and `mass`, the same for heads of each sign.
 
+    At `map_steps`: `alignment` of each class, $\langle W_g,W_*\rangle/\|W_g\|\|W_*\|$, and its mean absolute value.
     `maps` are mean attention weights at `map_steps` with the relevant tokens of every sequence put first, one map per
-    sign of the heads' starting readout (+ and -; a start without signs has + only). `spread` is the largest minus the
+    sign of the heads' starting readout (+ and -; a zero start has + only). `spread` is the largest minus the
     smallest final mass of a class, `classes` how many distinct heads there are.
     """
     setup = set_up(cell)
@@ -60,6 +61,7 @@ def look(cell: Cell, *, map_steps: list[int]) -> dict:
         "step": (("record",), run.steps, {"units": "steps", "coordinate": True}),
         "map_step": (("map",), np.array(steps)),
         "maps": (("sign", "map", "query", "key_token"), maps),
+        "focus": (("record",), mass @ counts / counts.sum()),
         "mass": (("sign", "record"), np.stack(by_sign)),
         "alignment": (("map", "head_class"), alignment),
         "mean_alignment": (("map",), np.abs(alignment) @ counts / counts.sum()),
