@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 
@@ -59,13 +60,14 @@ def literal(cell: Cell, *, certified: float, steps: list[int]) -> dict:
 
 
 def suffices(setup: Setup, step_size: float, num_steps: int, certified: float) -> float:
-    """The smallest power of two whose run from the same first-phase data has a mean loss below `certified`."""
-    heads = 1
+    """The smallest power of two whose run from the same first-phase data has a mean loss below `certified`.
+
+    Infinite where none up to a thousand heads has.
+    """
     if setup.first is None:
         raise ValueError("the literal regime starts from a first phase; write start.kind = 'first_phase'.")
-    while True:
+    for heads in (2**k for k in range(11)):
         start = first_phase(setup.first, heads, signs=setup.cell.start.signs)
-        walk = follow(start, setup.dataset, step_size=step_size, num_steps=num_steps)
-        if walk.mean_loss < certified:
+        if follow(start, setup.dataset, step_size=step_size, num_steps=num_steps).mean_loss < certified:
             return float(heads)
-        heads *= 2
+    return math.inf
