@@ -11,6 +11,7 @@ from manyheads.model.gradient import (
     attention_mass,
     batch_scores,
     chunk_size,
+    evaluate,
     head_weights,
     hessian_vector_product,
     loss_and_gradient,
@@ -137,8 +138,10 @@ def test_scores_and_attention_mass_equal_the_plain_model(kind):
         mass.append(np.asarray(A)[:, :, relevant[i]].sum(axis=(1, 2)) / queries)
     flags = np.zeros((batch.labels.size, data.num_tokens), bool)
     flags[:n] = relevant
-    got = attention_mass(heads.key_query, batch, flags.reshape(*batch.labels.shape, -1), jnp.full(n, 1 / n))
-    assert np.allclose(got, np.mean(mass, axis=0), rtol=1e-12)
+    flags, weight = flags.reshape(*batch.labels.shape, -1), jnp.full(n, 1 / n)
+    assert np.allclose(attention_mass(heads.key_query, batch, flags, weight), np.mean(mass, axis=0), rtol=1e-12)
+    seen, unseen = (evaluate(heads, head_weights(model), batch, weight, flags, due)[3] for due in (True, False))
+    assert np.allclose(seen, np.mean(mass, axis=0), rtol=1e-12) and not unseen.any()
 
 
 @pytest.mark.parametrize("factored", [False, True])

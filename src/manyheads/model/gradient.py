@@ -141,6 +141,24 @@ def loss_and_gradient(
 
     Pure: jit, vmap and jvp go through it. With $w_i = 1/n$ it is the train loss; a zero leaves a sequence out.
     """
+    return evaluate(heads, weights, batch, sample_weight, loss=loss, precision=precision)[:3]
+
+
+def evaluate(
+    heads: Heads,
+    weights: Weights,
+    batch: Batch,
+    sample_weight: Float[AnyArray, "n"],
+    relevant: AnyArray | None = None,
+    due: AnyArray | bool = True,
+    *,
+    loss: Loss = LOGISTIC,
+    precision=HIGHEST,
+) -> tuple[jax.Array, jax.Array, Heads, jax.Array | None]:
+    """`loss_and_gradient`, and the `attention_mass` on `relevant` tokens from the attention at hand.
+
+    The mass is None without relevant tokens, and zero where it is not `due`.
+    """
     U = jnp.asarray(heads.readout)
     W = full_key_query(heads.key_query, precision)
     g, d = W.shape[0], W.shape[1]
@@ -150,8 +168,8 @@ def loss_and_gradient(
     dot = partial(jax.lax.dot_general, precision=precision)
 
     def one_chunk(carry, piece):
-        total, dW, dU = carry
-        (X, y, mask, last), w = piece
+        total, dW, dU, mass = carry
+        (X, y, mask, last), w, flags = piece
         scores, A, B, phi, Xq = scores_and_parts(W, U, weights.of_class, X, mask, last, precision)
         c, T, _ = X.shape
         q = Xq.shape[1]
@@ -163,15 +181,20 @@ def loss_and_gradient(
         dU = dU + dot(G, slope * X, (((0, 1), (0, 1)), ((), ())))  # (t g), d
         P = dot(D, X, (((1,), (1,)), ((0,), (0,))))  # c, (q g), d
         dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), (((0, 1), (0, 1)), ((), ())))  # d, (g d)
-        return (total, dW, dU), scores
+        if flags is not None:
+            looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g)
+            mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
+        return (total, dW, dU, mass), scores
 
     rows = (U.shape[1] if U.ndim == 3 else 1) * g
     dtype = batch.tokens.dtype
-    start = (jnp.zeros((), dtype), jnp.zeros((d, g * d), dtype), jnp.zeros((rows, d), dtype))
+    none = None if relevant is None else jnp.zeros(g, dtype)
+    start = (jnp.zeros((), dtype), jnp.zeros((d, g * d), dtype), jnp.zeros((rows, d), dtype), none)
+    pieces = (batch, padded, relevant)
     if chunks == 1:
-        (total, dW, dU), scores = one_chunk(start, (jax.tree.map(lambda a: a[0], batch), padded[0]))
+        (total, dW, dU, mass), scores = one_chunk(start, jax.tree.map(lambda a: a[0], pieces))
     else:
-        (total, dW, dU), scores = jax.lax.scan(one_chunk, start, (batch, padded))
+        (total, dW, dU, mass), scores = jax.lax.scan(one_chunk, start, pieces)
     dW = dW.reshape(d, g, d).transpose(1, 0, 2)
     dU = dU.reshape(-1, g, d).transpose(1, 0, 2) if U.ndim == 3 else dU
     if isinstance(heads.key_query, tuple):
@@ -180,7 +203,8 @@ def loss_and_gradient(
             jnp.einsum("gde,ger->gdr", dW, key, precision=precision),
             jnp.einsum("gde,gdr->ger", dW, query, precision=precision),
         )
-    return total, scores.reshape(-1)[:n], Heads(dW, dU)
+    mass = None if mass is None else mass / jnp.sum(sample_weight > 0)
+    return total, scores.reshape(-1)[:n], Heads(dW, dU), mass
 
 
 def batch_scores(
@@ -244,12 +268,17 @@ def attention_mass(
 
     def one_chunk(total, piece):
         (X, _, mask, last), flags, use = piece
-        _, A, _, _, Xq = scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)
-        c, T, _ = X.shape
-        A = A.reshape(c, T, Xq.shape[1], g)
-        on_relevant = jnp.einsum("cstg,cs->cg", A, flags.astype(A.dtype), precision=precision)
-        queries = Xq.shape[1] if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
-        return total + jnp.sum(jnp.where(use[:, None], on_relevant / queries, 0.0), axis=0), None
+        A = scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)[1]
+        return total + _mass_of_chunk(A, flags, use, mask, last, g), None
 
     total, _ = jax.lax.scan(one_chunk, jnp.zeros(g, W.dtype), (batch, relevant, counted))
     return total / jnp.sum(counted)
+
+
+def _mass_of_chunk(A, flags, use, mask, last, num_classes: int) -> jax.Array:
+    """Sum over the sequences in use of the share of their real queries' attention that falls on flagged tokens."""
+    c, T, columns = A.shape
+    by_token = A.reshape(c, T, columns // num_classes, num_classes).sum(axis=2)
+    on_flagged = jnp.sum(jnp.where(flags[:, :, None], by_token, 0.0), axis=1)
+    queries = columns // num_classes if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
+    return jnp.sum(jnp.where(use[:, None], on_flagged / queries, 0.0), axis=0)

@@ -11,7 +11,7 @@ import optax
 
 from manyheads._types import AnyArray
 from manyheads.model.attention import Heads
-from manyheads.model.gradient import Batch, Weights, attention_mass, batch_scores, loss_and_gradient
+from manyheads.model.gradient import Batch, Weights, attention_mass, batch_scores, evaluate
 from manyheads.model.loss import Loss
 
 RULES = ("gd", "normalized", "polyak", "adam", "optax")
@@ -120,7 +120,9 @@ def _update(method: Method, problem: Problem, state: State, loss, gradient: Head
     return moves, optimizer
 
 
-def _record(method: Method, problem: Problem, state: State, point: Heads, loss, scores, length) -> dict[str, jax.Array]:
+def _record(
+    method: Method, problem: Problem, state: State, point: Heads, loss, scores, length, mass=None
+) -> dict[str, jax.Array]:
     labels = problem.batch.labels.reshape(-1)[: scores.shape[0]]
     margins = jnp.where(problem.sample_weight > 0, labels * scores, jnp.inf)
     readout = jnp.sqrt(jnp.max(jnp.sum(point.readout.reshape(point.readout.shape[0], -1) ** 2, axis=1)))
@@ -131,7 +133,9 @@ def _record(method: Method, problem: Problem, state: State, point: Heads, loss, 
         "readout_norm": readout,
         "margin": jnp.where(jnp.min(margins) == 0, 0.0, jnp.min(margins)),
     }
-    if problem.relevant is not None:
+    if mass is not None:
+        row["attention_mass"] = mass
+    elif problem.relevant is not None:
         row["attention_mass"] = attention_mass(
             point.key_query, problem.batch, problem.relevant, problem.sample_weight, precision=method.precision
         )
@@ -148,15 +152,17 @@ def _record(method: Method, problem: Problem, state: State, point: Heads, loss, 
 def step(method: Method, problem: Problem, state: State) -> State:
     """Evaluate the current point, record it if it is due, and move unless this was the last step."""
     point = jax.tree.map(jnp.add, problem.start, state.displacement)
-    loss, scores, gradient = loss_and_gradient(
-        point, problem.weights, problem.batch, problem.sample_weight, loss=method.loss, precision=method.precision
-    )
+    next_record = jnp.minimum(state.written, len(problem.record_steps) - 1)
+    due = (state.written < len(problem.record_steps)) & (jnp.asarray(problem.record_steps)[next_record] == state.step)
+    loss, scores, gradient, mass = evaluate(
+        point, problem.weights, problem.batch, problem.sample_weight, problem.relevant, due,
+        loss=method.loss, precision=method.precision,
+    )  # fmt: skip
     length = norm(gradient, problem.counts)
     finite = jnp.isfinite(loss) & jnp.isfinite(length)
-    next_record = jnp.minimum(state.written, len(problem.record_steps) - 1)
-    due = finite & (state.written < len(problem.record_steps)) & (problem.record_steps[next_record] == state.step)
+    due = due & finite
     records = jax.lax.cond(
-        due, lambda: _record(method, problem, state, point, loss, scores, length), lambda: state.records
+        due, lambda: _record(method, problem, state, point, loss, scores, length, mass), lambda: state.records
     )
     moves, optimizer = _update(method, problem, state, loss, gradient, length)
     live = finite & (state.step < problem.num_steps)
