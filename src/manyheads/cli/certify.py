@@ -27,7 +27,7 @@ def command(
     independent: bool = False,
     full: bool = False,
     seed: int = 0,
-    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
     quiet: bool = False,
 ) -> int:
     """Say which statements of the theory speak about a run, and what they say: HOLDS, VIOLATED or SILENT.
@@ -60,7 +60,7 @@ def command(
         independent: start, step size, heads and steps were chosen without looking at the training sample.
         full: every version of every bound with its hypotheses, instead of one line each.
         seed: seed of everything random.
-        as_json: print JSON instead of text.
+        json: print JSON instead of text.
         quiet: no progress.
     """
     import jax
@@ -104,7 +104,7 @@ def command(
     )  # fmt: skip
     if not quiet:
         hush()
-    if as_json:
+    if json:
         show(result.to_json())
     else:
         show(str(result) if full else result.brief())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from json import dumps
 from typing import Annotated
 
 import tyro
@@ -13,7 +13,7 @@ from manyheads.cli.colors import show
 def command(
     statement: Annotated[str, tyro.conf.Positional] = "",
     *,
-    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
 ) -> int:
     """Explain one statement of the paper, or list them all.
 
@@ -28,17 +28,17 @@ def command(
 
     Args:
         statement: an id such as prop1.hessian, thm1, eq8, E12; empty for the list.
-        as_json: print JSON instead of text.
+        json: print JSON instead of text.
     """
     from manyheads.certificates.ledger import WEIGHTS, entry, ledger
 
     if statement:
         found = entry(statement)
-        show(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else str(found))
+        show(dumps(found.to_dict(), indent=2, ensure_ascii=False) if json else str(found))
         return 0
     entries = list(ledger().values())
-    if as_json:
-        show(json.dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
+    if json:
+        show(dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
         return 0
     width = max(len(item.id) for item in entries)
     for item in entries:

@@ -19,7 +19,7 @@ def command(
     examples: int = 200,
     trials: bool = True,
     seed: int = 0,
-    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
     quiet: bool = False,
 ) -> int:
     """Plan a training run: what each version of the theory asks for, beside what trial runs show to be enough.
@@ -42,7 +42,7 @@ def command(
         examples: sequences of a generated task.
         trials: also run a few trials.
         seed: seed of everything random.
-        as_json: print JSON instead of text.
+        json: print JSON instead of text.
         quiet: no progress.
     """
     import jax
@@ -63,5 +63,5 @@ def command(
     )
     if not quiet:
         hush()
-    show(result.to_json() if as_json else str(result))
+    show(result.to_json() if json else str(result))
     return 0 if result.demands else 3

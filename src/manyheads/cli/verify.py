@@ -15,7 +15,7 @@ def command(
     *,
     quick: bool = False,
     seed: int = 0,
-    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
     quiet: bool = False,
 ) -> int:
     """Check the statements of the paper on random, adversarially optimized and extremal inputs.
@@ -36,7 +36,7 @@ def command(
         statements: ids such as prop1.gradient, thm1, eq20, E7; all by default (`manyheads explain` lists them).
         quick: fewer trials and no fresh searches, under a minute.
         seed: seed of every random draw.
-        as_json: print JSON instead of a table.
+        json: print JSON instead of a table.
         quiet: no progress.
     """
     if quick:  # the problems are tiny: compiling is what takes time
@@ -57,5 +57,5 @@ def command(
     result = verify(names, quick=quick, seed=seed, report=report)
     if not quiet:
         hush()
-    show(result.to_json() if as_json else str(result))
+    show(result.to_json() if json else str(result))
     return 1 if result.violated else 0
