@@ -80,8 +80,8 @@ def race(variants: dict, *, rounds: int = 7, seed: int = 0) -> dict:
     order, times = random.Random(seed), {name: [] for name in variants}
     repeats = {}
     for name, work in variants.items():  # compile and warm up outside the clock
-        _measure(work, 1)
-        repeats[name] = max(1, round(REPEATED / max(_measure(work, 1), 1e-7)))
+        first = _measure(work, 1)
+        repeats[name] = max(1, round(REPEATED / max(_measure(work, 1), 1e-7))) if first < 5 else 1
     for _ in range(rounds):
         names = list(variants)
         order.shuffle(names)

@@ -23,8 +23,11 @@ class Heads(torch.nn.Module):
         return ((A @ X[:, None]) * self.U).sum(dim=(1, 2, 3)) / self.W.shape[0] ** 0.5
 
 
-def mean_logistic(scores, labels):
-    return torch.nn.functional.softplus(-labels * scores).mean()
+class MeanLogistic(torch.nn.Module):
+    reduction = "mean"  # what curvlinops asks a loss for
+
+    def forward(self, scores, labels):
+        return torch.nn.functional.softplus(-labels * scores).mean()
 
 
 STATE = {}
@@ -52,7 +55,7 @@ def answer(request):
         model = Heads(W, U)
         parameters = [model.W, model.U]
         operator = curvlinops.HessianLinearOperator(
-            model, mean_logistic, parameters, [(X, y)], check_deterministic=False
+            model, MeanLogistic(), parameters, [(X, y)], check_deterministic=False
         )
         STATE.update(operator=operator, vector=vector, scipy=operator.to_scipy(), tolerance=float(request["tolerance"]))
         return {}
