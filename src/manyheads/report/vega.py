@@ -66,7 +66,9 @@ def _channel(name: str, axis: Axis, kind: str) -> dict[str, Any]:
     scale: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     if kind == "quantitative":
-        scale = {"type": "log", "padding": 10, "nice": False} if axis.log else {"zero": False, "padding": 10}
+        scale = (
+            {"type": "log", "padding": 10, "nice": False} if axis.log else {"zero": False, "padding": 10, "nice": False}
+        )
         settings = {"tickCount": 6, "labelOverlap": "greedy", "labelFlush": False}
         if axis.log:
             wide = f"abs(log(domain('{name}')[1] / domain('{name}')[0])) > 4.6"  # more than two decades
