@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from manyheads.studies.estimate import heads_text, mean, number, power, ratio
+from manyheads.studies.estimate import heads_text, mean, number, power, ratio, tick_text
 
 
 def test_the_interval_is_students():
@@ -53,3 +53,8 @@ def test_numbers_read_well(value, text):
 @pytest.mark.parametrize(("count", "text"), [(1, "1"), (1024, "1,024"), (1e6, "10^6"), (25550, "25,550"), (3e6, "3e6")])
 def test_heads_read_well(count, text):
     assert heads_text(count) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1, "1"), (1024, "1,024"), (1e6, "10⁶"), (1e12, "10¹²"), (0.125, "0.125")])
+def test_ticks_read_well(value, text):
+    assert tick_text(value) == text

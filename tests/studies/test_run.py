@@ -62,6 +62,12 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     assert "holds no studies" in capsys.readouterr().err
 
 
+def test_a_missing_package_is_named_before_anything_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.main(["run", "step_size", "--out", str(tmp_path / "x")]) == 2
+    assert "needs vl-convert" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
 def test_the_list_of_studies_shows_questions_and_settings(capsys):
     assert cli.main(["studies"]) == 0
     shown = capsys.readouterr().out

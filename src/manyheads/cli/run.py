@@ -34,9 +34,11 @@ def command(
         quiet: no progress.
     """
     from manyheads.report.build import build
+    from manyheads.report.page import require_javascript
     from manyheads.studies.catalog import STORY
     from manyheads.studies.run import plan_jobs, run_studies
 
+    require_javascript()
     names = studies or STORY
     folder = out or Path("results") / scale
     workers = processors() if workers is None else workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Sequence
@@ -106,14 +107,19 @@ def _figure(figure: Figure, names: list[str], markup) -> dict[str, Any]:
     }
 
 
-def javascript() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the installed vl-convert."""
-    try:
-        import vl_convert
-    except ImportError:
+def require_javascript() -> None:
+    """Say at once that the page cannot be made, rather than after the runs."""
+    if importlib.util.find_spec("vl_convert") is None:
         raise ValueError(
             "the page needs vl-convert, which is not installed: run `pip install 'manyheads[report]'`, or `make run`."
-        ) from None
+        )
+
+
+def javascript() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed vl-convert."""
+    require_javascript()
+    import vl_convert
+
     return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
 
 
