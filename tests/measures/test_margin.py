@@ -77,6 +77,7 @@ def test_both_ends_are_proved_in_rational_arithmetic(seed):
     rng = np.random.default_rng(seed)
     G, y = random_problem(rng)
     interval = hard_margin(y, features=G)
+    assert interval.weights.sum() == pytest.approx(1, abs=1e-12)
     assert exact_upper(G, y, interval.weights) <= Fraction(interval.upper) ** 2
     (w,) = exactly(interval.direction)
     least = min(

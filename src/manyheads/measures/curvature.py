@@ -135,7 +135,7 @@ def _extremes(operator: HessianOperator, model: MultiHead, tolerance, max_produc
     for op, value, vector, direction, where in (smallest, largest):
         residual = float(np.linalg.norm(op(vector) - value * vector))
         products += 1
-        good = residual <= tolerance * scale or residual <= 1e-15 * op.size
+        good = residual <= max(tolerance, np.finfo(float).eps * op.size) * scale  # the second is rounding
         results.append(Eigenvalue(float(value), residual, bool(good), direction, where))
     per_head = operator.size / model.num_classes
     return Curvature(*results, per_head * model.num_heads, products, method, tolerance)
