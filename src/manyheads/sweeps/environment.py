@@ -77,7 +77,7 @@ def working(threads: int, cache: str | None) -> Generator[None, None, None]:
 @functools.cache
 def _blas() -> Any:
     """The linear algebra libraries of this process; finding them takes a while, so once."""
-    import scipy.linalg  # noqa: F401  (brings its own copy, which must be found too)
+    import scipy.linalg  # noqa: F401  (brings its own library, which must be found too)
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

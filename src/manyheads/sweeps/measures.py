@@ -1,4 +1,4 @@
-"""What can be measured on a run by name."""
+"""What can be measured on a run by name. Imports what a measure needs when it is used, so that workers start fast."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyheads.data.mixture import TokenizedMixture
-from manyheads.measures.curvature import loss_curvature
-from manyheads.measures.focus import attention_focus
-from manyheads.measures.risk import risk as risk_of
 from manyheads.sweeps.fields import SpecError, nearest
 from manyheads.sweeps.setup import Setup
 from manyheads.training.trajectory import Trajectory
@@ -61,6 +58,8 @@ def find_measure(name: str) -> Callable[[Run], Mapping[str, Any]]:
 
 def risk(run: Run) -> dict[str, Any]:
     """Loss and share of errors at the end, on train and test data, and the gap between the losses."""
+    from manyheads.measures.risk import risk as risk_of
+
     dataset, test = run.setup.dataset, run.setup.test
     found = risk_of(run.trajectory.final, dataset, test or dataset, loss=run.setup.cell.train.loss)
     values = {"final_train_loss": found.train_loss, "final_train_error": found.train_error}
@@ -91,6 +90,8 @@ def attention(run: Run) -> dict[str, Any]:
 
 def focus(run: Run) -> dict[str, Any]:
     """Saturation, alignment with the mixture's W* and U*, and specialization of the heads at the end."""
+    from manyheads.measures.focus import attention_focus
+
     found = attention_focus(run.trajectory.final, run.setup.dataset, mixture=run.mixture)
     by_class = ("saturation", "underflow", "key_query_norm", "key_query_alignment", "readout_alignment")
     values: dict[str, Any] = {f"final_{name}": (("head_class",), getattr(found, name)[0]) for name in by_class}
@@ -99,6 +100,8 @@ def focus(run: Run) -> dict[str, Any]:
 
 def curvature(run: Run) -> dict[str, Any]:
     """Extreme eigenvalues of the train loss's Hessian at the end, with their residuals."""
+    from manyheads.measures.curvature import loss_curvature
+
     found = loss_curvature(run.trajectory.final, run.setup.dataset, loss=run.setup.cell.train.loss)
     return {
         "smallest_eigenvalue": found.smallest.value,
