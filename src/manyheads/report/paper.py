@@ -193,8 +193,8 @@ def _series(axes, mark: Mark, categories: list[str]) -> None:
 
 
 def _markers(appearance, count: int) -> dict:
-    """Markers where there are few points; on a dense line they would hide it."""
-    return {"marker": appearance.marker or None} if count <= 14 else {"marker": None}
+    """Markers on every point of a short line, on some of a dense one."""
+    return {"marker": appearance.marker or None, "markevery": 1 if count <= 14 else -(-count // 6)}
 
 
 def _bars(axes, mark: Mark, categories: list[str], position: int, total: int) -> None:

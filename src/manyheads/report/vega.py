@@ -124,9 +124,14 @@ def _series(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
         held = [{"filter": "isValid(datum.low)"}]
         layers.append({"data": data, "transform": held, "mark": whisker, "encoding": encoding})
     dense = mark.kind == "line" and len(rows) > MOST_MARKERS
-    dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 0.0 if dense else 1.0}
+    few = rows[:: -(-len(rows) // 6)] if dense and appearance.marker else []
+    hidden = dense or (mark.kind == "line" and not appearance.marker)
+    dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 0.0 if hidden else 1.0}
     dot |= {"color": appearance.light, "shape": SHAPES[appearance.marker]}
     layers.append({"data": data, "mark": dot, "encoding": {"x": x, "y": y, "tooltip": _tooltip(mark, panel)}})
+    if few:  # a dense line carries some markers, and answers to the pointer everywhere
+        seen = {**dot, "opacity": 1.0, "tooltip": None}
+        layers.insert(-1, {"data": {"values": few}, "mark": seen, "encoding": {"x": x, "y": y}})
     return layers
 
 

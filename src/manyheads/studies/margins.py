@@ -112,8 +112,8 @@ def figures(results: Results) -> list[Figure]:
             for h in time["num_heads"].values
         ]
         marks += [
-            rule("attention", "γ_attn, best attention", attention, scale=SCALE),
-            rule("linear", "γ_lin, best linear", linear, scale=SCALE),
+            rule("attention", "γ_attn (attention)", attention, scale=SCALE),
+            rule("linear", "γ_lin (linear)", linear, scale=SCALE),
         ]
         panels.append(Panel(label[0].upper() + label[1:], step, margin, marks))
     ends, looks = [], []
@@ -126,8 +126,8 @@ def figures(results: Results) -> list[Figure]:
         )
         looks.append(over_seeds(palette.heads(h), label, zeta, at["focus"].transpose("sparsity", "seed").values))
     by_sparsity = sparse["linear"].isel(num_heads=0).transpose("sparsity", "seed").values
-    ends.append(over_seeds("linear", "γ_lin, best linear", sparse["sparsity"].values, by_sparsity, scale=SCALE))
-    ends.append(rule("attention", "γ_attn, best attention", float(sparse["attention"].mean()), scale=SCALE))
+    ends.append(over_seeds("linear", "γ_lin (linear)", sparse["sparsity"].values, by_sparsity, scale=SCALE))
+    ends.append(rule("attention", "γ_attn (attention)", float(sparse["attention"].mean()), scale=SCALE))
     zeta_axis = Axis("relevant tokens ζ", "share of tokens")
     return [
         Figure(
