@@ -1,8 +1,10 @@
 """Settings of the test process: double precision, no silent broadcasting, reproducible examples."""
 
 import os
+import signal
 
 os.environ["MPLBACKEND"] = "Agg"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
 
 import re
 from pathlib import Path
