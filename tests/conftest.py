@@ -4,7 +4,6 @@ import os
 import signal
 
 os.environ["MPLBACKEND"] = "Agg"
-signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
 
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ import hypothesis
 import jax
 import pytest
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
