@@ -155,14 +155,16 @@ def _convexity_words(results: Results, numbers: dict[str, Estimate]) -> str:
 
 def _curvature_words(data, numbers: dict[str, Estimate]) -> str:
     H = data["num_heads"].values
+    several = H >= 4  # two heads of each sign: from there on the first phase's curvature is 1/√H exactly
     parts = []
     for kind, (_, label) in STARTS.items():
         depth = -_grid(data["smallest"] / data["loss"], kind)
-        found = power(H[1:], depth[1:])
+        found = power(H[several], depth[several])
         numbers[f"exponent of -λ_min/loss in H, {label}"] = found
         parts.append(f"{found} from the {label}")
+    words = " and ".join(parts)
     return (
-        f"The most negative curvature over the loss goes like a power of H: {' and '.join(parts)}; the bound has -0.5."
+        f"From 4 heads on the most negative curvature over the loss is like a power of H: {words}; the bound has -0.5."
     )
 
 
