@@ -93,7 +93,7 @@ def measure(case, rounds):
         many = MultiHead(two.key_query, two.readout, np.array([5e11, 5e11]))
         for name, counted in (("four heads", two), ("trillion heads", many)):
             variants[name] = partial(HessianOperator.of_loss(counted, data, LOGISTIC), vector[: operator.size * 2 // H])
-        times = race(variants, rounds=rounds) | race(slow, rounds=min(3, rounds))
+        times = race(variants, rounds=rounds) | race(slow, rounds=min(3, rounds), warm=True)
     seconds = {name: t["median_s"] for name, t in times.items()}
     ratios = {"autodiff product / ours": seconds["autodiff product"] / seconds["our product"]}
     if CURVLINOPS.missing is None:

@@ -72,14 +72,17 @@ def seconds(work) -> float:
     return time.perf_counter() - start
 
 
-def race(variants: dict, *, rounds: int = 7, seed: int = 0) -> dict:
+def race(variants: dict, *, rounds: int = 7, seed: int = 0, warm: bool = False) -> dict:
     """Median and spread in seconds of each variant, interleaved in random order with a pause before each.
 
-    A variant is a callable, or a `Peer` call that times itself and returns an object with `.seconds`.
+    A variant is a callable, or a `Timed` call of a peer. Variants that were called before (`warm=True`) are not warmed up.
     """
     order, times = random.Random(seed), {name: [] for name in variants}
     repeats = {}
     for name, work in variants.items():  # compile and warm up outside the clock
+        if warm:
+            repeats[name] = 1
+            continue
         first = _measure(work, 1)
         repeats[name] = max(1, round(REPEATED / max(_measure(work, 1), 1e-7))) if first < 5 else 1
     for _ in range(rounds):

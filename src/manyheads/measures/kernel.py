@@ -198,9 +198,9 @@ def _features(heads, root, X, mask, last, *, form):
     product = partial(
         jax.lax.dot_general, dimension_numbers=(((1,), (1,)), ((0,), (0,))), precision=jax.lax.Precision.HIGHEST
     )
-    weight = root[None, None, :, None]
-    AX = product(A, X).reshape(c, q, g, d) * weight
-    Z = product(A * (B - phi[:, None, :]), X).reshape(c, q, g, d) * weight
+    weight = jnp.tile(root, q)[None, None, :]
+    AX = product(weight * A, X).reshape(c, q, g, d)
+    Z = product(weight * A * (B - phi[:, None, :]), X).reshape(c, q, g, d)
     AX = AX if U.ndim == 3 else AX.sum(axis=1)
     if form == "tokens":
         return AX.reshape(c, -1), Z.reshape(c * q, g * d), Xq.reshape(c * q, d)
