@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import multiprocessing
+import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 import manyheads
 from manyheads.report import paper, verdicts
 from manyheads.report.page import Chapter, render
-from manyheads.studies.catalog import find
+from manyheads.studies.catalog import STORY, find
 from manyheads.studies.figure import Figure, MapPanel
 from manyheads.studies.folder import read_run, sweep_folder
 from manyheads.studies.study import Results, Study
@@ -140,13 +141,25 @@ def _csv(figure: Figure) -> str:
 
 
 def _reproduce(run: dict[str, Any], results: list[Results]) -> dict[str, Any]:
-    names = " ".join(run["studies"])
-    facts = {"scale": run["scale"], "manyheads": run["manyheads"], "studies": names}
-    seeds = sorted(
-        {int(s) for result in results for data in result.values() if "seed" in data.coords for s in data["seed"]}
-    )
-    facts["seeds"] = ", ".join(map(str, seeds))
-    facts |= run.get("machine", {})
-    commands = f"make run ARGS='{names} --scale {run['scale']}'   # runs the studies and draws this page\n"
+    """The commands that make this page, and what the stored runs say about where they come from."""
+    datasets = [data for result in results for data in result.values()]
+
+    def seen(name: str) -> str:
+        return "; ".join(sorted({str(data.attrs[name]) for data in datasets if data.attrs.get(name)}))
+
+    story = run["scale"] == "quick" and tuple(run["studies"]) == STORY and not run["seed"]
+    extra = f" --seed {run['seed']}" if run["seed"] else ""
+    arguments = "" if story else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
+    commands = f"make run{arguments}   # runs the studies and draws this page\n"
     commands += ".venv/bin/manyheads report FOLDER   # draws it again from the stored runs"
-    return {"commands": commands, "facts": [{"name": name, "value": value} for name, value in facts.items()]}
+    seeds = sorted({int(seed) for data in datasets if "seed" in data.coords for seed in data["seed"]})
+    facts = {
+        "scale": run["scale"],
+        "studies": ", ".join(run["studies"]),
+        "cells": f"{sum(data['status'].size for data in datasets):,}",
+        "seeds": f"{seeds[0]} to {seeds[-1]}" if seeds else "none",
+        "computed with": seen("versions"),
+        "device": seen("device"),
+        "code": re.sub(r"\b([0-9a-f]{10})[0-9a-f]{30}\b", r"\1", seen("git")),
+    }
+    return {"commands": commands, "facts": [{"name": name, "value": value} for name, value in facts.items() if value]}

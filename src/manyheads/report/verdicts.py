@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from manyheads.certificates.ledger import errata_entries, statements
+from manyheads.certificates.ledger import Entry, errata_entries, statements
 from manyheads.certificates.verdict import Certificate, Verdict
 from manyheads.studies.estimate import number
 from manyheads.studies.study import Results
 
+MOST_REASONS = 8
 ABOUT = (
     "HOLDS: the hypotheses are true and the measured value is within the bound. SILENT: a hypothesis fails, so the "
     "statement says nothing here. VIOLATED would be a bug or a wrong constant. Open a line for the printed, the "
@@ -30,13 +31,29 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
         reason = f"{certificate.claim}: {certificate.reason}"
         verdict = {"run": item["run"], "name": certificate.verdict.name, "reason": reason}
         spoken.setdefault(certificate.statement, []).append(verdict)
-    tally = Counter(verdict["name"] for verdicts in spoken.values() for verdict in verdicts)
+    errata = {entry.id for entry in errata_entries()}
+    tally = Counter(verdict["name"] for name, said in spoken.items() if name not in errata for verdict in said)
+    counts = [{"name": verdict.name, "text": f"{tally[verdict.name]} {verdict.name}"} for verdict in Verdict if tally]
+    if shown := sum(verdict["name"] == "HOLDS" for name in errata for verdict in spoken.get(name, [])):
+        counts.append({"name": "none", "text": f"{shown} errata reproduced"})
     return {
         "about": ABOUT,
-        "counts": [{"name": verdict.name, "count": tally[verdict.name]} for verdict in Verdict if tally],
-        "statements": [{"entry": entry, "verdicts": spoken.get(entry.id, [])} for entry in statements()],
-        "errata": [{"entry": entry, "verdicts": spoken.get(entry.id, [])} for entry in errata_entries()],
+        "counts": counts,
+        "statements": [_row(entry, spoken.get(entry.id, [])) for entry in statements()],
+        "errata": [_row(entry, spoken.get(entry.id, [])) for entry in errata_entries()],
     }
+
+
+def _row(entry: Entry, verdicts: list[dict[str, str]]) -> dict[str, Any]:
+    """An entry with one chip per kind of verdict and the reasons of the first few; the worst come first."""
+    order = {Verdict.VIOLATED.name: 0, Verdict.SILENT.name: 2}
+    ranked = sorted(verdicts, key=lambda verdict: order.get(verdict["name"], 1))
+    counts = Counter(verdict["name"] for verdict in ranked)
+    chips = [{"name": name, "text": name if count == 1 else f"{name} × {count}"} for name, count in counts.items()]
+    words = {"HOLDS": "REPRODUCED", "VIOLATED": "NOT REPRODUCED"} if entry.is_erratum else {}
+    ranked = [{**verdict, "text": words.get(verdict["name"], verdict["name"])} for verdict in ranked]
+    shown = list({(verdict["run"], verdict["reason"]): verdict for verdict in ranked}.values())
+    return {"entry": entry, "chips": chips, "verdicts": shown[:MOST_REASONS], "more": len(shown) - MOST_REASONS}
 
 
 def _texts(results: list[Results], name: str) -> Iterator[dict[str, Any]]:
@@ -69,7 +86,8 @@ def _card(start: dict[str, Any]) -> dict[str, Any]:
     if separates:
         judgment = f"A good start: the tangent kernel separates the data with margin {number(margin)}."
     else:
-        judgment = f"No good start: the tangent kernel does not separate the data (no margin above {number(margin)})."
+        above = number(start["p3_high"])
+        judgment = f"No good start: the tangent kernel does not separate the data (no margin above {above})."
     return {
         "name": start["name"],
         "about": start["about"],

@@ -1,0 +1,59 @@
+import json
+
+import xarray
+
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.report.verdicts import MOST_REASONS, good_starts, ledger_table
+
+
+def results(**texts):
+    return [{"runs": xarray.Dataset({name: ("seed", [json.dumps(items)]) for name, items in texts.items()})}]
+
+
+def certificate(measured, *, hypothesis=True):
+    return Certificate("thm1", "the claim", measured, (Bound(OURS, 1.0, (Hypothesis("a condition", hypothesis),)),))
+
+
+def row(table, name):
+    (found,) = [r for r in table["statements"] + table["errata"] if r["entry"].id == name]
+    return found
+
+
+def test_verdicts_are_computed_again_and_the_worst_come_first():
+    items = [{"run": "good", "certificate": certificate(0.5).to_dict()}]
+    items += [{"run": "silent", "certificate": certificate(0.5, hypothesis=False).to_dict()}]
+    lying = {**certificate(2.0).to_dict(), "verdict": "HOLDS"}
+    items += [{"run": "bad", "certificate": lying}]
+    thm1 = row(ledger_table(results(certificates=items)), "thm1")
+    assert [chip["name"] for chip in thm1["chips"]] == ["VIOLATED", "HOLDS", "SILENT"]
+    assert thm1["verdicts"][0]["run"] == "bad"
+
+
+def test_many_runs_are_counted_and_only_some_are_written_out():
+    items = [{"run": f"run {i}", "certificate": certificate(0.5).to_dict()} for i in range(20)]
+    thm1 = row(ledger_table(results(certificates=items)), "thm1")
+    assert thm1["chips"] == [{"name": "HOLDS", "text": "HOLDS × 20"}]
+    assert len(thm1["verdicts"]) == MOST_REASONS and thm1["more"] == 20 - MOST_REASONS
+
+
+def test_an_erratum_is_reproduced_or_not():
+    check = {"statement": "E1", "trials": 3, "ours": 1e-16, "printed": 4.0, "verdict": "HOLDS", "detail": "as said"}
+    table = ledger_table(results(ledger=[check]))
+    assert row(table, "E1")["verdicts"][0]["text"] == "REPRODUCED"
+    assert table["counts"] == [{"name": "none", "text": "1 errata reproduced"}]
+    failed = ledger_table(results(ledger=[{**check, "verdict": "VIOLATED"}]))
+    assert row(failed, "E1")["verdicts"][0]["text"] == "NOT REPRODUCED"
+
+
+def test_a_start_that_does_not_separate_is_called_so():
+    start = {"name": "a start", "about": "", "b2": 1.0, "b_phi": 0.5, "p3_margin": 0.7, "distinct": "2 of 8"}
+    start |= {"p3_low": 0.7, "p3_high": 0.71}
+    (good,) = good_starts(results(good_start=[start]))
+    assert good["mood"] == "good" and "with margin 0.7" in good["judgment"]
+    (bad,) = good_starts(results(good_start=[{**start, "p3_margin": 0.0, "p3_high": 1e-9}]))
+    assert bad["mood"] == "bad" and "no margin above 1e-9" in bad["judgment"]
+
+
+def test_without_runs_the_ledger_still_lists_everything():
+    table = ledger_table([])
+    assert table["counts"] == [] and len(table["errata"]) == 26 and row(table, "thm1")["chips"] == []
