@@ -207,7 +207,7 @@ def median_of(values: list):
 
 def table(question: str, lines: list) -> str:
     """A plain table: one row per case and ratio."""
-    rows = [(line["case"], name, f"{ratio:.2f}" if isinstance(ratio, (int, float)) else str(ratio))
+    rows = [(line["case"], name, f"{ratio:.3g}" if isinstance(ratio, (int, float)) else str(ratio))
             for line in lines for name, ratio in line["ratios"].items()]  # fmt: skip
     widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else [0, 0, 0]
     body = [f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows]
