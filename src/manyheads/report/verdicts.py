@@ -86,7 +86,7 @@ def _card(start: dict[str, Any]) -> dict[str, Any]:
     if separates:
         judgment = f"A good start: the tangent kernel separates the data with margin {number(margin)}."
     else:
-        above = number(start["p3_high"])
+        above = number(start.get("p3_high", margin))
         judgment = f"No good start: the tangent kernel does not separate the data (no margin above {above})."
     return {
         "name": start["name"],
