@@ -50,7 +50,7 @@ def test_numbers_read_well(value, text):
     assert number(value) == text
 
 
-@pytest.mark.parametrize(("count", "text"), [(1, "1"), (1024, "1,024"), (1e6, "10^6"), (25550, "25,550"), (3e6, "3e6")])
+@pytest.mark.parametrize(("count", "text"), [(1, "1"), (1024, "1,024"), (1e6, "10⁶"), (25550, "25,550"), (3e6, "3e6")])
 def test_heads_read_well(count, text):
     assert heads_text(count) == text
 

@@ -79,19 +79,23 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def heads_text(num_heads: float) -> str:
-    """A number of heads: 64, 1,024, 10^6, 2.6e4."""
-    power_of_ten = round(math.log10(num_heads))
-    if num_heads >= 10**4 and num_heads == 10**power_of_ten:
-        return f"10^{power_of_ten}"
+    """A number of heads: 64, 1,024, 10⁶, 25,550, 3e6."""
+    if power_of_ten := _power_of_ten(num_heads):
+        return power_of_ten
     return f"{num_heads:,.0f}" if num_heads < 10**5 else number(num_heads)
 
 
 def tick_text(value: float) -> str:
     """A value beside a tick: 0.5, 64, 1,024, 10⁶."""
+    return _power_of_ten(value) or number(value, 4)
+
+
+def _power_of_ten(value: float) -> str:
+    """10⁴, 10⁵, ... or nothing."""
     exponent = round(math.log10(value)) if value > 0 else 0
-    if value >= 10**4 and math.isclose(value, 10.0**exponent):
-        return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return number(value, 4)
+    if exponent < 4 or not math.isclose(value, 10.0**exponent):
+        return ""
+    return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _exp(value: float) -> float:
