@@ -111,14 +111,6 @@ def test_records_are_what_they_say(mixture, data):
         assert np.allclose(run.attention_mass[i], mass, rtol=1e-12)
 
 
-def test_record_choices(data, gaussian):
-    def steps(record, num_steps=100):
-        return descent.choose_steps(record, num_steps, "record").tolist()
-
-    assert steps("all", 5) == [0, 1, 2, 3, 4, 5] and steps(40) == [0, 40, 80, 100] and steps([3]) == [0, 3, 100]
-    assert steps("log", 0) == [0] and steps("log", 10**6)[-1] == 10**6 and 50 < len(steps("log", 10**6)) < 63
-
-
 def test_the_same_call_gives_the_same_bits_and_another_chunk_the_same_numbers(data, gaussian):
     options = dict(step_size=0.2, num_steps=50, record="all", dtype="float64")
     once, again = (mh.train(gaussian, data, chunk=7, **options) for _ in range(2))

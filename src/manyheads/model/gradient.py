@@ -230,27 +230,6 @@ def scores(model: MultiHead, dataset: Dataset) -> np.ndarray:
         return np.asarray(_jitted_scores(heads, head_weights(model), batch, dataset.num_examples))
 
 
-def hessian_vector_product(
-    heads: Heads,
-    direction: Heads,
-    weights: Weights,
-    batch: Batch,
-    sample_weight: Float[AnyArray, "n"],
-    *,
-    loss: Loss = LOGISTIC,
-) -> Heads:
-    r"""Derivative of `loss_and_gradient`'s gradient when every head of each class moves along `direction`.
-
-    With multiplicities this is the gradient of one head, moved by all members of its class together. The scores depend
-    on all heads, which `weights.of_class` counts.
-    """
-
-    def gradient(point):
-        return loss_and_gradient(point, weights, batch, sample_weight, loss=loss)[2]
-
-    return jax.jvp(gradient, (heads,), (direction,))[1]
-
-
 def attention_mass(
     key_query,
     batch: Batch,

@@ -93,7 +93,7 @@ def initial_state(problem: Problem, method: Method, dtype) -> State:
     )
 
 
-def _update(method: Method, problem: Problem, state: State, loss, gradient: Heads, length):
+def update(method: Method, problem: Problem, state: State, loss, gradient: Heads, length):
     """The move of each head, and the optimizer's next state."""
     eta = problem.step_size
     if method.transform is None:
@@ -120,9 +120,10 @@ def _update(method: Method, problem: Problem, state: State, loss, gradient: Head
     return moves, optimizer
 
 
-def _record(
+def record_row(
     method: Method, problem: Problem, state: State, point: Heads, loss, scores, length, mass=None
 ) -> dict[str, jax.Array]:
+    """The buffers with a row for the current point."""
     labels = problem.batch.labels.reshape(-1)[: scores.shape[0]]
     margins = jnp.where(problem.sample_weight > 0, labels * scores, jnp.inf)
     readout = jnp.sqrt(jnp.max(jnp.sum(point.readout.reshape(point.readout.shape[0], -1) ** 2, axis=1)))
@@ -162,9 +163,9 @@ def step(method: Method, problem: Problem, state: State) -> State:
     finite = jnp.isfinite(loss) & jnp.isfinite(length)
     due = due & finite
     records = jax.lax.cond(
-        due, lambda: _record(method, problem, state, point, loss, scores, length, mass), lambda: state.records
+        due, lambda: record_row(method, problem, state, point, loss, scores, length, mass), lambda: state.records
     )
-    moves, optimizer = _update(method, problem, state, loss, gradient, length)
+    moves, optimizer = update(method, problem, state, loss, gradient, length)
     live = finite & (state.step < problem.num_steps)
     keep = partial(jax.tree.map, lambda new, old: jnp.where(live, new, old))
     return State(

@@ -14,8 +14,16 @@ from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.gradient import loss_and_gradient
 from manyheads.model.loss import get_loss
-from manyheads.training import descent
-from manyheads.training.loop import Method, Problem, State, _record, _update, initial_state, norm
+from manyheads.training.descent import train
+from manyheads.training.loop import Method, Problem, State, initial_state, norm, record_row, update
+from manyheads.training.problem import (
+    checked_plan,
+    choose_device,
+    choose_dtype,
+    choose_method,
+    choose_steps,
+    make_problem,
+)
 from manyheads.training.trajectory import RECORDS, Trajectory
 
 
@@ -51,18 +59,18 @@ def train_together(
     shapes = {run_shape(*run) for run in zip(models, datasets, tests, strict=True)}
     if len(shapes) > 1:
         raise ValueError(f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each.")
-    method = descent._method(models[0], optimizer, None, get_loss(loss), False)
-    kinds = {descent._check_dtype(dtype, model) for model in models}
+    method = choose_method(models[0], optimizer, None, get_loss(loss), False)
+    kinds = {choose_dtype(dtype, model) for model in models}
     if len(kinds) > 1:
         raise ValueError("the runs need different precisions; pass dtype='float64' for all of them.")
     (kind,) = kinds
-    where = descent._device(device)
-    steps = descent.choose_steps(record, num_steps, "record")
+    where = choose_device(device)
+    steps = choose_steps(record, num_steps, "record")
     with jax.enable_x64(kind == np.float64), jax.default_device(where):
         problems: list[Any] = []
         for model, dataset, test, step_size in zip(models, datasets, tests, step_sizes, strict=True):
-            count, eta = descent._check_plan(method, step_size, num_steps)
-            problem = descent._problem(model, dataset, test, None, kind, None, where, eta, count, steps)
+            count, eta = checked_plan(method, step_size, num_steps)
+            problem = make_problem(model, dataset, test, None, kind, None, where, eta, count, steps)
             problems.append(jax.tree.map(np.asarray, problem))
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *problems)
         states = initial_state(problems[0], method, kind)
@@ -78,9 +86,7 @@ def train_together(
             alone: dict[str, Any] = dict(
                 step_size=float(step_sizes[i]), num_steps=num_steps, optimizer=optimizer, loss=loss
             )
-            results.append(
-                descent.train(model, dataset, test=test, record=record, dtype=kind.name, device=device, **alone)
-            )
+            results.append(train(model, dataset, test=test, record=record, dtype=kind.name, device=device, **alone))
             continue
         settings = {
             "optimizer": optimizer,
@@ -150,7 +156,7 @@ def advance_together(
         def record(problem, displacement, records, loss, scores, length):
             point = jax.tree.map(jnp.add, problem.start, displacement)
             here = state(step, written, displacement, (), records)
-            return _record(method, problem, here, point, loss, scores, length)
+            return record_row(method, problem, here, point, loss, scores, length)
 
         records = jax.lax.cond(  # one condition for all runs, so that a step without a record costs none
             due,
@@ -160,7 +166,7 @@ def advance_together(
 
         def move(problem, displacement, optimizer, loss, gradient, length, live):
             here = state(step, written, displacement, optimizer, {})
-            moves, after = _update(method, problem, here, loss, gradient, length)
+            moves, after = update(method, problem, here, loss, gradient, length)
             new = (jax.tree.map(jnp.add, displacement, moves), after)
             return jax.tree.map(lambda a, b: jnp.where(live, a, b), new, (displacement, optimizer))
 

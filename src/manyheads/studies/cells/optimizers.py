@@ -10,7 +10,8 @@ from manyheads.studies.cells.margins import normalized_margins
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
-from manyheads.training.descent import choose_steps, train
+from manyheads.training.descent import train
+from manyheads.training.problem import choose_steps
 
 
 def ladder(cell: Cell, *, step_sizes: list[float]) -> dict:

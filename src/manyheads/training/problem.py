@@ -1,0 +1,163 @@
+"""What a run needs, checked: the rule of descent, the plan, the precision, the device, the arrays of the problem."""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import numpy as np
+import optax
+
+from manyheads.data.door import array_of, finite, shown
+from manyheads.model.attention import MultiHead
+from manyheads.model.gradient import head_weights, prepare
+from manyheads.training.loop import ADAM, Method, Problem
+
+OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
+FLOAT64_FROM = 1e6  # heads
+MOST_RECORDS = 10**7
+
+
+def checked_weight(sample_weight, n: int) -> np.ndarray:
+    """The weights of n sequences as float64, finite, nonnegative and not all zero."""
+    weight = array_of(sample_weight)
+    if (
+        weight.shape != (n,)
+        or weight.dtype.kind not in "fiub"
+        or not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any())
+    ):
+        raise ValueError(f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default.")
+    return weight.astype(np.float64)
+
+
+@np.errstate(over="ignore")  # what does not fit the dtype is reported below
+def make_problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_steps, record_steps) -> Problem:
+    """The arrays of a run in its precision, on its device; what does not fit the precision is refused."""
+    n = dataset.num_examples
+    batch = prepare(dataset, model, dtype, chunk, where.platform)
+    weight = np.full(n, 1 / n) if sample_weight is None else sample_weight
+    relevant = None
+    if dataset.relevant is not None:
+        relevant = np.zeros((batch.labels.size, dataset.num_tokens), bool)
+        relevant[:n] = dataset.relevant
+        relevant = relevant.reshape(*batch.labels.shape, -1)
+    test_batch = None if test is None else prepare(test, model, dtype, None, where.platform)
+    problem = Problem(
+        start=jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.heads),
+        weights=head_weights(model, dtype),
+        counts=model.multiplicity.astype(dtype),
+        batch=batch,
+        sample_weight=weight.astype(dtype),
+        relevant=relevant,
+        test_batch=test_batch,
+        test_weight=None if test is None else np.full(test.num_examples, 1 / test.num_examples, dtype),
+        step_size=np.asarray(0.0 if eta is None else eta, dtype),
+        num_steps=np.array(num_steps, np.int32),
+        record_steps=record_steps.astype(np.int32),
+    )
+    for name, part in (("tokens", problem.batch.tokens), ("the test tokens", test_batch and test_batch.tokens),
+                       ("the parameters", problem.start), ("sample_weight", problem.sample_weight)):  # fmt: skip
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(part)):
+            raise ValueError(f"{name} hold values too large for {dtype}; pass dtype='float64', or scale them down.")
+    if not problem.weights.of_head > 0:
+        raise ValueError(f"H^-{model.exponent:g} is zero in {dtype}; no head would move. Pass a smaller exponent.")
+    return jax.device_put(problem, where)
+
+
+def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
+    """The rule of descent by its name, or an optax transform with the coordinates it acts in."""
+    precision = jax.lax.Precision.DEFAULT if tf32 else jax.lax.Precision.HIGHEST
+    if coordinates not in (None, "head", "class"):
+        raise ValueError(f"coordinates={shown(coordinates)} is not known; choose 'head' or 'class'.")
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"optimizer={shown(optimizer)} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, "
+                "or pass an optax transform."
+            )
+        return Method(optimizer, ADAM if optimizer == "adam" else None, "head", loss, precision)
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise ValueError(
+            f"optimizer={shown(optimizer)} is neither one of {', '.join(map(repr, OPTIMIZERS))} "
+            "nor an optax transform with init and update."
+        )
+    if coordinates is None and (model.multiplicity > 1).any():
+        raise ValueError(
+            "this model has classes of identical heads, and nothing is known about this optax transform: pass "
+            "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, "
+            "or expand(model)."
+        )
+    return Method("optax", optax.with_extra_args_support(optimizer), coordinates or "head", loss, precision)
+
+
+def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | None]:
+    """The number of steps and the step size, which an optax transform brings along (None)."""
+    if not (isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool) and 0 <= num_steps < 2**31 - 1):
+        raise ValueError(f"num_steps={shown(num_steps)} must be a whole number from 0 to {2**31 - 2}.")
+    if method.rule == "optax":
+        if step_size is not None:
+            raise ValueError(
+                f"step_size={step_size} is not used with an optax transform, which brings its own; leave it out."
+            )
+        return int(num_steps), None
+    if step_size is None:
+        raise ValueError("step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one.")
+    return int(num_steps), finite("step_size", step_size)
+
+
+def choose_dtype(dtype, model: MultiHead) -> np.dtype:
+    """float32, unless told otherwise or the heads are so many that their moves would drown in it."""
+    if dtype is None:
+        return np.dtype("float64" if model.num_heads >= FLOAT64_FROM else "float32")
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind not in (np.dtype("float32"), np.dtype("float64")):
+        raise ValueError(f"dtype={shown(dtype)} is not supported; choose 'float32' or 'float64'.")
+    return kind
+
+
+def choose_device(device: str | None):
+    """The first device of a kind ("cpu", "gpu"), or the default one."""
+    try:
+        if device is None or isinstance(device, str):
+            return jax.devices(device)[0]
+    except RuntimeError:  # there is none
+        pass
+    raise ValueError(f"device={shown(device)} is not available here; available: {jax.devices()[0].platform}.")
+
+
+def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
+    """Increasing steps from 0 to num_steps: "log", "all", every m-th, or a list (the ends are added)."""
+    every = 1 if isinstance(record, str) and record == "all" else record
+    if isinstance(every, int | np.integer) and 0 < every < num_steps / MOST_RECORDS:
+        raise ValueError(
+            f"{name}={record} keeps {num_steps // every:,} records, more than {MOST_RECORDS:,}; pass 'log' or "
+            f"{name}={-(-num_steps // MOST_RECORDS)}."
+        )
+    if isinstance(record, str):
+        if record == "all":
+            return np.arange(num_steps + 1)
+        if record == "log":
+            inner = np.geomspace(1, max(num_steps, 1), 60).round().astype(int)
+            return np.unique(np.concatenate([[0], inner[inner <= num_steps], [num_steps]]))
+        raise ValueError(
+            f"{name}={shown(record)} is not known; choose 'log', 'all', a whole number or a list of steps."
+        )
+    if isinstance(record, int | np.integer) and not isinstance(record, bool):
+        if record < 1:
+            raise ValueError(f"{name}={record} must be at least 1: every m-th step.")
+        return np.union1d(np.arange(0, num_steps + 1, record), [num_steps])
+    return np.union1d(listed_steps(record, num_steps, name), [0, num_steps]).astype(int)
+
+
+def listed_steps(steps, num_steps: int, name: str = "snapshots") -> np.ndarray:
+    """The steps of a list, increasing and each once."""
+    with contextlib.suppress(TypeError, ValueError):
+        array = np.asarray(steps)
+        if array.ndim == 1 and (
+            array.size == 0 or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)
+        ):
+            return np.unique(array.astype(int))
+    raise ValueError(f"{name}={shown(steps)} must be a list of whole steps from 0 to num_steps={num_steps}.")
