@@ -11,7 +11,7 @@ from measures.programs import same_program
 from model.cases import KINDS, random_case
 
 import manyheads as mh
-from manyheads.measures.kernel import count_flops, tangent_kernel
+from manyheads.measures.kernel import FORMS, count_flops, tangent_kernel
 
 
 def jacobian_products(model, data, other=None):
@@ -37,7 +37,7 @@ def jacobian_products(model, data, other=None):
 def test_the_kernel_is_the_jacobian_product(kind):
     model, data = random_case(5, **kind)
     other = data.subset([4, 0, 2])
-    forms = ["jacobian"] if kind["factored"] else ["jacobian", "tokens"]
+    forms = ["jacobian"] if kind["factored"] else FORMS
     for second in (None, other):
         readout, key_query = jacobian_products(model, data, second)
         scale = np.abs(readout + key_query).max()
@@ -55,7 +55,7 @@ def test_other_exponents_scale_as_they_should():
     assert np.allclose(tangent_kernel(model, data).matrix, sum(jacobian_products(model, data)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["jacobian", "tokens"])
+@pytest.mark.parametrize("form", FORMS)
 def test_blocks_do_not_change_the_result(form):
     model, data = random_case(7, shape=(150, 5, 12), counts=(2, 1, 1, 3, 5))
     whole = tangent_kernel(model, data, form=form)
@@ -86,7 +86,7 @@ def test_the_stated_accuracy_holds_against_extended_precision():
     assert np.max(np.abs(K.matrix - exact) / norms) <= K.accuracy
 
 
-def test_the_cheaper_form_is_chosen():
+def test_the_cheapest_form_is_chosen():
     def chosen(T, d):
         model, data = random_case(0, shape=(3, T, d), counts=(1, 1))
         flops = count_flops(model, T, 6, 3)
@@ -94,6 +94,7 @@ def test_the_cheaper_form_is_chosen():
         return tangent_kernel(model, data).form
 
     assert chosen(2, 24) == "tokens"
+    assert chosen(4, 64) == "maps"
     assert chosen(8, 6) == "jacobian"
 
 
@@ -124,7 +125,7 @@ def test_the_kernel_prints_what_it_is():
 @pytest.mark.parametrize(
     "options,words",
     [
-        (dict(form="fast"), "form='fast' is not known; choose 'jacobian', 'tokens'"),
+        (dict(form="fast"), "form='fast' is not known; choose 'jacobian', 'tokens', 'maps'"),
         (dict(memory=10), "memory=10 bytes is too little"),
     ],
 )
@@ -134,10 +135,11 @@ def test_bad_options_are_answered(options, words):
         tangent_kernel(model, data, **options)
 
 
-def test_factored_weights_have_no_token_form():
+@pytest.mark.parametrize("form", ["tokens", "maps"])
+def test_factored_weights_have_no_token_form(form):
     model, data = random_case(3, factored=True)
     with pytest.raises(ValueError, match="factored ones use form='jacobian'"):
-        tangent_kernel(model, data, form="tokens")
+        tangent_kernel(model, data, form=form)
 
 
 @pytest.mark.full

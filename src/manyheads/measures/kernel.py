@@ -3,9 +3,10 @@ r"""The empirical tangent kernel $K_{ij} = \langle \nabla\tilde\Phi(X_i), \nabla
 With $A$ the attention, $D$ as in `model.gradient`, $Z = D X$ and queries $x_t$, one head has $\nabla_U\Phi = AX$ and
 $\nabla_W\Phi = \sum_t x_t z_t^\top$, so a class of $N$ heads adds $N H^{-2c}$ times
 $$\sum_t \langle (AX)_t, (A'X')_t \rangle + \sum_{t,t'} \langle x_t, x'_{t'} \rangle \langle z_t, z'_{t'} \rangle.$$
-The second sum is evaluated either through the d×d gradients ("jacobian") or, without ever building one, as the product
-of two token-by-token Gram matrices, the first of which all heads share ("tokens"). The cheaper by counted flops is
-used.
+The second sum is evaluated through the d×d gradients ("jacobian"); or, without ever building one, as the product of two
+token-by-token Gram matrices, the first of which all heads share ("tokens"); or, with $C = X X'^\top$ and no z either,
+as $\langle D, C_q D' C^\top \rangle$, a chain of products of T×T matrices ("maps", with $C_q$ the rows and columns of
+the queries). The cheapest by counted flops is used.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead, full_key_query
 from manyheads.model.gradient import prepare, scores_and_parts
 
-FORMS = ("jacobian", "tokens")
+FORMS = ("jacobian", "tokens", "maps")
 MEMORY = 128e6  # bytes beside the result
 
 
@@ -68,12 +69,12 @@ def tangent_kernel(
     """The tangent kernel of `model` between all sequences of `dataset`, or between those and `other`'s.
 
     `memory` bounds the bytes used beside the result; blocks are chosen to fit, and the result does not depend on them
-    beyond rounding. `form` is "jacobian", "tokens" or None, the cheaper.
+    beyond rounding. `form` is "jacobian", "tokens", "maps" or None, the cheapest.
     """
     if form not in (None, *FORMS):
-        raise ValueError(f"form={form!r} is not known; choose 'jacobian', 'tokens', or None for the cheaper.")
-    if form == "tokens" and isinstance(model.key_query, tuple):
-        raise ValueError("form='tokens' is for full key-query weights; factored ones use form='jacobian', or None.")
+        raise ValueError(f"form={form!r} is not known; choose 'jacobian', 'tokens', 'maps', or None for the cheapest.")
+    if form in ("tokens", "maps") and isinstance(model.key_query, tuple):
+        raise ValueError(f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None.")
     if not memory >= 1e5:
         raise ValueError(f"memory={memory:g} bytes is too little to work in; pass at least 1e5, or leave the default.")
     kind = np.dtype(dtype)
@@ -84,14 +85,22 @@ def tangent_kernel(
 
 
 def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: float) -> dict[str, float]:
-    """Multiplications and additions of the key-query part in each form, for that many pairs and sequences."""
-    d, g = model.dim, model.num_classes
+    """Multiplications and additions of the key-query part in each form, for that many pairs and sequences.
+
+    Those of T×T matrices count 1 + 16/T times, which is how much slower a processor was found to do them.
+    """
+    T, d, g = num_tokens, model.dim, model.num_classes
     q = 1 if model.decoder == "last" else num_tokens
     if isinstance(model.key_query, tuple):
         r = model.key_query.query.shape[-1]
         return {"jacobian": num_pairs * 4 * d * r * g + num_rows * 4 * q * d * r * g}
     build = num_rows * 2 * q * d * d * g
-    return {"jacobian": num_pairs * 2 * d * d * g + build, "tokens": num_pairs * (2 * q * q * d * (g + 1) + 20 * q * q)}
+    grams = 2 * T * T * d + (2 * d if q < T else 0)
+    return {
+        "jacobian": num_pairs * 2 * d * d * g + build,
+        "tokens": num_pairs * (2 * q * q * d * (g + 1) + 20 * q * q),
+        "maps": num_pairs * (grams + 2 * q * T * (q + T) * g * (1 + 16 / T)),
+    }
 
 
 class _Work:
@@ -102,18 +111,20 @@ class _Work:
         m = n if other is None else other.num_examples
         pairs = n * (n + 1) / 2 if other is None else float(n) * m
         flops = count_flops(model, T, pairs, n + (0 if other is None else m))
+        self.on_cpu = jax.default_backend() == "cpu"
+        if not self.on_cpu:  # many small products one after another
+            flops.pop("maps", None)
         self.form = form or min(flops, key=lambda name: flops[name])
         self.model, self.dtype, self.symmetric = model, dtype, other is None
         self.sides = [dataset] if other is None else [dataset, other]
         self.shape = (n, m)
-        self.on_cpu = jax.default_backend() == "cpu"
         self.size, self.group = self._blocks(T, d, memory)
 
     def _blocks(self, T, d, memory) -> tuple[int, int]:
         """Rows per block and classes per group, so that the features and their intermediates fit."""
         q = 1 if self.model.decoder == "last" else T
-        columns = 2 * T * q + 3 * q * d + (q * d if self.form == "tokens" else 2 * d * d)
-        per_pair = (3 * q * q if self.form == "tokens" else 2) * self.dtype.itemsize
+        columns = 2 * T * q + 3 * q * d + {"tokens": q * d, "maps": 3 * q * T, "jacobian": 2 * d * d}[self.form]
+        per_pair = {"tokens": 3 * q * q, "maps": T * T + q * q, "jacobian": 2}[self.form] * self.dtype.itemsize
 
         def per_class(size):
             blocks = 1 if self.symmetric and size >= self.shape[0] else 2
@@ -163,8 +174,24 @@ class _Work:
         u = self._gram(left[0], right[0])
         if self.form == "jacobian":
             return u, self._gram(left[1], right[1])
+        if self.form == "maps":
+            return u, self._map_products(left[1:], right[1:])
         tokens, Z = self._gram(left[2], right[2]), self._gram(left[1], right[1])
         return u, np.asarray(_block_sums(tokens, Z, u.shape))
+
+    def _map_products(self, left, right):
+        """Row by row, so that the products of a row stay in the cache; of a symmetric block the upper half only."""
+        (D, Xq, X), (E, Yq, Y) = (tuple(map(np.asarray, side)) for side in (left, right))
+        (n, q, g, T), m, half = D.shape, E.shape[0], left[0] is right[0]
+        C = self._gram(X, X if half else Y).reshape(n, T, m, T)
+        Cq = C if q == T else self._gram(Xq, Xq if half else Yq).reshape(n, q, m, q)
+        K = np.zeros((n, m), self.dtype)
+        for i in range(n):
+            j = i if half else 0
+            CE = Cq[i, :, j:].transpose(1, 0, 2) @ E[j:].reshape(m - j, q, g * T)
+            CEC = CE.reshape(m - j, q * g, T) @ C[i, :, j:].transpose(1, 2, 0)
+            K[i, j:] = CEC.reshape(m - j, -1) @ D[i].reshape(-1)
+        return K
 
     def _gram(self, F, G):
         """F G'; on a CPU by NumPy, whose product of a matrix with its own transpose costs half."""
@@ -200,8 +227,12 @@ def _features(heads, root, X, mask, last, *, form):
     )
     weight = jnp.tile(root, q)[None, None, :]
     AX = product(weight * A, X).reshape(c, q, g, d)
-    Z = product(weight * A * (B - phi[:, None, :]), X).reshape(c, q, g, d)
     AX = AX if U.ndim == 3 else AX.sum(axis=1)
+    D = weight * A * (B - phi[:, None, :])
+    if form == "maps":
+        D = D.reshape(c, -1, q, g).transpose(0, 2, 3, 1)
+        return AX.reshape(c, -1), D, Xq.reshape(c * q, d), X.reshape(-1, d)
+    Z = product(D, X).reshape(c, q, g, d)
     if form == "tokens":
         return AX.reshape(c, -1), Z.reshape(c * q, g * d), Xq.reshape(c * q, d)
     if isinstance(heads.key_query, tuple):
