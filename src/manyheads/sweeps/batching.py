@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from manyheads.sweeps.plan import Cell
 
 # Operations of a step up to which cells run together, and how many: on a processor, on a GPU. Measured by
-# benchmarks/bench_sweep.py (a processor gains 2 to 3 times below the limit, less above, and 64 are no faster than 16)
-# and on an H200 (4 to 5 times up to 2e7 operations, about 2 times at 1e9).
+# benchmarks/bench_sweep.py (a processor gains about 2 times below the limit, less above) and benchmarks/bench_gpu.py
+# (an H200 gains 5 times at 5e6 operations, 2 times at 2e9).
 SMALL_STEP, TOGETHER = 2e5, 16
 SMALL_STEP_GPU, TOGETHER_GPU = 1e9, 64
 
