@@ -99,10 +99,9 @@ def test_a_misspelt_option_exits_2_and_says_so_on_stderr(verb, capsys):
         return 0
 
     verb(command)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["demo", "--sede", "7"])
+    assert cli.main(["demo", "--sede", "7"]) == 2
     captured = capsys.readouterr()
-    assert stop.value.code == 2 and captured.out == "" and "--sede" in captured.err
+    assert captured.out == "" and "--sede" in captured.err
 
 
 @pytest.mark.parametrize(

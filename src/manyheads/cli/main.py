@@ -97,10 +97,9 @@ def unknown(verb: str) -> str:
 
 
 def _run(verb: str, arguments: list[str]) -> int:
-    import tyro
+    from manyheads.cli.parsing import parsed
 
-    command = import_module(f"manyheads.cli.{verb}").command
-    return tyro.cli(command, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
 
 
 def _say(text: str) -> int:

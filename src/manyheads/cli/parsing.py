@@ -1,0 +1,49 @@
+"""A verb's options, parsed by tyro; what cannot be parsed is said in one line."""
+
+import contextlib
+import functools
+import io
+import re
+from collections.abc import Callable
+
+import tyro
+
+
+def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Callable[[], int]:
+    """The call of `command` that the arguments ask for. Bad ones are a ValueError, `--help` ends the program."""
+
+    @functools.wraps(command)
+    def call(*args, **options):
+        return functools.partial(command, *args, **options)
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise ValueError(f"{one_line(said.getvalue())} `manyheads {verb} --help` explains every option.") from None
+
+
+def one_line(box: str) -> str:
+    """The message of a box, with the options it suggests: `No such option; perhaps you meant --this or --that.`"""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # without colors
+    rows = [line.strip(" │") for line in plain.splitlines() if not line.startswith(("╭", "╰"))]
+    if (
+        "╭" not in plain and len(rows) > 1 and _is_rule(rows[1])
+    ):  # a title, where the terminal cannot draw a frame for it
+        rows = rows[2:]
+    message = " ".join(" ".join(_until_rule(rows)).split()).rstrip(".").replace("Error parsing", "cannot read")
+    if "Perhaps you meant:" in rows:
+        near = [row for row in _until_rule(rows[rows.index("Perhaps you meant:") :]) if row.startswith("--")]
+        message += f"; perhaps you meant {' or '.join(near[:3])}"
+    return f"{message[:1].lower()}{message[1:]}."
+
+
+def _until_rule(rows: list[str]) -> list[str]:
+    return rows[: next((i for i, row in enumerate(rows) if _is_rule(row)), len(rows))]
+
+
+def _is_rule(row: str) -> bool:
+    return len(row) > 2 and not row.strip("─-")
