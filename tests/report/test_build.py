@@ -8,8 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from report.drawn import maps
 
-from manyheads.report.build import build
+from manyheads.report.build import _csv, build
+from manyheads.studies.figure import Axis, Figure, Panel, line
 from manyheads.studies.run import run_studies
 
 
@@ -67,6 +69,15 @@ def test_the_csv_holds_the_points_that_are_drawn(folder):
     rows = (folder / "data" / "example.csv").read_text().splitlines()
     assert rows[0] == "panel,x_label,y_label,series,x,y,low,high"
     assert {row.split(",")[3] for row in rows[1:]} == {"2 heads", "64 heads"}
+
+
+def test_the_csv_of_a_map_names_its_values_and_a_clipped_band_is_not_stored():
+    heading, first, *_ = _csv(maps()).splitlines()
+    row = dict(zip(heading.split(","), first.split(","), strict=True))
+    assert (row["x"], row["y"], row["value"], row["low"], row["high"]) == ("1", "1", "0.2", "", "")
+    step, loss = Axis("step", "steps"), Axis("loss", "nats", log=True)
+    panel = Panel("", step, loss, (line("zero", "zero", [1], [1.0], [-2.0], [3.0]),))
+    assert _csv(Figure("f", "F", "c", (panel,))).splitlines()[1].endswith("1,1.0,-2.0,3.0")
 
 
 def test_a_text_cannot_break_out_of_its_place(folder, monkeypatch):

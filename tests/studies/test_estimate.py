@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from manyheads.studies.estimate import heads_text, mean, number, power, ratio, tick_text
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, power, ratio, share, tick_text
 
 
 def test_the_interval_is_students():
@@ -18,6 +18,15 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [(e := mean(rng.normal(3.0, 2.0, 4))).low <= 3.0 <= e.high for _ in range(4000)]
     assert abs(np.mean(hits) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+@pytest.mark.parametrize("hits", [0, 2, 10])
+def test_a_share_has_wilsons_interval_within_0_and_1(hits):
+    found = share([1.0] * hits + [0.0] * (10 - hits))
+    z, p = stats.norm.ppf(0.975), hits / 10
+    middle, half = (p + z**2 / 20) / (1 + z**2 / 10), z / (1 + z**2 / 10) * math.sqrt(p * (1 - p) / 10 + z**2 / 400)
+    assert (found.value, found.low, found.high) == pytest.approx((p, middle - half, middle + half), abs=1e-12)
+    assert 0 <= found.low <= found.value <= found.high <= 1
 
 
 def test_one_seed_decides_nothing():
@@ -58,3 +67,19 @@ def test_heads_read_well(count, text):
 @pytest.mark.parametrize(("value", "text"), [(1, "1"), (1024, "1,024"), (1e6, "10⁶"), (1e12, "10¹²"), (0.125, "0.125")])
 def test_ticks_read_well(value, text):
     assert tick_text(value) == text
+
+
+def test_only_one_seed_is_called_one_seed():
+    assert str(Estimate(3.0, 2.0, math.inf, 12)) == "3 (95% interval from 2 without an upper end)"
+    assert str(mean([3.0])) == "3 (one seed, no interval)"
+
+
+def test_no_number_of_heads_has_a_text():
+    assert heads_text(math.inf) == "infinite" and tick_text(math.inf) == "infinite"
+
+
+def test_what_is_missing_is_counted_and_never_false():
+    assert lacking([1.0, 2.0]) == "" and lacking([True], [False]) == ""
+    assert lacking([1.0, math.nan, math.inf], [[math.nan]]) == "2 of 4 cells are missing and left out."
+    assert lacking([math.nan]) == "1 of 1 cells is missing and left out."
+    assert share([1.0, math.nan, 1.0]).value == 1 and share([math.nan]).count == 0

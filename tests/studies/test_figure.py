@@ -50,6 +50,20 @@ def test_the_legend_names_each_series_once():
     assert Figure("f", "F", "c", (panel, MapPanel("m", STEP, STEP, STEP, ((0.0, 1.0),)))).legends()[1] == []
 
 
+def test_bands_are_clipped_for_drawing_only():
+    panel = Panel("loss", STEP, LOSS, (line("zero", "zero", [1], [1.0], [-2.0], [3.0]),))
+    assert panel.marks[0].low == (0.1,) and panel.given[0].low == (-2.0,)
+
+
+def test_a_share_leaves_out_seeds_without_an_answer():
+    mark = over_seeds("zero", "zero", [1, 2], [[1, 1, np.nan], [np.nan] * 3], truth=True)
+    assert mark.y[0] == 1 and len(mark.rows()) == 1
+
+
+def test_a_map_leaves_out_what_is_not_a_number():
+    assert MapPanel("m", STEP, STEP, STEP, ((0.5, np.nan),)).rows() == [{"x": "1", "y": "1", "value": 0.5}]
+
+
 def contrast(a: str, b: str) -> float:
     """WCAG contrast ratio of two colors."""
 

@@ -125,18 +125,25 @@ def _findings(chapters: list[Chapter], run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _csv(figure: Figure) -> str:
-    """All points of a figure in one table, with the panel they belong to and the labels of its axes."""
+    """All points of a figure in one table, with the panel they belong to and the labels of its axes.
+
+    Maps add a column `value`, whose meaning the series names. Bands are as estimated, also where a logarithmic axis
+    cannot show their lower end.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["panel", "x_label", "y_label", "series", "x", "y", "low", "high"])
+    value = ["value"] if any(isinstance(panel, MapPanel) for panel in figure.panels) else []
+    writer.writerow(["panel", "x_label", "y_label", "series", "x", "y", "low", "high", *value])
     for panel in figure.panels:
         head = [panel.title, panel.x.title, panel.y.title]
         if isinstance(panel, MapPanel):
-            writer.writerows([*head, panel.color.title, row["x"], row["y"], row["value"], ""] for row in panel.rows())
+            for row in panel.rows():
+                writer.writerow([*head, panel.color.title, row["x"], row["y"], "", "", row["value"]])
         else:
-            for mark in panel.marks:
+            for mark in panel.given:
                 for row in mark.rows():
-                    writer.writerow([*head, mark.label, row["x"], row["y"], row.get("low", ""), row.get("high", "")])
+                    sides = [row.get("low", ""), row.get("high", "")]
+                    writer.writerow([*head, mark.label, row["x"], row["y"], *sides, *[""] * len(value)])
     return out.getvalue()
 
 

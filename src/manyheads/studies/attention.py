@@ -108,7 +108,7 @@ def _maps(data) -> Figure:
     top = float(np.nanmax(maps))
     panels = [
         MapPanel(
-            f"step {step:,}, sign {'+' if sign == 0 else '-'}",
+            f"{'+' if sign == 0 else '−'}, step {step:,}",
             Axis("key token", "position"),
             Axis("query token", "position"),
             Axis("attention", "share"),

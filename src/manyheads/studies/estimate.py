@@ -31,8 +31,10 @@ class Estimate:
     def __str__(self) -> str:
         if self.count == 0:
             return "not measured"
-        if not math.isfinite(self.low + self.high):
+        if self.count == 1:
             return f"{number(self.value)} (one seed, no interval)"
+        if self.high == math.inf:
+            return f"{number(self.value)} (95% interval from {number(self.low)} without an upper end)"
         return f"{number(self.value)} (95% interval {number(self.low)} to {number(self.high)})"
 
 
@@ -47,6 +49,19 @@ def mean(values) -> Estimate:
         return Estimate(center, -math.inf, math.inf, 1)
     half = float(stats.t.ppf((1 + LEVEL) / 2, len(v) - 1) * v.std(ddof=1) / math.sqrt(len(v)))
     return Estimate(center, center - half, center + half, len(v))
+
+
+def share(values) -> Estimate:
+    r"""The share of seeds for which something is true, with Wilson's interval, which stays between 0 and 1.
+
+    NaN, a seed without an answer, is left out.
+    """
+    v = np.asarray(values, dtype=float).ravel()
+    v = v[np.isfinite(v)]
+    if len(v) == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    found = stats.binomtest(round(float(v.sum())), len(v)).proportion_ci(LEVEL, method="wilson")
+    return Estimate(float(v.mean()), float(found.low), float(found.high), len(v))
 
 
 def ratio(above, below) -> Estimate:
@@ -67,6 +82,14 @@ def power(x, values) -> Estimate:
     return mean(slopes)
 
 
+def lacking(*values) -> str:
+    """How many cells have no value (NaN), as a sentence; nothing where all have. Arrays have one value per cell."""
+    flags = np.concatenate([np.isnan(np.asarray(v, dtype=float)).ravel() for v in values])
+    if not flags.any():
+        return ""
+    return f"{int(flags.sum())} of {len(flags)} cells {'is' if flags.sum() == 1 else 'are'} missing and left out."
+
+
 def number(value: float, digits: int = 3) -> str:
     """A number as people read it: 0.0214, 1,024, 5.1e8."""
     if not math.isfinite(value):
@@ -79,7 +102,9 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def heads_text(num_heads: float) -> str:
-    """A number of heads: 64, 1,024, 10⁶, 25,550, 3e6."""
+    """A number of heads: 64, 1,024, 10⁶, 25,550, 3e6; infinite where no number does."""
+    if not math.isfinite(num_heads):
+        return number(num_heads)
     if power_of_ten := _power_of_ten(num_heads):
         return power_of_ten
     return f"{num_heads:,.0f}" if num_heads < 10**5 else number(num_heads)
@@ -92,7 +117,7 @@ def tick_text(value: float) -> str:
 
 def _power_of_ten(value: float) -> str:
     """10⁴, 10⁵, ... or nothing."""
-    exponent = round(math.log10(value)) if value > 0 else 0
+    exponent = round(math.log10(value)) if 0 < value < math.inf else 0
     if exponent < 4 or not math.isclose(value, 10.0**exponent):
         return ""
     return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -84,9 +84,11 @@ class Panel:
     y: Axis
     marks: Sequence[Mark]
     sideways: bool = False
+    given: Sequence[Mark] = field(init=False, repr=False)  # with the bands as they were estimated, for tables
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marks", tuple(self.marks))
+        object.__setattr__(self, "given", self.marks)
         if self.sideways and any(mark.kind != "bars" for mark in self.marks):
             raise ValueError(f"panel {self.title!r} is sideways, which is for bars only.")
         for mark in self.marks:
@@ -101,7 +103,7 @@ class Panel:
             self._clip_bands()
 
     def _clip_bands(self) -> None:
-        """On a logarithmic axis a band that reaches to 0 or below ends a decade under the smallest value."""
+        """On a logarithmic axis a band that reaches to 0 or below is drawn to a decade under the smallest value."""
         values = [v for mark in self.marks for v in mark.y if np.isfinite(v)]
         floor = min(values, default=1.0) / 10
         clipped = [replace(mark, low=tuple(max(v, floor) for v in mark.low)) for mark in self.marks]
@@ -148,10 +150,13 @@ class MapPanel:
         return []
 
     def rows(self) -> list[dict]:
-        """One dictionary per entry."""
+        """One dictionary per entry that is a number."""
         r, c = self.names
         return [
-            {"x": c[j], "y": r[i], "value": value} for i, line in enumerate(self.values) for j, value in enumerate(line)
+            {"x": c[j], "y": r[i], "value": value}
+            for i, line in enumerate(self.values)
+            for j, value in enumerate(line)
+            if np.isfinite(value)
         ]
 
     @property
@@ -203,16 +208,24 @@ def rule(role: str, label: str, y: float, scale: str = "") -> Mark:
 
 
 def over_seeds(
-    role: str, label: str, x: ArrayLike, values, scale: str = "", kind: str = "line", log: bool = False
+    role: str,
+    label: str,
+    x: ArrayLike,
+    values,
+    scale: str = "",
+    kind: str = "line",
+    log: bool = False,
+    truth: bool = False,
 ) -> Mark:
-    """The mean over the last axis of `values` (seeds) with its 95% interval, at each x.
+    """The mean over the last axis of `values` (seeds) with its 95% interval, at each x; NaN is left out.
 
-    With `log` the geometric mean and its interval, which stays positive: for a logarithmic axis.
+    With `log` the geometric mean and its interval, which stays positive: for a logarithmic axis. With `truth` the share
+    of seeds for which the values are 1 and not 0, and its interval, which stays between 0 and 1.
     """
-    from manyheads.studies.estimate import mean, ratio
+    from manyheads.studies.estimate import mean, ratio, share
 
     rows = np.asarray(values, dtype=float)
-    estimates = [ratio(row, np.ones_like(row)) if log else mean(row) for row in rows]
+    estimates = [share(row) if truth else ratio(row, np.ones_like(row)) if log else mean(row) for row in rows]
     low, high = [e.low for e in estimates], [e.high for e in estimates]
     return Mark(kind, role, label, _plain(x), tuple(e.value for e in estimates), tuple(low), tuple(high), scale)
 

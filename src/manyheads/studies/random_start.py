@@ -133,13 +133,15 @@ def figures(results: Results) -> list[Figure]:
         "random labels",
         "random labels",
         labels["num_heads"].values,
-        labels["separable"].transpose("num_heads", "seed").values.astype(float),
+        labels["separable"].transpose("num_heads", "seed").values,
+        truth=True,
     )
     on_mixture = over_seeds(
         "mixture",
         "mixture",
         heads["num_heads"].values,
-        heads["separable"].transpose("num_heads", "seed").values.astype(float),
+        heads["separable"].transpose("num_heads", "seed").values,
+        truth=True,
     )
     by_heads = [
         Panel("Mixture", count, MARGIN, [_curve(role, label, heads, "num_heads", v) for role, label, v in starts]),
