@@ -66,22 +66,17 @@ def _run(setup: Setup, batch: Batch, sample_weight, loss: Loss, observe):
     zeros = jax.tree.map(jnp.zeros_like, setup.start)
     blank = jax.eval_shape(lambda: observe(0, zeros))
     kept = jax.tree.map(lambda a: jnp.full((len(setup.steps), *a.shape), jnp.nan, a.dtype), blank)
-    last = setup.steps[-1]
 
-    def step(now, state):
-        displacement, kept, k = state
-        due = setup.steps[k] == now
-
-        def keep():
-            return jax.tree.map(lambda rows, row: rows.at[k].set(row), kept, observe(k, displacement))
-
-        kept = jax.lax.cond(due, keep, lambda: kept)
-        displacement = jax.lax.cond(
-            now < last, lambda: _moved(setup, displacement, evaluate(displacement)[2]), lambda: displacement
+    def stretch(k, state):
+        displacement, kept, now = state
+        displacement = jax.lax.fori_loop(
+            now, setup.steps[k], lambda _, here: _moved(setup, here, evaluate(here)[2]), displacement
         )
-        return displacement, kept, k + due.astype(k.dtype)
+        kept = jax.tree.map(lambda rows, row: rows.at[k].set(row), kept, observe(k, displacement))
+        return displacement, kept, setup.steps[k]
 
-    return jax.lax.fori_loop(0, last + 1, step, (zeros, kept, jnp.zeros((), setup.steps.dtype)))[1]
+    start = (zeros, kept, jnp.zeros((), setup.steps.dtype))
+    return jax.lax.fori_loop(0, len(setup.steps), stretch, start)[1]
 
 
 @partial(jax.jit, static_argnums=1)
