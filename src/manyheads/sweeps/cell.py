@@ -17,6 +17,7 @@ from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 from manyheads.training.descent import train
+from manyheads.training.keyboard import AllOrNothing
 from manyheads.training.together import run_shape, train_together
 from manyheads.training.trajectory import Trajectory
 
@@ -24,12 +25,15 @@ Values = dict[str, tuple[tuple[str, ...], np.ndarray, dict]]
 
 
 def run_batch(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the cells of one job and return plain values: `cells` in the order of the job, and facts about the worker."""
+    """Run the cells of one job and return plain values: `cells` in the order of the job, and facts about the worker.
+
+    Ctrl-C raises KeyboardInterrupt, whatever the cells make of it: a batch that it has met is not stored.
+    """
     for entry in job["python_path"]:
         if entry not in sys.path:
             sys.path.append(entry)
     cells = [Cell.from_dict(content) for content in job["cells"]]
-    with working(job["threads"], job["cache"]):
+    with AllOrNothing(), working(job["threads"], job["cache"]):
         if len(cells) > 1 and all(cell.function == TRAIN_AND_MEASURE for cell in cells):
             results = _together(cells, job)
         else:
@@ -129,8 +133,6 @@ def _together(cells: Sequence[Cell], job: Mapping[str, Any]) -> list[dict[str, A
             continue
         share = (time.perf_counter() - began) / len(members)
         for i, trajectory in zip(members, trajectories, strict=True):
-            if trajectory.status == "interrupted":
-                raise KeyboardInterrupt
             run = Run(setups[i], trajectory)
             results[i] = _guarded(cells[i], job, lambda run=run: measured(run), share)
     return [result for result in results if result is not None]
@@ -143,6 +145,8 @@ def _guarded(cell: Cell, job: Mapping[str, Any], compute, seconds: float = 0.0) 
         values = compute()
         status = str(values.pop("status", "finished"))
         message = str(values.pop("message", ""))
+        if status == "interrupted":
+            raise KeyboardInterrupt
         if status not in ("finished", "diverged", "failed"):
             raise ValueError(f"status={status!r} is not known; return 'finished', 'diverged' or 'failed'.")
         plain = {name: _plain(name, value, job["dims"]) for name, value in values.items()}

@@ -177,6 +177,9 @@ class _Run:
                         saved = time.monotonic()
             except KeyboardInterrupt:
                 status = "interrupted"
+        if status == "finished" and ctrl_c.pressed:  # in the last stretch
+            status = "interrupted"
+        ctrl_c.answered = status == "interrupted"
         done = self.trajectory(state, status)
         if checkpoint is not None:
             done.save(checkpoint)

@@ -1,0 +1,71 @@
+"""A real Ctrl-C inside the cells of studies: nothing that it cut short is stored, and the next run is as if untouched."""
+
+import signal
+
+import pytest
+from sweeps.killing import assert_same_bits
+
+from manyheads.measures import stability
+from manyheads.sweeps.engine import run
+from manyheads.sweeps.spec import Sweep
+from manyheads.sweeps.status import status
+from manyheads.training import descent
+
+DATA = {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal": 1.5, "num_examples": 8, "num_test": 6}
+CELLS = {
+    "manyheads.studies.cells.generalization:gap": {"sizes": [4, 8]},
+    "manyheads.studies.cells.generalization:leave_one_out": {"samples": 1},
+    "manyheads.studies.cells.heads:speed": {"doublings": 1},
+    "manyheads.studies.cells.margins:over_time": {},
+    "sweep_cells:careless": {},
+}
+
+
+def sweep_of(function):
+    return Sweep(
+        name="small",
+        cell=function,
+        parameters=CELLS[function],
+        data=DATA,
+        start={"num_examples": 20},
+        train={"step_size": 0.5, "num_steps": 12, "dtype": "float64"},
+        seeds=2,
+    )
+
+
+def press_during(monkeypatch, number):
+    """Count the stretches of training and the blocks of left-out runs; press Ctrl-C before the one of this number."""
+    calls = []
+
+    def counted(function):
+        def call(*arguments, **options):
+            calls.append(1)
+            if len(calls) == number:
+                signal.raise_signal(signal.SIGINT)
+            return function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(descent, "advance", counted(descent.advance))
+    monkeypatch.setattr(stability, "twin_runs", counted(stability.twin_runs))
+    return calls
+
+
+@pytest.mark.parametrize("function", CELLS)
+def test_a_cell_that_ctrl_c_cut_short_is_not_stored_and_runs_again(tmp_path, monkeypatch, function):
+    sweep = sweep_of(function)
+    with monkeypatch.context() as patch:
+        calls = press_during(patch, 0)
+        run(sweep, tmp_path / "whole", progress=False)
+    for number in sorted({1, 2, len(calls) // 2 - 1, len(calls) // 2}):  # the first cell alone, to its last stretch
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            press_during(patch, number)
+            run(sweep, tmp_path / "cut", progress=False)
+        found = status(tmp_path / "cut")
+        assert (found.batches_done, found.missing) == (0, 2), f"Ctrl-C in stretch {number} of {len(calls)}"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        press_during(patch, len(calls))  # the last stretch of the second cell
+        run(sweep, tmp_path / "cut", progress=False)
+    assert status(tmp_path / "cut").finished == 1 and status(tmp_path / "cut").missing == 1
+    run(sweep, tmp_path / "cut", progress=False)
+    assert_same_bits(tmp_path / "whole", tmp_path / "cut")
