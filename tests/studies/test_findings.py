@@ -84,7 +84,8 @@ def test_margins_reached_or_not():
     assert len(margins.figures(margins_results(0.7, 0.8))) == 2
 
 
-def attention_results(mass, difference):
+def attention_results(mass, difference, over_time=(0.3, 0.8, 1.0)):
+    """Focus that ends at `mass` and goes there by the shares `over_time`."""
     sweep = attention.sweeps("quick")["look"]
     shape = (2, 4, 8, 8)
     data = filled(
@@ -93,7 +94,7 @@ def attention_results(mass, difference):
             ("sign", "record"),
             np.outer([mass + difference / 2, mass - difference / 2], np.ones(3)) * wiggle(seed),
         ),
-        focus=lambda seed, **_: records(mass * wiggle(seed) * np.ones(3)),
+        focus=lambda seed, **_: records(mass * wiggle(seed) * np.array(over_time)),
         maps=lambda **_: (("sign", "map", "query", "key_token"), np.full(shape, 0.125)),
         map_step=lambda **_: (("map",), np.array([0, 30, 200, 1000])),
         mean_alignment=lambda seed, **_: (("map",), 0.8 * wiggle(seed) * np.ones(4)),
@@ -109,6 +110,21 @@ def test_attention_toward_or_away():
     away = attention.finding(attention_results(0.1, -0.05))
     assert away.answer.startswith("Away from the relevant tokens") and "sign - look there more" in away.sentence
     assert len(attention.figures(attention_results(0.5, 0.2))[1].panels) == 6
+
+
+def test_attention_more_and_more_only_if_it_grows():
+    assert attention.finding(attention_results(0.5, 0.2)).answer == "At the relevant tokens, more and more"
+    still = attention.finding(attention_results(0.5, 0.2, over_time=(1, 1, 1)))
+    assert still.answer == "At the relevant tokens, without a clear further trend from every start"
+    less = attention.finding(attention_results(0.5, 0.2, over_time=(0.5, 1.5, 1)))
+    assert less.answer == "At the relevant tokens, but less and less"
+    mixed = attention_results(0.5, 0.2)
+    mixed["look"]["focus"].loc[{"start": "zero"}] = 0.1
+    assert attention.finding(mixed).answer == "It depends on the start"
+    mixed["look"]["focus"].loc[{"start": "zero"}] = np.nan
+    assert attention.finding(mixed).answer.startswith("Undecided")
+    assert attention.finding(mixed).sentence.endswith("3 of 9 cells are missing and left out.")
+    assert attention.finding(attention_results(np.nan, 0.2)).answer == "Not measured"
 
 
 def literal_results(violated, threshold=24_000.0):
@@ -160,6 +176,41 @@ def test_the_step_size_is_too_careful_or_too_large():
     assert len(step_size.figures(step_results(1000))[0].panels) == 2
 
 
+def test_one_run_below_the_theory_is_not_safe():
+    bad = step_results(1000)
+    bad["mixture"]["stable"][2, 1] = 0.005  # half of ours
+    found = step_size.finding(bad)
+    assert found.answer == "The theory's step size is too large: in 1 of 32 runs it does not always descend"
+    near = step_results(1000)
+    near["mixture"]["stable"][2, 1] = 0.0095  # below, by less than the search can tell
+    assert step_size.finding(near).answer.startswith("Undecided: the largest stable step size is the theory's")
+
+
+def test_the_interval_of_the_step_size_is_over_seeds():
+    made = step_results(1000, 0.5)
+    found = step_size.finding(made)
+    entry = found.numbers["stable step / ours, mean over H, the mixture"]
+    per_seed = np.exp(np.log(made["mixture"]["stable"].transpose("num_heads", "seed").values / 0.01).mean(axis=0))
+    assert entry.count == 4 and entry.value == pytest.approx(np.exp(np.log(per_seed).mean()))
+    assert entry.high / entry.low < 1.1  # the heads' differences are no noise
+    assert found.numbers["stable step / ours, least over H, the mixture"].value == pytest.approx(1000, rel=0.01)
+
+
+def test_step_sizes_that_are_missing_or_capped_decide_nothing():
+    some = step_results(1000)
+    some["random"]["stable"][0, :3] = np.nan
+    some["random"]["capped"] = some["random"]["capped"].astype(float) * np.nan
+    found = step_size.finding(some)
+    assert "too careful" in found.answer and found.sentence.endswith("3 of 32 cells are missing and left out.")
+    assert "lower bound" not in found.sentence  # a missing cell was not capped
+    assert step_size.finding(step_results(np.nan)).answer == "Not measured"
+    capped = step_results(1000, 0.5)
+    capped["mixture"]["capped"][0, 0] = True
+    said = step_size.finding(capped).sentence
+    assert "on the mixture these are lower bounds" in said
+    assert "is not measured on the mixture and grows with H on random labels" in said
+
+
 def ledger_results(failing=(), violated=0):
     sweeps = ledger_study.sweeps("quick")
     checks = filled(
@@ -181,6 +232,22 @@ def test_the_ledger_holds_or_fails():
     assert broken.answer.endswith("fail even when corrected: thm1") and "1 of " in broken.answer
     assert "violated on an ordinary run" in ledger_study.finding(ledger_results(violated=1)).answer
     assert ledger_study.figures(ledger_results())[0].panels[0].sideways
+
+
+def test_a_check_that_did_not_run_has_not_failed():
+    made = ledger_results()
+    made["checks"]["holds"] = made["checks"]["holds"].astype(float)
+    made["checks"]["holds"].loc[{"statement": "thm1"}] = np.nan
+    found = ledger_study.finding(made)
+    assert "that were checked (1 were not) hold once corrected" in found.answer
+    assert "1 of 72 cells is missing" in found.sentence
+    made["checks"]["holds"].loc[{"statement": "lemma1"}] = 0.0
+    assert ledger_study.finding(made).answer.endswith("fail even when corrected: lemma1")
+    made["checks"]["holds"][:] = np.nan
+    for name in ("holds", "silent", "violated"):
+        made["run"][name] = made["run"][name] * np.nan
+    nothing = ledger_study.finding(made)
+    assert nothing.answer == "Not measured" and "The ordinary run with 64 heads is missing." in nothing.sentence
 
 
 @pytest.mark.parametrize("study", [heads, margins, attention, literal, step_size, ledger_study])

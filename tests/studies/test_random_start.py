@@ -51,6 +51,48 @@ def test_the_answer_follows_the_margins():
     assert smaller.answer.endswith("with a smaller margin than the first phase")
 
 
+def test_a_draw_that_did_not_run_is_not_called_inseparable():
+    made = results([1.0, 1.0, 1.0], [0.0, 0.1, 0.2])
+    for data in made.values():
+        data["separable"] = data["separable"].astype(float)
+    made["heads"]["separable"][0, 1] = made["heads"]["margin"][0, 1] = np.nan
+    made["labels"]["separable"][1, 2] = made["labels"]["margin"][1, 2] = np.nan
+    found = random_start.finding(made)
+    assert found.answer.startswith("Yes: all 35 Gaussian starts") and "from 4 heads on in every draw" in found.sentence
+    assert found.sentence.endswith("2 of 48 cells are missing and left out.")
+    shares = random_start.figures(made)[0].panels[2].marks
+    assert shares[0].y == (1.0, 1.0, 1.0) and shares[1].y == (0.0, 1.0, 1.0)
+    for data in made.values():
+        data["separable"][:] = data["margin"][:] = np.nan
+    nothing = random_start.finding(made)
+    assert nothing.answer == "Not measured" and "in no draw that was run" in nothing.sentence
+    assert random_start.figures(made)
+
+
+def test_from_a_number_of_heads_on_means_every_larger_one():
+    def said(*separated):
+        made = results([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+        made["labels"]["separable"][:] = np.arange(4) < np.array(separated)[:, None]
+        return random_start.finding(made).sentence
+
+    assert "from 16 heads on in every draw" in said(4, 3, 4)
+    assert "from 1 head on in every draw" in said(4, 4, 4)
+    assert "always at some numbers of heads, not at larger ones" in said(4, 4, 3)
+
+
+def test_the_margin_over_the_scale_is_in_the_answer():
+    made = results([1.0, 1.0, 1.0], [0.1, 0.1, 0.1])
+    made["scale"]["margin"] = made["scale"]["margin"] * [[[1], [3]], [[1], [1.5]]]  # norm of W, norm of U, seed
+    found = random_start.finding(made)
+    assert found.numbers["margin, norm of a head's U 1 / 0.1, that of W 1"].value == pytest.approx(1.5)
+    assert found.numbers["margin, norm of a head's W 1 / 0.1, that of U 1"].value == pytest.approx(0.5)
+    assert "norm of a head's U goes from 0.1 to 1 it grows 1.5" in found.sentence
+    assert "norm of a head's W goes from 0.1 to 1 it falls to 0.5" in found.sentence
+    same = random_start.finding(results([1.0, 1.0, 1.0], [0.1, 0.1, 0.1])).sentence
+    assert "norm of a head's U goes from 0.1 to 1 it hardly changes" in same
+    assert not any("arger readout" in note for note in found.notes)
+
+
 def test_figures_show_margins_on_one_scale():
     heads, scale, dim = random_start.figures(results([1.0, 1.0, 1.0], [0.0, 0.1, 0.2]))
     assert [mark.role for mark in heads.panels[0].marks] == ["gaussian", "first phase", "zero"]

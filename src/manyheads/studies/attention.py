@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyheads.studies import tasks
-from manyheads.studies.estimate import Estimate, mean, number
+from manyheads.studies.estimate import Estimate, lacking, mean, number
 from manyheads.studies.figure import Axis, Figure, MapPanel, Panel, over_seeds, rule
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -39,9 +39,11 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 def finding(results: Results) -> Finding:
     data = results["look"]
     last = data["focus"].isel(record=-1)
+    gained = last - data["focus"].isel(record=_tenth(data["step"].values))
     numbers: dict[str, Estimate] = {}
     for kind, (_, label) in STARTS.items():
         numbers[f"attention on relevant tokens at the end, {label}"] = mean(last.sel(start=kind))
+        numbers[f"the same, gained over the last tenfold steps, {label}"] = mean(gained.sel(start=kind))
         numbers[f"alignment with W_* at the end, {label}"] = mean(data["mean_alignment"].sel(start=kind).isel(map=-1))
         numbers[f"largest minus smallest attention of a head, {label}"] = mean(data["spread"].sel(start=kind))
     signs = data["mass"].sel(start="first_phase").isel(record=-1)
@@ -49,28 +51,54 @@ def finding(results: Results) -> Finding:
     numbers["attention of + heads minus that of - heads, first-phase start"] = difference
     focus = [numbers[f"attention on relevant tokens at the end, {label}"] for _, label in STARTS.values()]
     alignment = numbers["alignment with W_* at the end, first-phase start"]
-    classes = int(data["classes"].sel(start="first_phase").max())
-    if all(e.above(SPARSITY) for e in focus):
-        answer = "At the relevant tokens, more and more"
-    elif all(e.below(SPARSITY) for e in focus):
-        answer = "Away from the relevant tokens"
-    else:
-        answer = "It depends on the start"
-    if difference.above(0):
+    classes = number(float(data["classes"].sel(start="first_phase").max()))
+    growth = [numbers[f"the same, gained over the last tenfold steps, {label}"] for _, label in STARTS.values()]
+    if difference.count == 0:
+        split = "how the two signs differ was not measured"
+    elif difference.above(0):
         split = f"heads that started with sign + look there more than those with - (difference {difference})"
     elif difference.below(0):
         split = f"heads that started with sign - look there more than those with + (difference {difference})"
     else:
-        split = f"heads of both signs look there alike (difference {difference})"
+        split = f"heads of both signs do not clearly differ in it (difference {difference})"
     shares = ", ".join(
         f"{number(e.value)} from the {label}" for e, (_, label) in zip(focus, STARTS.values(), strict=True)
     )
     sentence = (
         f"Uniform attention would put {SPARSITY:g} on the relevant tokens; after training 8 heads put {shares}. "
-        f"From the first phase there are only {classes} distinct heads among 8, and {split}. "
+        f"{_trend(growth)} From the first phase there are {classes} distinct heads among 8, and {split}. "
         f"Their key-query weights have a cosine of {alignment} with the paper's W_*, in absolute value."
     )
-    return Finding(answer, sentence, numbers)
+    if gone := lacking(last):
+        sentence += f" {gone}"
+    return Finding(_answer(focus, growth), sentence, numbers)
+
+
+def _tenth(steps: np.ndarray) -> int:
+    """Where the record nearest to a tenth of the last step is."""
+    return int(np.argmin(np.abs(np.log(np.maximum(steps, 1)) - np.log(steps[-1] / 10))))
+
+
+def _answer(focus: list[Estimate], growth: list[Estimate]) -> str:
+    """Where the heads look at the end, and whether that still moved over the last tenfold steps."""
+    if all(e.count == 0 for e in focus):
+        return "Not measured"
+    if all(e.above(SPARSITY) for e in focus):
+        if all(e.above(0) for e in growth):
+            return "At the relevant tokens, more and more"
+        if all(e.below(0) for e in growth):
+            return "At the relevant tokens, but less and less"
+        return "At the relevant tokens, without a clear further trend from every start"
+    if all(e.below(SPARSITY) for e in focus):
+        return "Away from the relevant tokens"
+    if all(e.above(SPARSITY) or e.below(SPARSITY) for e in focus):
+        return "It depends on the start"
+    return "Undecided: not from every start does attention clearly differ from uniform"
+
+
+def _trend(growth: list[Estimate]) -> str:
+    each = ", ".join(f"{e} from the {label}" for e, (_, label) in zip(growth, STARTS.values(), strict=True))
+    return f"Over the last tenfold steps that changed by {each}."
 
 
 def figures(results: Results) -> list[Figure]:
@@ -92,7 +120,7 @@ def figures(results: Results) -> list[Figure]:
     return [
         Figure(
             "attention-mass",
-            "Attention moves to the relevant tokens",
+            "Attention on the relevant tokens over time",
             "Focus: mean attention on relevant tokens, of 8 heads; right, the two kinds of heads that the first phase "
             "makes. Means and 95% intervals over seeds.",
             [Panel("All heads", step, mass, over_time), Panel("First-phase start, by sign", step, mass, by_sign)],
@@ -103,9 +131,9 @@ def figures(results: Results) -> list[Figure]:
 
 def _maps(data) -> Figure:
     first = data.sel(start="first_phase")
-    times = first["map_step"].isel(seed=0).values.astype(int)
+    times = first["map_step"].max("seed").values.astype(int)
     maps = first["maps"].mean("seed").values
-    top = float(np.nanmax(maps))
+    top = float(np.nanmax(maps, initial=0.05))
     panels = [
         MapPanel(
             f"{'+' if sign == 0 else '−'}, step {step:,}",

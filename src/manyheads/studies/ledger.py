@@ -6,7 +6,7 @@ import numpy as np
 
 from manyheads.certificates.ledger import ledger
 from manyheads.studies import tasks
-from manyheads.studies.estimate import Estimate, mean, number
+from manyheads.studies.estimate import Estimate, lacking, mean, number
 from manyheads.studies.figure import Axis, Figure, Panel, bars
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -37,8 +37,9 @@ def finding(results: Results) -> Finding:
     checks = results["checks"].isel(seed=0)
     errata = np.array([ledger()[name].is_erratum for name in checks["statement"].values.tolist()])
     real = np.array([ledger()[name].weight == "real" for name in checks["statement"].values.tolist()])
-    holds = checks["holds"].values.astype(float) > 0
-    statements, kept = int((~errata).sum()), int(holds[~errata].sum())
+    told = checks["holds"].values.astype(float)  # NaN where a check is missing, which is no verdict
+    holds, known = told > 0, np.isfinite(told)
+    statements, kept = int((~errata & known).sum()), int(holds[~errata].sum())
     shown, wrong = int(holds[errata].sum()), int(holds[real].sum())
     trials = int(np.nansum(checks["trials"].values))
     ours, printed = _shares(checks, errata)
@@ -49,21 +50,34 @@ def finding(results: Results) -> Finding:
     }
     if int(results["run"]["violated"].sum()):
         answer = "A statement is violated on an ordinary run although its hypotheses hold"
+    elif statements == 0:
+        answer = "Not measured"
     elif kept == statements:
         answer = f"All {statements} hold once corrected; {wrong} are wrong as printed"
+        if unknown := int((~errata & ~known).sum()):
+            answer = answer.replace(f"All {statements}", f"All {statements} that were checked ({unknown} were not)")
     else:
-        failed = checks["statement"].values[~holds & ~errata].tolist()
+        failed = checks["statement"].values[~holds & known & ~errata].tolist()
         answer = f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
-    run = results["run"].isel(seed=0)
-    said = {word: int(run[word]) for word in ("holds", "silent", "violated")}
     sentence = (
         f"{kept} of {statements} statements hold in their corrected form on {trials:,} random, adversarial and "
-        f"extremal inputs, and {shown} of {int(errata.sum())} errata are reproduced, {wrong} of them real errors. "
-        f"Where a bound can be compared, the inputs reach {reached} of ours and {number(mean(printed).value)} of the "
-        f"printed one. About an ordinary run with 64 heads, {said['holds']} statements hold, {said['silent']} are "
-        f"silent because a hypothesis fails, and {said['violated']} are violated."
+        f"extremal inputs, and {shown} of {int((errata & known).sum())} errata are reproduced, {wrong} of them "
+        f"real errors. Where a bound can be compared, the inputs reach {reached} of ours and "
+        f"{number(mean(printed).value)} of the printed one. {_ordinary(results['run'].isel(seed=0))}"
     )
+    if gone := lacking(told, results["run"]["violated"]):
+        sentence += f" {gone}"
     return Finding(answer, sentence, numbers, ("The interval is over statements, not over seeds.",))
+
+
+def _ordinary(run) -> str:
+    if not np.isfinite(float(run["holds"])):
+        return "The ordinary run with 64 heads is missing."
+    said = {word: int(run[word]) for word in ("holds", "silent", "violated")}
+    return (
+        f"About an ordinary run with 64 heads, {said['holds']} statements hold, {said['silent']} are silent because a "
+        f"hypothesis fails, and {said['violated']} are violated."
+    )
 
 
 def _shares(checks, errata) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 
 from manyheads.studies import tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, power, ratio
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, MapPanel, Panel, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -39,7 +39,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def finding(results: Results) -> Finding:
     heads, labels, scale, dim = (results[name] for name in ("heads", "labels", "scale", "dim"))
-    on_mixture = np.concatenate([_all(data["separable"]) for data in (heads, scale, dim)])
+    on_mixture = np.concatenate([_known(data["separable"]) for data in (heads, scale, dim)])
     count, total = int(on_mixture.sum()), len(on_mixture)
     many = float(heads["num_heads"].max())
     last = heads.sel(num_heads=many)
@@ -52,13 +52,17 @@ def finding(results: Results) -> Finding:
         "exponent of the margin in H, random labels": _power(labels, "num_heads"),
         "exponent of the margin in d, mixture": _power(dim, "dim"),
     }
+    by_scale = _scale_numbers(scale)
+    numbers |= by_scale
     for data, name in ((heads, "mixture"), (labels, "random labels")):
         numbers |= {
             f"margin, {name}, H = {heads_text(h)}": mean(data["margin"].sel(num_heads=h))
             for h in data["num_heads"].values
         }
     compared = numbers[f"Gaussian / first-phase margin, mixture, H = {heads_text(many)}"]
-    if count == total:
+    if total == 0:
+        answer = "Not measured"
+    elif count == total:
         answer = f"Yes: all {total} Gaussian starts separate the mixture"
     elif count == 0:
         answer = f"No: none of {total} Gaussian starts separates the mixture"
@@ -78,41 +82,101 @@ def finding(results: Results) -> Finding:
         numbers["exponent of the margin in d, mixture"],
     )
     flat = numbers["exponent of the margin in H, mixture"]
-    shares = labels["separable"].transpose("num_heads", "seed").values.mean(axis=1)
-    least = labels["num_heads"].values[shares == 1]
-    enough = (
-        f"from {heads_text(float(least.min()))} heads on in every draw"
-        if len(least)
-        else "in no number of heads always"
-    )
     sentence = (
         f"On the mixture the margin with {heads_text(many)} heads is {compared} times that of the first phase. It "
-        f"{_trend(flat)} with H (exponent {flat}) and {_trend(by_dim)} with the dimension (exponent {by_dim}). Random "
-        f"labels are separated {enough}; there the margin {_trend(growth)} with H (exponent {growth})."
+        f"{_trend(flat)} with H (exponent {flat}) and {_trend(by_dim)} with the dimension (exponent {by_dim}). "
+        f"{_scale_words(scale, by_scale)} Random labels are separated {_enough(labels)}; there the margin "
+        f"{_trend(growth)} with H (exponent {growth})."
     )
-    notes = (
-        "Every margin is a lower end that a direction proves; a margin of zero means that none was proved.",
-        "A larger readout at the start makes the features, and so the margin, larger: compare margins at equal scale.",
+    if gone := lacking(*(data["separable"] for data in results.values())):
+        sentence += f" {gone}"
+    note = "Every margin is a lower end that a direction proves; a margin of zero means that none was proved."
+    return Finding(answer, sentence, numbers, (note,))
+
+
+PARTS = {"key_query_scale": "W", "readout_scale": "U"}
+
+
+def _scale_key(data: xarray.Dataset, axis: str) -> str:
+    (other,) = set(PARTS) - {axis}
+    values = data[axis].values
+    return (
+        f"margin, norm of a head's {PARTS[axis]} {values.max():g} / {values.min():g}, "
+        f"that of {PARTS[other]} {_middle(data, other):g}"
     )
-    return Finding(answer, sentence, numbers, notes)
+
+
+def _scale_numbers(data: xarray.Dataset) -> dict[str, Estimate]:
+    """The margin at the largest over that at the smallest scale of W and of U, the other nearest to 1.
+
+    Not measured where a draw is not separated: then there is no ratio.
+    """
+    numbers = {}
+    for axis in PARTS:
+        (other,) = set(PARTS) - {axis}
+        margins = data["margin"].sel({other: _middle(data, other)}).sortby(axis)
+        last, first = margins.isel({axis: -1}).values, margins.isel({axis: 0}).values
+        separated = not (np.any(last == 0) or np.any(first == 0))
+        numbers[_scale_key(data, axis)] = ratio(last, first) if separated else mean([])
+    return numbers
+
+
+def _scale_words(data: xarray.Dataset, numbers: dict[str, Estimate]) -> str:
+    parts = []
+    for axis, letter in PARTS.items():
+        change, (least, most) = numbers[_scale_key(data, axis)], (data[axis].values.min(), data[axis].values.max())
+        if change.count == 0:
+            word = "has no measured ratio, as not every draw is separated or was run"
+        elif change.above(CLOSE):
+            word = f"grows {change} times"
+        elif change.below(1 / CLOSE):
+            word = f"falls to {change} times"
+        elif change.above(1 / CLOSE) and change.below(CLOSE):
+            word = f"hardly changes, {change} times"
+        else:
+            word = f"does not clearly change, {change} times"
+        parts.append(f"as the norm of a head's {letter} goes from {number(least)} to {number(most)} it {word}")
+    return f"Over the scale of the start, with the other norm near 1: {'; '.join(parts)}."
+
+
+def _middle(data: xarray.Dataset, axis: str) -> float:
+    """The value of an axis nearest to 1, in ratio."""
+    values = data[axis].values
+    return float(values[np.argmin(np.abs(np.log(values)))])
+
+
+def _enough(data: xarray.Dataset) -> str:
+    """From which number of heads on all draws are separated, at that and at every larger number tried."""
+    flags = data["separable"].sortby("num_heads").transpose("num_heads", "seed").values.astype(float)
+    heads, known = np.sort(data["num_heads"].values), np.isfinite(flags).any(axis=1)
+    always = known & np.all((flags == 1) | np.isnan(flags), axis=1)
+    onward = np.flip(np.logical_and.accumulate(np.flip(always[known])))
+    if not known.any():
+        return "in no draw that was run"
+    if not onward.any():
+        return "always at some numbers of heads, not at larger ones" if always.any() else "in no number of heads always"
+    least = float(heads[known][onward].min())
+    return f"from {heads_text(least)} {'head' if least == 1 else 'heads'} on in every draw"
 
 
 def _trend(exponent: Estimate) -> str:
     if exponent.count == 0:
         return "could not be measured"
-    if abs(exponent.value) < 0.05:
+    if exponent.above(-0.05) and exponent.below(0.05):
         return "hardly changes"
     return "grows" if exponent.above(0) else "falls" if exponent.below(0) else "shows no clear trend"
 
 
-def _all(flags: xarray.DataArray) -> np.ndarray:
-    return np.asarray(flags.values, float).ravel() > 0
+def _known(flags: xarray.DataArray) -> np.ndarray:
+    """The answers of the cells that have one."""
+    values = np.asarray(flags.values, float).ravel()
+    return values[np.isfinite(values)] > 0
 
 
 def _power(data: xarray.Dataset, dim: str) -> Estimate:
-    """The exponent over the values for which every draw is separated."""
+    """The exponent over the values for which every draw that was run is separated."""
     margins = data["margin"].transpose(dim, "seed").values
-    kept = (margins > 0).all(axis=1)
+    kept = (np.isnan(margins) | (margins > 0)).all(axis=1) & np.isfinite(margins).any(axis=1)
     return power(data[dim].values[kept], margins[kept]) if kept.sum() > 1 else mean([])
 
 
@@ -155,7 +219,7 @@ def figures(results: Results) -> list[Figure]:
         Axis("norm of a head's W", "1"),
         Axis("tangent margin", "direction of norm √2", scale=SCALE),
         tuple(map(tuple, values.tolist())),
-        limits=(0.0, float(np.ceil(values.max() * 10) / 10)),
+        limits=(0.0, float(np.ceil(np.nanmax(values, initial=0.1) * 10) / 10)),
         row_labels=tuple(f"{v:g}" for v in scale["key_query_scale"].values),
         column_labels=tuple(f"{v:g}" for v in scale["readout_scale"].values),
     )
