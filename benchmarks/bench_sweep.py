@@ -28,6 +28,7 @@ FIRST, SECOND = 20, 220  # cells
 MIXTURE = dict(num_tokens=8, dim=12, num_patterns=4, num_test=0)
 SHAPES = {"8,4,4": 2, "20,4,6": 3, "10,8,8": 4, "20,8,12": 4, "100,8,12": 4}  # n,T,d -> irrelevant patterns
 STEPS = 200
+PROBE = 1500
 CASES = ["overhead-here", "overhead-processes", "overhead-dask", "workers", *(f"batch-{name}" for name in SHAPES)]
 
 
@@ -61,9 +62,9 @@ def workers(case):
             seeds=40,
         )
 
-    probe = Sweep.from_dict({**sweep(400).to_dict(), "seeds": [0]})
+    probe = Sweep.from_dict({**sweep(PROBE).to_dict(), "seeds": [0]})
     timed_run(probe)  # compiles
-    steps = max(1, round(400 * 1.0 / timed_run(probe)))
+    steps = max(1, round(PROBE / timed_run(probe)))  # about a second
     times = {n: timed_run(sweep(steps), engine="processes", workers=n) for n in (1, 2)}
     return {
         "case": case,

@@ -28,8 +28,9 @@ def test_the_links_of_the_readme_are_seen():
     assert "CONTRIBUTING.md" in targets(ROOT / "README.md")
 
 
-def test_the_example_of_the_readme_runs(tmp_path):
-    examples = [code for language, code in FENCED.findall((ROOT / "README.md").read_text()) if language == "python"]
+@pytest.mark.parametrize("page", ["README.md", "docs/measures.md", "docs/your-data.md"])
+def test_the_example_of_a_page_runs(page, tmp_path):
+    examples = [code for language, code in FENCED.findall((ROOT / page).read_text()) if language == "python"]
     assert examples
     for code in examples:
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
