@@ -68,6 +68,27 @@ def test_linear_and_attention_margins_of_the_noiseless_mixture():
     assert linear_margin(fixed).upper == pytest.approx(S * np.sqrt(zeta * T / 2), rel=1e-6)
 
 
+def test_sequences_of_different_lengths_share_only_their_real_queries():
+    # worked by hand: features (2, 0, 0, 0) and (-1, -1, -1, -1); what the padding says about relevance is ignored
+    tokens = np.array([[2.0, 9, 9, 9], [-1, -1, -1, -1]])[:, :, None]
+    mask = np.array([[True, False, False, False], [True] * 4])
+    data = mh.Dataset(tokens, np.array([1.0, -1.0]), mask, np.ones((2, 4), bool))
+    found = attention_margin(data)
+    assert found.lower <= np.sqrt(3) * (1 + 1e-12) and found.upper >= np.sqrt(3) * (1 - 1e-12)
+    assert found.relative_gap <= 1e-6
+    # a head that attends to the relevant tokens alone, written out: no readout does better, and one does as well
+    rng = np.random.default_rng(0)
+    mask = np.arange(5) < rng.integers(2, 6, 12)[:, None]
+    relevant = mask & ((np.arange(5) == 0) | (rng.random((12, 5)) < 0.5))
+    tokens = rng.standard_normal((12, 5, 3))
+    data = mh.Dataset(tokens, np.where(tokens[:, 0, 0] > 0, 1.0, -1.0), mask, relevant)
+    rows = []
+    for X, real, chosen in zip(tokens, mask, relevant, strict=True):
+        rows.append(np.stack([X[chosen].mean(axis=0) if query else np.zeros(3) for query in real]).ravel())
+    want = mh.hard_margin(data.labels, features=np.array(rows))
+    assert attention_margin(data).lower == pytest.approx(want.lower, rel=1e-6)
+
+
 def test_padding_counts_as_zeros():
     model, data = random_case(4, masked=True, shape=(6, 5, 4))
     zeros = mh.Dataset.from_arrays(data.tokens * data.mask[:, :, None], data.labels)
@@ -129,6 +150,10 @@ def test_what_is_missing_is_said():
         attention_margin(data)
     with pytest.raises(ValueError, match="for a full readout; this model has decoder='pooled'"):
         paper_direction(model, noiseless())
+    factored, data = random_case(6, factored=True)
+    with pytest.raises(ValueError, match="for full key-query weights; this model has factored ones"):
+        mh.margin_ladder(factored, data, mixture=noiseless(5, 4, 1, 0.4), num_starts=1, num_steps=0,
+                         key=jax.random.key(0))  # fmt: skip
     none = mh.Dataset(data.tokens, data.labels, None, np.zeros(data.tokens.shape[:2], bool))
     with pytest.raises(ValueError, match="sequence 0 has no relevant token"):
         attention_margin(none)

@@ -69,6 +69,7 @@ def margin_ladder(
 ) -> MarginLadder:
     """All margins of a data set and a model. `start` is where the run began: its tangent kernel is the one of P3."""
     origin = model if start is None else start
+    direction = None if mixture is None else paper_direction(origin, mixture)
     kernel = tangent_kernel(origin, dataset)
     return MarginLadder(
         linear=linear_margin(dataset),
@@ -77,7 +78,7 @@ def margin_ladder(
         iterate_moved=None if start is None else iterate_margin(model, dataset, start=start),
         found=found_margin(dataset, num_starts=num_starts, num_steps=num_steps, key=key),
         tangent=hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy),
-        along_star=None if mixture is None else margin_along(origin, dataset, paper_direction(origin, mixture)),
+        along_star=None if direction is None else margin_along(origin, dataset, direction),
     )
 
 
@@ -90,21 +91,25 @@ def linear_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
 def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
     r"""$\gamma_{attn}$: the same with every query attending uniformly to the relevant tokens.
 
-    The features are then $1_T \bar x_{\mathcal R}^\top$, whose margin is $\sqrt T$ times that of the mean relevant
-    tokens; $S\sqrt{T/2}$ for the noiseless mixture.
+    The features are then $1_{\text{real}} \bar x_{\mathcal R}^\top$: one row for every real query. Without a mask their
+    margin is $\sqrt T$ times that of the mean relevant tokens; $S\sqrt{T/2}$ for the noiseless mixture.
     """
     if dataset.relevant is None:
         raise ValueError(
             "the relevant tokens are not known; pass relevant= to Dataset.from_arrays, or use another margin."
         )
-    R = dataset.relevant.astype(float)
+    mask = np.ones(dataset.relevant.shape, bool) if dataset.mask is None else dataset.mask
+    R = (dataset.relevant & mask).astype(float)
     if not R.any(axis=1).all():
         raise ValueError(
             f"sequence {int(np.argmin(R.any(axis=1)))} has no relevant token; attention to them is undefined."
         )
-    T = np.full(len(R), dataset.num_tokens) if dataset.mask is None else dataset.mask.sum(axis=1)
     mean = np.einsum("nt,ntd->nd", R / R.sum(axis=1, keepdims=True), dataset.tokens)
-    return hard_margin(dataset.labels, features=np.sqrt(T)[:, None] * mean, tolerance=tolerance)
+    if dataset.mask is None:
+        features = np.sqrt(dataset.num_tokens) * mean
+    else:
+        features = (mask[:, :, None] * mean[:, None, :]).reshape(len(mean), -1)
+    return hard_margin(dataset.labels, features=features, tolerance=tolerance)
 
 
 def readout_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = None) -> float:
@@ -134,6 +139,8 @@ def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     """
     if model.decoder != "full":
         raise ValueError(f"the paper's direction is for a full readout; this model has decoder={model.decoder!r}.")
+    if isinstance(model.key_query, tuple):
+        raise ValueError("the paper's direction is for full key-query weights; this model has factored ones.")
     U, W, H = mixture.U_opt, mixture.W_opt, model.num_heads
     sign = np.where(np.einsum("gtd,td->g", np.asarray(model.readout, float), U) < 0, -1.0, 1.0)
     classes = np.ones(model.num_classes)[:, None, None] / np.sqrt(H)
