@@ -13,12 +13,16 @@ def records(values):
     return ("record",), np.asarray(values, dtype=float)
 
 
-def heads_results(slope, gap, depth):
-    """Final losses that go like H^slope, convexity gaps like H^gap (None: no gap), curvature like H^depth."""
+def heads_results(slope, gap, depth, gaussian=None, noise=0.0):
+    """Final losses that go like H^slope, convexity gaps like H^gap (None: no gap), curvature like H^depth.
+
+    With `gaussian` the losses from that start go like H^gaussian; with `noise` the slopes differ between seeds.
+    """
     sweeps = heads.sweeps("quick")
 
-    def loss(num_heads, seed, **_):
-        return records(0.1 * num_heads ** np.array([0.0, slope]) * wiggle(seed))
+    def loss(num_heads, seed, start, **_):
+        power = slope if gaussian is None or start != "gaussian" else gaussian
+        return records(0.1 * num_heads ** np.array([0.0, power + noise * np.sin(2.7 * seed)]) * wiggle(seed))
 
     def share(num_heads, seed, **_):
         return 0.0 if gap is None else 0.1 * num_heads**gap * wiggle(seed)
@@ -48,10 +52,34 @@ def test_heads_slower_or_faster_more_or_less_convex():
     assert "-0.5 (95% interval" in slower.sentence and "the order stays the same" in slower.sentence
     faster = heads.finding(heads_results(-0.4, 1.0, 0.5))
     assert faster.answer.startswith("Yes: on the mixture more heads train faster") and "less convex" in faster.answer
-    assert "with the best step size for each, more heads are faster" in faster.sentence
+    assert "the order stays the same" in faster.sentence
     nothing = heads.finding(heads_results(0.0, None, -0.5))
-    assert nothing.answer.startswith("No clear effect") and "convex along the run at every" in nothing.answer
+    assert nothing.answer.startswith("No effect") and "convex along the run at every" in nothing.answer
     assert len(heads.figures(heads_results(0.4, -1.0, -0.5))) == 3
+
+
+def test_heads_that_depend_on_the_start_are_not_called_undecided():
+    opposite = heads.finding(heads_results(0.4, -1.0, -0.5, gaussian=-0.4))
+    assert "; with the best step size for each, more heads are slower." in opposite.sentence
+    assert opposite.answer.startswith(
+        "It depends on the start: at equal step size more heads are slower from the first-phase start and faster from"
+    )
+    vague = heads.finding(heads_results(0.01, -1.0, -0.5, noise=0.3))
+    assert vague.answer.startswith("Undecided: at equal step size more heads are not clearly different;")
+    half = heads.finding(heads_results(0.4, -1.0, -0.5, gaussian=0.0)).answer
+    assert half.startswith("It depends on the start") and "equally fast from the Gaussian start" in half
+
+
+def test_heads_without_runs_are_not_measured():
+    some = heads_results(0.4, -1.0, -0.5)
+    some["speed"]["train_loss"][0, 0, 0] = np.nan
+    some["convexity_random"]["gap"][0, 0] = np.nan
+    found = heads.finding(some)
+    assert found.answer.startswith("No: on the mixture more heads train slower") and "more convex" in found.answer
+    assert "2 of 124 cells are missing and left out." in found.sentence
+    assert heads.figures(some)
+    nothing = heads.finding(heads_results(np.nan, np.nan, np.nan))
+    assert nothing.answer == "Not measured; the effect on convexity is not measured"
 
 
 def margins_results(one, many, growing=True):
@@ -82,6 +110,28 @@ def test_margins_reached_or_not():
     assert there.answer == "Yes: one head reaches the attention margin, many heads pass the linear margin"
     assert "It falls" in there.sentence and "gets past the best linear" in there.sentence
     assert len(margins.figures(margins_results(0.7, 0.8))) == 2
+    near = margins.finding(margins_results(0.7, 1.0))
+    assert near.answer.endswith("of it") and "is not clearly different from that of the best linear" in near.sentence
+
+
+def test_margins_that_are_missing_decide_nothing():
+    some = margins_results(0.7, 0.8)
+    before = margins.finding(some)
+    some["sparsity"]["margin"][:, 0, 0, 0] = np.nan  # one head at one sparsity: the mean over the others is another
+    found = margins.finding(some)
+    key = "share of γ_attn reached, 1 head"
+    assert before.numbers[key].count == 3 and found.numbers[key].count == 2
+    assert found.sentence.endswith("1 of 54 cells is missing and left out.") and margins.figures(some)
+    assert margins.finding(margins_results(np.nan, np.nan)).answer == "Not measured"
+
+
+TITLES_THAT_ANSWER = ("more", "fewer", "few", "moves", "grows", "falls", "give up", "do not", "better", "worse")
+
+
+def test_titles_say_what_is_shown_and_not_what_comes_out():
+    shown = heads.figures(heads_results(0.4, -1.0, -0.5)) + margins.figures(margins_results(0.7, 0.8))
+    for figure in shown + attention.figures(attention_results(0.5, 0.2)):
+        assert not any(word in figure.title.lower().split() for word in TITLES_THAT_ANSWER), figure.title
 
 
 def attention_results(mass, difference, over_time=(0.3, 0.8, 1.0)):
@@ -150,6 +200,32 @@ def test_the_literal_theorem_holds_or_fails():
     assert literal.finding(literal_results(1)).answer.startswith("It fails: 3 conclusions are violated")
     assert literal.finding(literal_results(0, 240.0)).answer.startswith("240 heads")
     assert len(literal.figures(literal_results(0))) == 2
+
+
+def test_no_number_of_heads_may_suffice():
+    made = literal_results(0)
+    made["a"]["suffices"][1] = np.inf
+    found = literal.finding(made)
+    assert "in 1 of 3 draws more than 1,024 heads are needed in fact" in found.sentence
+    assert found.numbers["heads that suffice in fact, A"].count == 0  # not the mean of those that do
+    bars = {mark.label: mark for mark in literal.figures(made)[0].panels[0].marks}
+    assert bars["suffices, measured"].rows() == [] and len(bars["ours, loss 1/200"].rows()) == 1
+
+
+def test_the_literal_theorem_is_not_said_to_hold_where_nothing_was_checked():
+    made = literal_results(0)
+    made["a"]["holding"][:] = 0
+    assert literal.finding(made).answer == "24,000 heads; there no conclusion could be checked"
+    made = literal_results(0)
+    for name in made["a"]:
+        made["a"][name] = made["a"][name].astype(float)
+        made["a"][name][0] = np.nan
+    found = literal.finding(made)
+    assert found.answer.endswith("every conclusion holds") and "1 of 3 cells is missing" in found.sentence
+    assert len(literal.figures(made)[1].panels) == 1
+    for name in made["a"]:
+        made["a"][name][:] = np.nan
+    assert literal.finding(made).answer == "Not measured" and len(literal.figures(made)) == 1
 
 
 def step_results(factor, slope=0.0):

@@ -41,6 +41,34 @@ def test_the_answer_follows_the_shares():
     assert none.answer.startswith("No gap") and "not clearly different where few tokens" in none.sentence
 
 
+def test_what_is_undecided_is_not_called_gone():
+    def answer(shares, spread=1.0):
+        made = results(shares)
+        middle = made["heads"].mean("seed")
+        made["heads"] = middle + spread * (made["heads"] - middle)
+        return global_margin.finding(made).answer
+
+    wide = 40  # 40% instead of 1% between seeds
+    assert answer([0.75, 0.9, 0.95]) == "With 1 head 25% below it, with 8 heads undecided"
+    assert answer([0.95, 0.95, 0.95], wide) == "With 1 head undecided, with 8 heads undecided"
+    assert answer([0.5, 1.2, 0.5]) == "With 1 head 50% below it, with 8 heads 50% below it; otherwise in between"
+    assert answer([1.0, 0.5, 1.0]) == "With 1 head no gap, with 8 heads no gap; otherwise in between"
+    one = {name: data.isel(seed=[0]) for name, data in results([0.5, 0.5, 0.5]).items()}
+    assert global_margin.finding(one).answer == "With 1 head undecided, with 8 heads undecided"
+
+
+def test_missing_margins_are_left_out():
+    some = results([0.5, 0.5, 0.5])
+    some["heads"]["found"][0, 0] = np.nan
+    found = global_margin.finding(some)
+    assert found.answer.startswith("Below it at every H") and found.sentence.endswith(
+        "1 of 32 cells is missing and left out."
+    )
+    nan = float("nan")
+    nothing = global_margin.finding(results([nan] * 3, [nan] * 3, [nan] * 2, [nan] * 3))
+    assert nothing.answer == "Not measured" and "over the signal it was not measured" in nothing.sentence
+
+
 def test_the_best_start_counts():
     made = results([0.5, 0.5, 0.5])
     made["heads"]["gaussian"] = made["heads"]["found"] * 0.8

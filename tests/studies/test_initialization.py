@@ -52,15 +52,40 @@ def test_the_answer_follows_the_losses():
 def test_different_heads_are_counted_in_the_data():
     found = initialization.finding(results(named(1, 1, 1, 1)))
     assert found.answer.endswith("different heads out of 16: zero 1, first phase 2, drawn α 16, Gaussian 16")
-    assert found.sentence.endswith("Training never made equal heads different.")
-    broken = initialization.finding(results(named(1, 1, 1, 1), end={**DISTINCT, "zero": 5}))
-    assert "zero 5" in broken.answer and broken.sentence.endswith("Training made equal heads different from: zero.")
+    more = initialization.finding(results(named(1, 1, 1, 1), distinct={**DISTINCT, "zero": 5}))
+    assert "zero 5" in more.answer
+
+
+def test_what_is_so_by_construction_is_called_so():
+    found = initialization.finding(results(named(1, 1, 1, 1)))
+    assert "by construction" in found.notes[0] and "Training never made" not in found.sentence
+
+
+def test_alike_means_all_of_them():
+    made = results(named(0.0100, 0.0112, 0.0113, 0.0110))
+    made["first_phase"]["train_loss"][:, :, -1] = 0.0112 * np.array([0.8, 1.2, 0.8, 1.2])  # mean alike, seeds are not
+    assert not initialization.finding(made).answer.startswith("They train alike")
+
+
+def test_a_start_that_did_not_run_is_left_out():
+    made = results(named(0.01, 0.02, 0.03, 0.04))
+    for name in made["zero"]:
+        made["zero"][name] = made["zero"][name].astype(float) * np.nan
+    made["gaussian"]["train_loss"][1, 0] = np.nan
+    found = initialization.finding(made)
+    assert found.answer.startswith("The first phase start trains fastest; different heads out of 16: first phase 2")
+    assert found.sentence.endswith("5 of 16 cells are missing and left out.") and initialization.figures(made)
+    nothing = initialization.finding(results(named(*[np.nan] * 4)))
+    assert nothing.answer == "Not measured" and nothing.sentence == "16 of 16 cells are missing and left out."
 
 
 def test_figures_compare_at_equal_heads():
     properties, time = initialization.figures(results(named(0.01, 0.02, 0.03, 0.04)))
     assert len(properties.legends()) == 1  # the same four starts in every panel
     assert [mark.y[-1] for mark in properties.panels[0].marks] == [1, 2, 16, 16]
+    later = results(named(0.01, 0.02, 0.03, 0.04), end=dict.fromkeys(DISTINCT, 1))
+    before, _ = initialization.figures(later)  # "before training": heads that grew equal later are still different
+    assert [mark.y[-1] for mark in before.panels[0].marks] == [1, 2, 16, 16]
     assert [panel.title for panel in time.panels] == ["Train loss", "Margin", "Focus"]
 
 

@@ -47,7 +47,28 @@ def test_the_answer_follows_who_reaches_the_attention_margin():
     everybody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, high)))
     assert everybody.answer.endswith("reach 90% of the best attention margin at every H")
     mixed = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.99, 0.2])))
-    assert mixed.answer == "It depends on the number of heads"
+    assert mixed.answer.startswith("It depends on the number of heads whether plain descent, normalized descent, ")
+
+
+def test_what_is_undecided_does_not_depend_on_the_heads():
+    near = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.9, 0.9])))
+    assert near.answer.startswith("Undecided at this number of seeds who reaches 90%")
+    above = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.99, 0.9])))
+    assert above.answer.startswith("Undecided")
+
+
+def test_a_missing_run_is_left_out_and_does_not_choose_the_step_size():
+    made = results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2]))
+    for name in ("margin", "focus", "train_loss", "attention", "linear"):
+        made["gd"][name][0, 1] = np.nan
+    key = "margin / best attention margin, plain descent, H = 2"
+    found = optimizers.finding(made)
+    assert found.numbers[key].value == pytest.approx(0.5, rel=0.02) and found.numbers[key].count == 3
+    assert found.sentence.endswith("1 of 32 cells is missing and left out.")
+    for data in made.values():
+        for name in data:
+            data[name][:] = np.nan
+    assert optimizers.finding(made).answer == "Not measured"
 
 
 def test_the_best_step_size_is_taken_and_one_that_failed_is_not():
@@ -63,6 +84,18 @@ def test_figures_are_drawn_from_the_same_numbers():
     assert [panel.title for panel in time.panels] == ["Loss", "Margin", "Focus"]
     assert time.panels[1].marks[0].y[-1] == pytest.approx(0.2 * 3)
     assert step.panels[0].marks[0].y == pytest.approx((0.75, 1.5, 1.05))
+
+
+def test_every_kind_of_step_size_has_a_panel_of_its_own():
+    _, step = optimizers.figures(results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2])))
+    assert [panel.title for panel in step.panels] == [
+        "Plain descent",
+        "Normalized descent",
+        "Polyak's step",
+        "Adam",
+    ]
+    assert len({panel.x.title for panel in step.panels}) == 4
+    assert [mark.label for mark in step.panels[2].marks[:2]] == ["2 heads", "64 heads"]
 
 
 def test_the_ladder_reports_what_the_model_does():

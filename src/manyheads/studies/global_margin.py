@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 
 from manyheads.studies import tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, number, power, ratio
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -56,32 +56,55 @@ def finding(results: Results) -> Finding:
     numbers["squared norm given to W, H = 1"] = mean(results["heads"]["key_query_share"].sel(num_heads=1))
     one, many = shares["heads"][0], shares["heads"][-1]
     least, most = heads_text(heads[0]), heads_text(heads[-1])
-    if one.below(CLOSE) and not many.below(CLOSE):
-        answer = f"With {least} head {_percent(1 - one.value)} below it; with {most} heads the gap is gone"
-    elif one.below(CLOSE):
-        below = f"{_percent(1 - one.value)} with {least} head, {_percent(1 - many.value)} with {most}"
-        answer = f"Below it at every H: by {below}"
-    elif many.below(CLOSE):
-        answer = f"No gap with {least} head, but {_percent(1 - many.value)} with {most} heads"
-    else:
-        answer = "No gap: the best tangent margin is as large as the best margin found"
     words = "falls" if growth.below(0) else "grows" if growth.above(0) else "does not clearly change"
     sparse, dense = shares["sparsity"][0], shares["sparsity"][-1]
-    signals = results["signal"]["signal"].values
-    least_share = min(range(len(signals)), key=lambda i: shares["signal"][i].value)
+    by_signal = [(e, s) for e, s in zip(shares["signal"], results["signal"]["signal"].values, strict=True) if e.count]
     sentence = (
         f"The best tangent margin of the starts is {one} of the best margin found with {least} head and {many} with "
         f"{most}. The model's own margin {words} with H at equal norm (exponent {growth}). With one head the gap is "
         f"{_compare(sparse, dense)} where few tokens are relevant (share {number(sparse.value)} against "
-        f"{number(dense.value)}); over the signal the share is least, {shares['signal'][least_share]}, at "
-        f"S = {signals[least_share]:g}."
+        f"{number(dense.value)}); "
     )
+    if by_signal:
+        smallest, signal = min(by_signal, key=lambda pair: pair[0].value)
+        sentence += f"over the signal the share is least, {smallest}, at S = {signal:g}."
+    else:
+        sentence += "over the signal it was not measured."
+    if gone := lacking(*(data["found"] for data in results.values())):
+        sentence += f" {gone}"
     notes = (
         "The best margin found is attained by the model: the true one is as large or larger, shares are upper bounds.",
         "Both margins are at norm √2, one of the direction in the linearized model, one of the parameters; a start of "
         "larger norm has larger tangent features, so a share above 1 is possible.",
     )
-    return Finding(answer, sentence, numbers, notes)
+    return Finding(_answer(shares["heads"], least, most), sentence, numbers, notes)
+
+
+def _answer(shares: list[Estimate], least: str, most: str) -> str:
+    """The gap with the fewest and with the most heads, each only as far as it is decided."""
+    said = [_gap(share) for share in shares]
+    one, many = shares[0], shares[-1]
+    if set(said) == {"not measured"}:
+        return "Not measured"
+    if set(said) == {"below"}:
+        below = f"{_percent(1 - one.value)} with {least} head, {_percent(1 - many.value)} with {most}"
+        return f"Below it at every H: by {below}"
+    if set(said) == {"none"}:
+        return "No gap: the best tangent margin is as large as the best margin found"
+    if (said[0], said[-1]) == ("below", "none"):
+        return f"With {least} head {_percent(1 - one.value)} below it; with {most} heads the gap is gone"
+    if (said[0], said[-1]) == ("none", "below"):
+        return f"No gap with {least} head, but {_percent(1 - many.value)} with {most} heads"
+    words = {"none": "no gap", "undecided": "undecided", "not measured": "not measured"}
+    ends = [words.get(word, f"{_percent(1 - e.value)} below it") for word, e in ((said[0], one), (said[-1], many))]
+    between = "" if set(said[1:-1]) <= {said[0], said[-1]} else "; otherwise in between"
+    return f"With {least} head {ends[0]}, with {most} heads {ends[1]}{between}"
+
+
+def _gap(share: Estimate) -> str:
+    if share.count == 0:
+        return "not measured"
+    return "below" if share.below(CLOSE) else "none" if share.above(CLOSE) else "undecided"
 
 
 def _by_name(results: Results) -> dict[str, tuple[xarray.Dataset, str]]:
@@ -149,7 +172,7 @@ def figures(results: Results) -> list[Figure]:
         ),
         Figure(
             "global_margin-data",
-            "Where the gap comes from",
+            "The share over sparsity and signal",
             "One head: the best tangent margin as a share of the best margin found, over the share of relevant tokens "
             "and the norm of the patterns.",
             others,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyheads.studies import palette, tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, number, power, ratio
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -65,42 +65,73 @@ def finding(results: Results) -> Finding:
     speed = results["speed"]
     H = speed["num_heads"].values
     last = speed["train_loss"].isel(record=-1)
+    labels = [label for _, label in STARTS.values()]
     numbers: dict[str, Estimate] = {}
     for kind, (_, label) in STARTS.items():
         numbers[f"exponent of the final loss in H, equal step size, {label}"] = power(H, _grid(last, kind))
         numbers[f"exponent of the final loss in H, best step size, {label}"] = power(H, _grid(speed["best_loss"], kind))
         few, many = (last.sel(start=kind, num_heads=h) for h in (H.min(), H.max()))
         numbers[f"final loss, {heads_text(H.max())} heads over 1, {label}"] = ratio(many, few)
-    exponents = [e for name, e in numbers.items() if "equal step size" in name]
-    best = [e for name, e in numbers.items() if "best step size" in name]
     factor = numbers[f"final loss, {heads_text(H.max())} heads over 1, first-phase start"]
-    if all(e.above(MATTERS) for e in exponents):
-        answer = "No: on the mixture more heads train slower at equal step size"
-        words = f"With {heads_text(H.max())} heads the loss after 150 steps is {factor} times that of one head"
-    elif all(e.below(-MATTERS) for e in exponents):
-        answer = "Yes: on the mixture more heads train faster at equal step size"
-        words = f"With {heads_text(H.max())} heads the loss after 150 steps is {factor} times that of one head"
-    else:
-        answer = "No clear effect of heads on speed"
-        words = (
-            f"With {heads_text(H.max())} heads the loss after 150 steps is {factor} times that of one head, undecided"
-        )
-    if all(e.above(MATTERS) for e in best):
+    equal, best = (
+        {label: _speed(numbers[f"exponent of the final loss in H, {which} step size, {label}"]) for label in labels}
+        for which in ("equal", "best")
+    )
+    words = f"With {heads_text(H.max())} heads the loss after 150 steps is {factor} times that of one head"
+    if set(equal.values()) == set(best.values()) and set(best.values()) in ({"slower"}, {"faster"}):
         words += "; the order stays the same when every number of heads has its best step size."
-    elif all(e.below(-MATTERS) for e in best):
-        words += "; with the best step size for each, more heads are faster."
+    elif set(best.values()) in ({"slower"}, {"faster"}):
+        words += f"; with the best step size for each, more heads are {next(iter(best.values()))}."
     else:
-        words += "; with the best step size for each there is no clear order."
+        words += f"; with the best step size for each, more heads are {_each(best)}."
     curvature = _curvature_words(results["curvature"], numbers)
+    gone = lacking(
+        last,
+        *(results[name]["gap"] for name in ("convexity_mixture", "convexity_random")),
+        results["curvature"]["smallest"],
+    )
     return Finding(
-        f"{answer}; {_convexity_answer(results, numbers)}",
-        " ".join([words, _convexity_words(results, numbers), curvature]),
+        f"{_speed_answer(equal)}; {_convexity_answer(results, numbers)}",
+        " ".join([words, _convexity_words(results, numbers), curvature, gone]).strip(),
         numbers,
         (
-            "Each head moves its attention by a step of order 1/√H, so many heads stay near their start: see the focus "
-            "in the second figure.",
+            "Each head moves its attention by a step of order 1/√H; the second figure shows how much attention ends on "
+            "the relevant tokens.",
         ),
     )
+
+
+def _speed(exponent: Estimate) -> str:
+    """What more heads are, by the exponent of the final loss in H."""
+    if exponent.count == 0:
+        return "not measured"
+    if exponent.above(MATTERS):
+        return "slower"
+    if exponent.below(-MATTERS):
+        return "faster"
+    return "equally fast" if exponent.above(-MATTERS) and exponent.below(MATTERS) else "not clearly different"
+
+
+def _each(words: dict[str, str]) -> str:
+    """What holds from each start, once if it is the same from all."""
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return " and ".join(f"{word} from the {label}" for label, word in words.items())
+
+
+def _speed_answer(words: dict[str, str]) -> str:
+    said = set(words.values())
+    if said == {"not measured"}:
+        return "Not measured"
+    if said == {"slower"}:
+        return "No: on the mixture more heads train slower at equal step size"
+    if said == {"faster"}:
+        return "Yes: on the mixture more heads train faster at equal step size"
+    if said == {"equally fast"}:
+        return "No effect of heads on speed at equal step size"
+    if said & {"not clearly different", "not measured"}:
+        return f"Undecided: at equal step size more heads are {_each(words)}"
+    return f"It depends on the start: at equal step size more heads are {_each(words)}"
 
 
 def _grid(values, kind: str) -> np.ndarray:
@@ -125,26 +156,31 @@ def _convexity_answer(results: Results, numbers: dict[str, Estimate]) -> str:
         numbers[f"convexity gap / mean loss, few heads, {label}"] = mean(few)
         numbers[f"convexity gap / mean loss, many heads, {label}"] = mean(many)
         numbers[f"few minus many, {label}"] = difference
-        none = few.mean() < SEEN and many.mean() < SEEN
-        word = "more" if difference.above(0) else "less" if difference.below(0) else "equally"
-        changes.append("always" if none else word)
+        none = mean(few).value < SEEN and mean(many).value < SEEN
+        word = "more" if difference.above(0) else "less" if difference.below(0) else "undecided"
+        changes.append("always" if none else word if difference.count else "not measured")
     if set(changes) == {"always"}:
         return "it is convex along the run at every number of heads"
     decided = set(changes) - {"always"}
     if decided == {"more"} or decided == {"less"}:
         return f"descent gets {decided.pop()} convex with heads"
-    return "the effect on convexity is undecided or depends on the data"
+    if decided == {"more", "less"}:
+        return "the effect on convexity depends on the data"
+    return "the effect on convexity is " + ("not measured" if decided == {"not measured"} else "undecided")
 
 
 def _convexity_words(results: Results, numbers: dict[str, Estimate]) -> str:
     parts = []
     for name, label in (("convexity_mixture", "the mixture"), ("convexity_random", "random labels")):
         data = results[name]
-        H, share = data["num_heads"].values, _share(data).mean(axis=1)
-        top = int(np.argmax(share))
+        H, share = data["num_heads"].values, np.array([mean(row).value for row in _share(data)])
+        if np.isnan(share).all():
+            parts.append(f"on {label} an amount that was not measured")
+            continue
+        top = int(np.nanargmax(share))
         last = (
             f"{number(100 * share[-1])}% at {heads_text(H[-1])}"
-            if share[-1] >= SEEN
+            if not share[-1] < SEEN
             else f"none at {heads_text(H[-1])}"
         )
         most = f"at most {number(100 * share[top])}% of the mean loss (at H = {heads_text(H[top])})"
@@ -192,14 +228,14 @@ def figures(results: Results) -> list[Figure]:
     return [
         Figure(
             "heads-speed",
-            "More heads, same step size",
+            "Loss over time and over the number of heads",
             "Loss on the tokenized mixture: over time, and after 150 steps at step size 0.1 and at the best of seven "
             "step sizes from 0.1 to 6.4 for each number of heads. Geometric means and 95% intervals over seeds.",
             panels,
         ),
         Figure(
             "heads-focus",
-            "What many heads give up",
+            "Focus and test loss over the number of heads",
             "After 150 steps at step size 0.1: the attention that falls on relevant tokens (focus; 0.125 if uniform), "
             "and the loss on fresh sequences.",
             [Panel("Focus", heads, share, focus), Panel("Test loss", heads, Axis("test loss", "nats", log=True), test)],
@@ -219,11 +255,11 @@ def _convexity_figure(results: Results) -> Figure:
     depth = {kind: -_grid(data["smallest"] / data["loss"], kind) for kind in STARTS}
     curves = [over_seeds(role, label, H, depth[kind], log=True) for kind, (role, label) in STARTS.items()]
     at = len(H) - 1
-    slope = depth["first_phase"][at].mean() * np.sqrt(H[at] / H)
+    slope = mean(depth["first_phase"][at]).value * np.sqrt(H[at] / H)
     curves.append(line("reference", "slope -1/2", H, slope))
     return Figure(
         "heads-convexity",
-        "More heads, fewer obstacles",
+        "Non-convexity over the number of heads",
         "First: the share of the mean train loss that is due to non-convexity along the run (proximal target). Second: "
         "the most negative eigenvalue of the Hessian at the start over the loss; Corollary 1 bounds it by b3/√H.",
         [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xarray
 
 from manyheads.studies import tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -39,12 +39,16 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def finding(results: Results) -> Finding:
     many = float(results["zero"]["num_heads"].max())
-    at = {name: data.sel(num_heads=many) for name, data in results.items()}
+    everything = {name: data.sel(num_heads=many) for name, data in results.items()}
+    at = {name: data for name, data in everything.items() if bool(_last(data, "train_loss").notnull().any())}
+    gone = lacking(*(_last(data, "train_loss") for data in everything.values()))
+    if len(at) < 2:
+        return Finding("Not measured", gone or "There are no two starts to compare.")
     numbers: dict[str, Estimate] = {}
     for name, data in at.items():
         label = f"{STARTS[name][1]}, H = {heads_text(many)}"
         numbers |= {
-            f"distinct heads, {label}": mean(data["distinct_end"]),
+            f"distinct heads, {label}": mean(data["distinct"]),
             f"P1, largest norm of a head, {label}": mean(data["b2"]),
             f"P2, largest score, {label}": mean(data["b_phi"]),
             f"P3, tangent margin, {label}": mean(data["p3_margin"]),
@@ -59,10 +63,10 @@ def finding(results: Results) -> Finding:
         f"train loss, {STARTS[n][1]} / {STARTS[order[0]][1]}, H = {heads_text(many)}": f for n, f in factors.items()
     }
     beaten = [n for n, f in factors.items() if f.above(1)]
-    distinct = {name: int(data["distinct_end"].max()) for name, data in at.items()}
+    distinct = {name: int(data["distinct"].max()) for name, data in at.items()}
     counts = ", ".join(f"{STARTS[n][1]} {count}" for n, count in distinct.items())
     largest = max(factors.values(), key=lambda f: f.value)
-    if largest.below(ALIKE):
+    if all(f.below(ALIKE) for f in factors.values()):
         answer = f"They train alike, within {100 * (largest.value - 1):.0f}%"
     elif len(beaten) == len(factors):
         answer = f"The {STARTS[order[0]][1]} start trains fastest"
@@ -75,26 +79,22 @@ def finding(results: Results) -> Finding:
     slowest = order[-1]
     looks = {n: numbers[f"focus at the end, {STARTS[n][1]}, H = {heads_text(many)}"] for n in at}
     most = max(looks, key=lambda n: looks[n].value)
-    steps = number(int(at["zero"]["step"].max()))
+    steps = number(int(next(iter(at.values()))["step"].max()))
     sentence = (
         f"With {heads_text(many)} heads the train loss after {steps} steps is least from the {STARTS[order[0]][1]} "
         f"start; from the {STARTS[slowest][1]} start it is {factors[slowest]} times as large. The tangent margin (P3) "
         f"is largest from the {STARTS[widest][1]} start, {margins[widest]}, against {_others(margins, widest)}. Most "
-        f"attention ends on the relevant tokens from the {STARTS[most][1]} start, {looks[most]}. {_symmetry(at)}"
+        f"attention ends on the relevant tokens from the {STARTS[most][1]} start, {looks[most]}. {gone}"
     )
-    return Finding(answer, sentence, numbers, ("Heads that start equal stay equal: H then only scales the steps.",))
+    note = (
+        "Heads that start equal get equal gradients and stay equal, whatever the data: this is so by construction "
+        "(they are stored as one), and was not measured. H then only scales the steps."
+    )
+    return Finding(answer, sentence.strip(), numbers, (note,))
 
 
 def _others(estimates: dict[str, Estimate], but: str) -> str:
     return ", ".join(f"{number(e.value)} ({STARTS[n][1]})" for n, e in estimates.items() if n != but)
-
-
-def _symmetry(at: dict[str, xarray.Dataset]) -> str:
-    """Whether training made equal heads different."""
-    broken = [STARTS[n][1] for n, data in at.items() if bool((data["distinct_end"] > data["distinct"]).any())]
-    if broken:
-        return f"Training made equal heads different from: {', '.join(broken)}."
-    return "Training never made equal heads different."
 
 
 def _last(data: xarray.Dataset, variable: str) -> xarray.DataArray:
@@ -128,7 +128,7 @@ def figures(results: Results) -> list[Figure]:
     count, margin = Axis("heads", "count"), Axis("margin", "per unit of readout moved", scale="moved")
     tangent = Axis("tangent margin", "direction of norm √2", scale="P3")
     properties = [
-        Panel("Different heads", count, Axis("different heads", "count", log=True), by_heads("distinct_end")),
+        Panel("Different heads", count, Axis("different heads", "count", log=True), by_heads("distinct")),
         Panel("P1: largest norm of a head", count, Axis("B₂", "norm"), by_heads("b2")),
         Panel("P2: largest score", count, Axis("B_Φ", "score"), by_heads("b_phi")),
         Panel("P3: margin of the tangent kernel", count, tangent, by_heads("p3_margin", "P3")),

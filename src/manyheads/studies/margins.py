@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyheads.studies import palette, tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, number
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number
 from manyheads.studies.figure import Axis, Figure, Panel, over_seeds, rule
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -39,8 +39,8 @@ def finding(results: Results) -> Finding:
     share = data["margin"].isel(record=-1) / data["attention"]
     over_linear = data["margin"].isel(record=-1) / data["linear_sample"]
     H, steps = data["num_heads"].values, int(data["step"].values[-1])
-    few = mean(share.sel(num_heads=H[0]).mean("sparsity"))
-    many = mean(over_linear.sel(num_heads=H[-1]).mean("sparsity"))
+    few = mean(share.sel(num_heads=H[0]).mean("sparsity", skipna=False))  # seeds that lack a sparsity are left out
+    many = mean(over_linear.sel(num_heads=H[-1]).mean("sparsity", skipna=False))
     growth = _growth(data)
     numbers: dict[str, Estimate] = {
         f"share of γ_attn reached, {heads_text(H[0])} head": few,
@@ -48,9 +48,12 @@ def finding(results: Results) -> Finding:
         f"margin / best linear margin of the sample, {heads_text(H[-1])} heads": many,
     }
     for h in H[1:]:
-        numbers[f"share of γ_attn reached, {heads_text(h)} heads"] = mean(share.sel(num_heads=h).mean("sparsity"))
-    reached = few.above(REACHED)
-    if reached:
+        numbers[f"share of γ_attn reached, {heads_text(h)} heads"] = mean(
+            share.sel(num_heads=h).mean("sparsity", skipna=False)
+        )
+    if few.count == 0:
+        answer = "Not measured"
+    elif few.above(REACHED):
         answer = "Yes: one head reaches the attention margin"
     elif few.below(REACHED):
         answer = f"No: after {steps:,} steps one head has {number(100 * few.value, 2)}% of it"
@@ -62,8 +65,10 @@ def finding(results: Results) -> Finding:
     elif many.above(1):
         answer += ", many heads pass the linear margin"
         lazy = "gets past the best linear classifier"
+    elif many.count == 0:
+        lazy = "was not measured"
     else:
-        lazy = "is at the best linear classifier"
+        lazy = "is not clearly different from that of the best linear classifier"
     if growth.above(0):
         trend = f"It still grows, by {growth} of γ_attn for every tenfold number of steps."
     elif growth.below(0):
@@ -74,6 +79,8 @@ def finding(results: Results) -> Finding:
         f"From zero, one head reaches {few} of γ_attn, averaged over sparsities. {trend} "
         f"With {heads_text(H[-1])} heads the margin {lazy}: it is {many} times the best linear margin on the sample."
     )
+    if gone := lacking(data["margin"].isel(record=-1), results["time"]["margin"].isel(record=-1)):
+        sentence += f" {gone}"
     note = (
         "From a balanced first phase the readouts of the two signs cancel in the score but count in the norm, which "
         "dilutes the normalized margin when there are many heads; the zero start has no such effect."
@@ -88,7 +95,7 @@ def _growth(data) -> Estimate:
     gained = data["margin"].isel(record=-1) - data["margin"].isel(record=before)
     decades = np.log10(steps[-1] / steps[before])
     first = (gained / data["attention"] / decades).isel(num_heads=0)
-    return mean(first.mean("sparsity"))
+    return mean(first.mean("sparsity", skipna=False))
 
 
 def figures(results: Results) -> list[Figure]:
@@ -132,14 +139,14 @@ def figures(results: Results) -> list[Figure]:
     return [
         Figure(
             "margins-time",
-            "The margin grows like the logarithm of the steps",
+            "The margin over time",
             f"Smallest margin over the norm of all readouts, sparsity 1/4, step size 0.2, {int(steps[-1]):,} steps. "
             "Means and 95% intervals over seeds.",
             panels,
         ),
         Figure(
             "margins-sparsity",
-            "Few heads use attention, many do not",
+            "Margin and focus over the share of relevant tokens",
             "Zero start, at the last step, over the share of relevant tokens: the margin, and the attention that falls "
             "on relevant tokens (focus).",
             [Panel("Margin", zeta_axis, margin, ends), Panel("Focus", zeta_axis, share, looks)],

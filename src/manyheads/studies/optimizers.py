@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
-from manyheads.studies import tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
+from manyheads.studies import palette, tasks
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Mark, Panel, line, over_seeds, rule
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -18,6 +18,12 @@ LADDERS = {
     "normalized": [0.01, 0.04, 0.16, 0.64],
     "polyak": [1.0, 16.0, 256.0, 4096.0],  # largest step size allowed
     "adam": [0.004, 0.016, 0.064, 0.256],
+}
+STEPS = {
+    "gd": ("step size", "factor of the gradient"),
+    "normalized": ("step size", "length of a step"),
+    "polyak": ("largest step size", "factor of the gradient"),
+    "adam": ("step size", "move of a weight"),
 }
 REACHED = 0.9  # of the best attention margin
 FLOOR = 1e-12  # losses below are not drawn
@@ -45,7 +51,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 def finding(results: Results) -> Finding:
     heads = next(iter(results.values()))["num_heads"].values
     numbers: dict[str, Estimate] = {}
-    reach, miss = [], []
+    reach, miss, depends = [], [], []
     for name, data in results.items():
         shares = [mean(_best(data, h, "margin").isel(record=-1) / data["attention"].sel(num_heads=h)) for h in heads]
         numbers |= {
@@ -56,6 +62,8 @@ def finding(results: Results) -> Finding:
             reach.append(NAMES[name])
         if all(share.below(REACHED) for share in shares):
             miss.append(NAMES[name])
+        if any(share.above(REACHED) for share in shares) and any(share.below(REACHED) for share in shares):
+            depends.append(NAMES[name])
     share_of_best = f"{REACHED:.0%} of the best attention margin"
     if reach and miss:
         fail = "does not" if len(miss) == 1 else "do not"
@@ -64,8 +72,12 @@ def finding(results: Results) -> Finding:
         answer = f"{_list(reach)} {_verb(reach)} {share_of_best} at every H"
     elif len(miss) == len(results):
         answer = f"No: no optimizer reaches {share_of_best}"
+    elif depends:
+        answer = f"It depends on the number of heads whether {_list(depends)} {_verb(depends)} {share_of_best}"
+    elif all(share.count == 0 for share in numbers.values()):
+        answer = "Not measured"
     else:
-        answer = "It depends on the number of heads"
+        answer = f"Undecided at this number of seeds who reaches {share_of_best} at every H"
     steps = int(next(iter(results.values()))["step"].max())
     few, many = min(heads), max(heads)
     parts = [
@@ -76,8 +88,11 @@ def finding(results: Results) -> Finding:
     sentence = f"Share of the best attention margin after {number(steps)} steps, each optimizer at its best step size: "
     sentence += "; ".join(parts) + "."
     focus = {n: mean(_best(data, many, "focus").isel(record=-1)) for n, data in results.items()}
-    most = max(focus, key=lambda n: focus[n].value)
-    sentence += f" With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
+    if seen := [n for n in focus if focus[n].count]:
+        most = max(seen, key=lambda n: focus[n].value)
+        sentence += f" With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
+    if gone := lacking(*(data["attention"] for data in results.values())):
+        sentence += f" {gone}"
     numbers |= {f"focus, {NAMES[n]}, H = {heads_text(many)}": value for n, value in focus.items()}
     note = "The best step size is the one of the four tried with the largest mean margin, chosen after the runs."
     return Finding(answer[0].upper() + answer[1:], sentence, numbers, (note,))
@@ -96,9 +111,13 @@ def _verb(names: list[str]) -> str:
 
 
 def _rung(data: xarray.Dataset, heads: float) -> int:
-    """The step size with the largest mean margin at the end; one that failed for a seed does not count."""
+    """The step size with the largest mean margin at the end; one that failed for a seed does not count.
+
+    Seeds whose run is missing are left out.
+    """
     last = data["margin"].sel(num_heads=heads).isel(record=-1).transpose("rung", "seed").values
-    means = np.where(np.isfinite(last).all(axis=1), np.mean(last, axis=1), -np.inf)
+    last = last[:, data["attention"].sel(num_heads=heads).notnull().values]
+    means = [row.mean() if len(row) and np.isfinite(row).all() else -np.inf for row in last]
     return int(np.argmax(means))
 
 
@@ -141,26 +160,20 @@ def figures(results: Results) -> list[Figure]:
     )
     caption += f"with 95% intervals (loss: geometric mean, not drawn below {FLOOR:g})."
     by_step = []
-    for h in heads:
+    for name, data in results.items():
         marks = [
             over_seeds(
-                name,
-                _sentence(name),
+                palette.heads(h),
+                f"{heads_text(h)} heads",
                 data["step_size_tried"].values,
                 data["margin"].sel(num_heads=h).isel(record=-1).transpose("rung", "seed").values,
                 SCALE,
             )
-            for name, data in results.items()
+            for h in heads
         ]
-        by_step.append(
-            Panel(
-                f"{heads_text(h)} heads", Axis("step size", "each optimizer's own", log=True), margin, [*marks, *limits]
-            )
-        )
-    chosen_step = (
-        "Final margin at every step size tried; for Polyak's step it is the largest step allowed. A step of normalized "
-    )
-    chosen_step += "descent has this length; a step of Adam moves each weight by about this much."
+        by_step.append(Panel(_sentence(name), Axis(*STEPS[name], log=True), margin, [*marks, *limits]))
+    chosen_step = "Final margin at every step size tried, which means something else for each optimizer: see the axes. "
+    chosen_step += "Means and 95% intervals over seeds."
     return [
         Figure("optimizers-time", "Four optimizers at equal steps", caption, time),
         Figure("optimizers-step", "What the step size does", chosen_step, by_step),

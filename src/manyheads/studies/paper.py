@@ -5,7 +5,7 @@ from __future__ import annotations
 import xarray
 
 from manyheads.studies import palette, tasks
-from manyheads.studies.estimate import Estimate, heads_text, mean, number, ratio
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, ratio
 from manyheads.studies.figure import Axis, Figure, Mark, Panel, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -70,11 +70,19 @@ def finding(results: Results) -> Finding:
     ]
     distinct = distinct_heads(results["mixture"].sel(start="zero"))
     if distinct == 1:
-        parts.append("From zero there is 1 distinct head at every H, and H only slows its attention down.")
-    else:
+        parts.append("From zero there is 1 distinct head at every H.")
+    elif distinct:
         parts.append(f"From zero there are up to {number(distinct)} distinct heads.")
-    note = "What the published figures show is not known to us; only the settings marked as stated are theirs."
-    return Finding(answer[0].upper() + answer[1:], " ".join(parts), numbers, (note,))
+    if gone := lacking(*(data["final_test_loss"] for data in results.values())):
+        parts.append(gone)
+    notes = (
+        "Heads that start equal get equal gradients and stay equal: that there is one head from zero is so by "
+        "construction, whatever the data.",
+        "What the published figures show is not known to us; only the settings marked as stated are theirs.",
+    )
+    if all(factor.count == 0 for _, factor, *_ in words.values()):
+        answer = "Not measured"
+    return Finding(answer[0].upper() + answer[1:], " ".join(parts), numbers, notes)
 
 
 def _answer(name: str, words: dict[str, str]) -> str:
@@ -91,6 +99,8 @@ def _key(name: str, start: str, what: str, few: float, many: float) -> str:
 
 
 def _better(factor: Estimate) -> str:
+    if factor.count == 0:
+        return "were not measured"
     return "are worse" if factor.above(1) else "are better" if factor.below(1) else "make no clear difference"
 
 
