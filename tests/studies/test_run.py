@@ -1,4 +1,9 @@
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -6,6 +11,7 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.studies import run as running
 from manyheads.studies.catalog import NAMES, STORY, find
+from manyheads.sweeps.assembly import open_sweep
 
 
 def test_every_study_is_found_and_has_settings_of_both_kinds_or_says_whose():
@@ -87,5 +93,75 @@ def test_a_worker_that_dies_is_reported_and_what_was_done_stays(tmp_path, exampl
     study.write_text(
         dying.replace('"example", "Two', '"dying", "Two') + "\n\ndef die(cell):\n    import os\n    os._exit(9)\n"
     )
-    with pytest.raises(ValueError, match="a worker process died .* run the same command again"):
+    with pytest.raises(ValueError, match="a worker process died .* with .*dying / .* not finished; .* run the same"):
         running.run_studies([str(study), str(example_study)], tmp_path, workers=2)
+
+
+SLOW_STUDY = """
+import os, time
+from pathlib import Path
+from manyheads.studies.study import Finding, Study, grid
+
+def slow(cell, *, log):
+    Path(log, f"{os.getpid()}-{cell.seed}-{time.time()}").touch()
+    time.sleep(1000 if Path(log, "slow").exists() else 0)
+    return {"value": float(cell.seed)}
+
+def sweeps(scale):
+    return {f"s{i}": grid(name=f"s{i}", cell="slow_study:slow", parameters={"log": LOG, "i": i}, seeds=2) for i in range(6)}
+"""
+
+
+def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path):
+    """As a terminal does it: the signal goes to the command and to its workers."""
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "slow").touch()
+    code = SLOW_STUDY.replace("LOG,", f"{str(log)!r},").replace("*, log", "*, log, i")
+    code += "STUDY = Study('slow', 'Slow', 'How long?', 'nothing', (), sweeps, lambda r: Finding('Long', 'Long.'), "
+    code += "lambda r: [])\n"
+    (tmp_path / "slow_study.py").write_text(code)
+    command = [sys.executable, "-m", "manyheads.cli.main", "run", str(tmp_path / "slow_study.py"), "--workers", "2"]
+    command += ["--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(list(log.iterdir())) < 3:  # both workers are in a cell
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)  # the workers hold its standard error: all have ended
+    assert process.returncode == 130 and time.monotonic() - began < 10
+    assert "error: interrupted" in err and "the same command goes on" in err and "Traceback" not in err
+    assert len(list(log.iterdir())) == 3  # nothing that was queued began
+    assert not list((tmp_path / "out").rglob("*.npz"))
+    (log / "slow").unlink()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    for folder in (tmp_path / "out" / "studies" / "slow").iterdir():
+        assert open_sweep(folder).value.values.tolist() == [0.0, 1.0]
+
+
+def test_a_study_named_twice_runs_once_and_two_of_one_name_are_refused(tmp_path, example_study):
+    once = running.plan_jobs(["heads"], tmp_path, "quick")
+    assert running.plan_jobs(["heads", "heads"], tmp_path, "quick") == once
+    other = tmp_path / "my_heads.py"
+    other.write_text(example_study.read_text().replace('"example", "Two', '"heads", "Two'))
+    with pytest.raises(ValueError, match="two studies are called 'heads'; give yours another name"):
+        running.plan_jobs(["heads", str(other)], tmp_path, "quick")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = (1,\n", "SyntaxError: '(' was never closed"),
+        ("x = 1\ny = undefined\n", "NameError: name 'undefined' is not defined, line 2"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module', line 1"),
+    ],
+)
+def test_a_study_of_ones_own_that_cannot_be_imported_says_why_in_one_line(tmp_path, capsys, text, words):
+    path = tmp_path / f"broken_{abs(hash(text))}.py"
+    path.write_text(text)
+    assert cli.main(["run", str(path), "--out", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr().err
+    assert words in shown and "mend it and run again" in shown and shown.count("\n") == 1

@@ -16,6 +16,7 @@ def command(
     out: Path | None = None,
     workers: int | None = None,
     seed: int = 0,
+    retry_failed: bool = False,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -30,6 +31,7 @@ def command(
         out: folder of the results and the page (default: results/SCALE).
         workers: processes that work side by side (default: one per processor).
         seed: added to the seeds of every study.
+        retry_failed: run failed cells again.
         json: print the findings as JSON.
         quiet: no progress.
     """
@@ -43,14 +45,19 @@ def command(
     folder = out or Path("results") / scale
     workers = processors() if workers is None else workers
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
-        run_studies(
-            names,
-            folder,
-            scale=scale,
-            workers=workers,
-            seed=seed,
-            tell=progress.show,
-        )
+        try:
+            run_studies(
+                names,
+                folder,
+                scale=scale,
+                workers=workers,
+                seed=seed,
+                retry_failed=retry_failed,
+                tell=progress.show,
+            )
+        except KeyboardInterrupt:
+            progress.note(f"what was done is stored in {folder}; the same command goes on")
+            raise
         report = build(folder, workers=workers, tell=progress.say)
     if json:
         print((folder / "data" / "findings.json").read_text())
@@ -116,6 +123,12 @@ class _Progress:
         if state.done == state.total and not self.live and not self.quiet and job.folder not in self.told:
             self.told.add(job.folder)
             print(f"{job.name}: {state.done} cells done", file=sys.stderr, flush=True)
+
+    def note(self, line: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            self.bars.stop()
+            print(line, file=sys.stderr, flush=True)
 
     def say(self, line: str) -> None:
         self.bars.update(self.report, description=line, visible=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+import traceback
 from pathlib import Path
+from types import ModuleType
 
 from manyheads.studies.study import Study
 
@@ -55,10 +57,23 @@ def _from_file(path: Path) -> Study:
     folder = str(path.resolve().parent)
     if folder not in sys.path:  # by its own name, so that workers can import its cell function too
         sys.path.append(folder)
-    module = importlib.import_module(path.stem)
+    module = _imported(path.resolve())
     if Path(str(module.__file__)).resolve() != path.resolve():
         raise ValueError(f"{path} has the name of another module, {path.stem}; rename the file.")
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study):
         raise ValueError(f"{path} has no STUDY; end it with STUDY = Study(name=..., question=..., ...)")
     return found
+
+
+def _imported(path: Path) -> ModuleType:
+    """The module of a user's file; what is wrong with it is theirs to know, in one line."""
+    try:
+        return importlib.import_module(path.stem)
+    except (ValueError, OSError):
+        raise  # these say what to do
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+        where = f", line {lines[-1]}" if lines else ""
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{path} cannot be imported ({text}{where}); mend it and run again.") from None

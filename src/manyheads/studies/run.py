@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +49,13 @@ def run_studies(
     scale: str = "quick",
     workers: int = 2,
     seed: int = 0,
+    retry_failed: bool = False,
     tell: Callable[[Job, State], Any] = lambda job, state: None,
 ) -> None:
     """Run what is missing of some studies, each named or given as a path, and note them in `run.json` of the folder.
 
-    `seed` is added to the seeds of every sweep. `tell` hears of every cell that is done. Studies that the folder holds
-    already stay in it.
+    `seed` is added to the seeds of every sweep. `retry_failed` runs failed cells again. `tell` hears of every cell that
+    is done. Studies that the folder holds already stay in it.
     """
     if not (isinstance(workers, int) and 1 <= workers <= 1024):
         raise ValueError(f"workers={workers!r} must be a whole number from 1 to 1024.")
@@ -59,20 +64,26 @@ def run_studies(
     folder.mkdir(parents=True, exist_ok=True)
     _note(folder, sources, scale, seed)
     jobs.sort(key=lambda job: -job.sweep.num_cells)
+    options = {"retry_failed": retry_failed}
     if workers == 1 or len(jobs) == 1:
         for job in jobs:
-            _run_job(job, lambda state, job=job: tell(job, state), list(sys.path))
+            _run_job(job, lambda state, job=job: tell(job, state), list(sys.path), options)
     else:
-        _in_processes(jobs, min(workers, len(jobs)), tell)
+        _in_processes(jobs, min(workers, len(jobs)), tell, options)
 
 
 def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -> list[Job]:
     """The sweeps of some studies, checked, in the order of the studies."""
     if not (isinstance(seed, int) and seed >= 0):
         raise ValueError(f"seed={seed!r} must be a whole number >= 0.")
-    jobs = []
+    jobs, found = [], {}
     for source in sources:
         study = find(source)
+        if found.setdefault(study.name, study) is not study:
+            raise ValueError(
+                f"two studies are called {study.name!r}; give yours another name=, which names its folder."
+            )
+    for study in found.values():
         for name, sweep in study.plan(scale).items():
             shifted = replace(sweep, seeds=tuple(s + seed for s in sweep.seeds))
             jobs.append(Job(study.name, shifted, sweep_folder(folder, study.name, name)))
@@ -103,40 +114,55 @@ def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:
     write_whole(folder / "run.json", json.dumps(content, indent=1).encode())
 
 
-def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], Any]) -> None:
+def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], Any], options: dict[str, Any]) -> None:
+    """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of what they do."""
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
+    theirs, ours = context.Pipe(duplex=False)
+    with context.Manager() as manager, theirs, ours:
         heard = manager.Queue()
-        pool = ProcessPoolExecutor(workers, mp_context=context)
-        running = {pool.submit(_remote_job, i, job, heard, list(sys.path)): job for i, job in enumerate(jobs)}
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow, initargs=(theirs,))
+        waiting = {pool.submit(_remote_job, i, job, heard, list(sys.path), options): job for i, job in enumerate(jobs)}
         try:
-            while running:
-                done, _ = wait(running, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
+            while waiting:
+                done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
                 while not heard.empty():
                     i, state = heard.get()
                     tell(jobs[i], state)
                 for future in done:
-                    running.pop(future)
                     future.result()
+                    waiting.pop(future)
         except BrokenProcessPool:
-            names = ", ".join(job.name for job in running.values())
+            names = ", ".join(job.name for job in waiting.values())
             raise ValueError(
                 f"a worker process died (out of memory, or killed) with {names} not finished; what was done is stored: "
                 "run the same command again to go on, with --workers 1 if memory is short."
             ) from None
         finally:
+            if waiting:
+                ours.close()  # which ends the workers
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _remote_job(number: int, job: Job, heard: Any, python_path: list[str]) -> None:
-    _run_job(job, lambda state: heard.put((number, state)), python_path)
+def _follow(driver: Connection) -> None:
+    """In a worker: leave Ctrl-C to the driver, and end with it; parts are written whole, so any moment will do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        driver.poll(None)  # until the other end is closed, by the driver or with it
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def _run_job(job: Job, tell: Callable[[State], Any], python_path: list[str]) -> None:
+def _remote_job(number: int, job: Job, heard: Any, python_path: list[str], options: dict[str, Any]) -> None:
+    _run_job(job, lambda state: heard.put((number, state)), python_path, options)
+
+
+def _run_job(job: Job, tell: Callable[[State], Any], python_path: list[str], options: dict[str, Any]) -> None:
     sys.path.extend(entry for entry in python_path if entry not in sys.path)
     from manyheads.sweeps.engine import run
 
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    data = run(job.sweep, job.folder, engine="here", progress=tell, extend=True)  # a grid may have grown
+    data = run(job.sweep, job.folder, engine="here", progress=tell, extend=True, **options)  # a grid may have grown
     done = int((data["status"] != "missing").sum())
     tell(State(total=done, before=done, finished=done))  # also when nothing was left to do
