@@ -1,0 +1,51 @@
+r"""What rounding may do to attention, scores and gradients.
+
+A logit $x^\top W x'$ is known to about $\epsilon\,\|x\|\|W\|\|x'\|$, however small it is itself; an attention weight to
+that many times its size. Scores and gradients inherit it, times the sizes of what they add up, and the score of H heads
+adds terms of size $H^{1-c}\Phi$ that may cancel (math: an error of about $\sqrt H\epsilon$). The sizes are Frobenius norms
+and the longest real token, so these are estimates from above in what can grow (logits, readouts, heads) and not in
+the constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import MultiHead
+
+
+def lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The longest real token of every sequence, and how many real tokens it has."""
+    norms = np.sqrt(np.einsum("ntd,ntd->nt", dataset.tokens, dataset.tokens))
+    if dataset.mask is None:
+        return norms.max(axis=1), np.full(len(norms), dataset.num_tokens)
+    return np.where(dataset.mask, norms, 0.0).max(axis=1), dataset.mask.sum(axis=1)
+
+
+def head_sizes(model: MultiHead) -> tuple[np.ndarray, np.ndarray]:
+    r"""Per class: $\|W\|$ (for factors the product of their norms) and the longest row of $U$."""
+
+    def size(leaf):
+        return np.sqrt(np.einsum("gij,gij->g", leaf, leaf))
+
+    U = np.asarray(model.readout, float)
+    rows = np.sqrt(np.sum(U.reshape(len(U), -1, U.shape[-1]) ** 2, axis=2)).max(axis=1)
+    if isinstance(model.key_query, tuple):
+        query, key = (size(np.asarray(factor, float)) for factor in model.key_query)
+        return query * key, rows
+    return size(np.asarray(model.key_query, float)), rows
+
+
+def attention_error(model: MultiHead, dataset: Dataset) -> float:
+    """Error of an attention weight, absolutely, in units of one rounding."""
+    return float(4 + 2 * lengths(dataset)[0].max() ** 2 * head_sizes(model)[0].max())
+
+
+def score_error(model: MultiHead, dataset: Dataset) -> float:
+    r"""Largest error of a score $\tilde\Phi(X_i)$, in units of one rounding: terms of size $H^{1-c}\Phi$ may cancel."""
+    r, real = lengths(dataset)
+    W, U = head_sizes(model)
+    q = np.ones_like(real) if model.decoder == "last" else real
+    classes = model.multiplicity * model.num_heads**-model.exponent * U
+    return float(np.max(q * r * (4 * classes.sum() + 2 * r**2 * (classes @ W))))
