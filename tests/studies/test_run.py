@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -102,43 +103,49 @@ import os, time
 from pathlib import Path
 from manyheads.studies.study import Finding, Study, grid
 
-def slow(cell, *, log):
-    Path(log, f"{os.getpid()}-{cell.seed}-{time.time()}").touch()
+def slow(cell, *, log, sweep):
+    Path(log, f"{sweep}-{cell.seed}").touch()
     time.sleep(1000 if Path(log, "slow").exists() else 0)
     return {"value": float(cell.seed)}
 
 def sweeps(scale):
-    return {f"s{i}": grid(name=f"s{i}", cell="slow_study:slow", parameters={"log": LOG, "i": i}, seeds=2) for i in range(6)}
+    common = {"name": "s", "cell": "NAME:slow", "seeds": 2}
+    return {f"s{i}": grid(parameters={"log": LOG, "sweep": i}, **common) for i in range(6)}
+
+STUDY = Study("slow", "Slow", "How long?", "nothing", (), sweeps, lambda r: Finding("Long", "Long."), lambda r: [])
 """
 
 
-def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path):
-    """As a terminal does it: the signal goes to the command and to its workers."""
-    log = tmp_path / "log"
+@pytest.mark.parametrize(("cells", "name"), [(0, "slow_start"), (2, "slow_cells")])
+def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, cells, name):
+    """As a terminal does it: the signal goes to the command and to all that it has started, with so many at work."""
+    log, out = tmp_path / "log", tmp_path / "out"
     log.mkdir()
     (log / "slow").touch()
-    code = SLOW_STUDY.replace("LOG,", f"{str(log)!r},").replace("*, log", "*, log, i")
-    code += "STUDY = Study('slow', 'Slow', 'How long?', 'nothing', (), sweeps, lambda r: Finding('Long', 'Long.'), "
-    code += "lambda r: [])\n"
-    (tmp_path / "slow_study.py").write_text(code)
-    command = [sys.executable, "-m", "manyheads.cli.main", "run", str(tmp_path / "slow_study.py"), "--workers", "2"]
-    command += ["--out", str(tmp_path / "out")]
+    study = tmp_path / f"{name}.py"
+    study.write_text(SLOW_STUDY.replace("LOG,", f"{str(log)!r},").replace("NAME", name))
+    command = [sys.executable, "-m", "manyheads.cli.main", "run", str(study), "--workers", "2", "--out", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while len(list(log.iterdir())) < 3:  # both workers are in a cell
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    began = time.monotonic()
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)  # the workers hold its standard error: all have ended
-    assert process.returncode == 130 and time.monotonic() - began < 10
-    assert "error: interrupted" in err and "the same command goes on" in err and "Traceback" not in err
-    assert len(list(log.iterdir())) == 3  # nothing that was queued began
-    assert not list((tmp_path / "out").rglob("*.npz"))
+    try:
+        deadline = time.monotonic() + 120
+        while not (out / "run.json").exists() or len(list(log.iterdir())) < 1 + cells:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.3)
+        began, ran = time.monotonic(), len(list(log.iterdir()))
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)  # all have ended: the workers hold its standard error
+        took = time.monotonic() - began
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130 and took < 10
+    assert err == f"what was done is stored in {out}; the same command goes on\nerror: interrupted\n"
+    assert len(list(log.iterdir())) == ran  # nothing that was queued began
+    assert not list(out.rglob("*.npz"))
     (log / "slow").unlink()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    for folder in (tmp_path / "out" / "studies" / "slow").iterdir():
+    running.run_studies([str(study)], out, workers=1)
+    for folder in (out / "studies" / "slow").iterdir():
         assert open_sweep(folder).value.values.tolist() == [0.0, 1.0]
 
 

@@ -5,16 +5,18 @@ Whole sweeps are handed to a few long-lived worker processes, the longest first:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -118,10 +120,16 @@ def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], An
     """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of what they do."""
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    with context.Manager() as manager, theirs, ours:
-        heard = manager.Queue()
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow, initargs=(theirs,))
-        waiting = {pool.submit(_remote_job, i, job, heard, list(sys.path), options): job for i, job in enumerate(jobs)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(theirs)
+        with _deaf_children():
+            heard = stack.enter_context(context.Manager()).Queue()
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow, initargs=(theirs,))
+            stack.enter_context(pool)
+            stack.enter_context(ours)  # closed first, which ends workers that are still at work
+            waiting = {
+                pool.submit(_remote_job, i, job, heard, list(sys.path), options): job for i, job in enumerate(jobs)
+            }
         try:
             while waiting:
                 done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
@@ -137,15 +145,22 @@ def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], An
                 f"a worker process died (out of memory, or killed) with {names} not finished; what was done is stored: "
                 "run the same command again to go on, with --workers 1 if memory is short."
             ) from None
-        finally:
-            if waiting:
-                ours.close()  # which ends the workers
-            pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown()
+
+
+@contextlib.contextmanager
+def _deaf_children() -> Generator[None, None, None]:
+    """Processes that are started inside do not hear Ctrl-C, not even while they start; this one hears it afterwards."""
+    resource_tracker.ensure_running()  # starting it would undo the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow(driver: Connection) -> None:
-    """In a worker: leave Ctrl-C to the driver, and end with it; parts are written whole, so any moment will do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a worker: end with the driver; parts are written whole, so any moment will do."""
 
     def watch() -> None:
         driver.poll(None)  # until the other end is closed, by the driver or with it
