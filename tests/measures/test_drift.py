@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from measures.test_kernel import extended_parts
 
 import manyheads as mh
 
@@ -34,6 +35,18 @@ def test_drift_is_the_distance_of_the_two_kernels(mixture):
     before, after = (mh.tangent_kernel(model, data).matrix for model in (start, run.final))
     drift = mh.kernel_drift(run, data, steps=[10])
     assert drift.relative_change[0] == pytest.approx(np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-12)
+
+
+def test_the_stated_rounding_of_a_drift_holds_when_the_kernel_grows(mixture):
+    data = mixture.sample(9, key=jax.random.key(3))
+    small = mh.gaussian_start(2, num_tokens=4, dim=5, key=jax.random.key(4), readout_scale=1e-3)
+    run = mh.train(small, data, step_size=100.0, num_steps=1, dtype="float64")
+    drift = mh.kernel_drift(run, data, steps=[1])
+    before, after = (extended_parts(model, data).sum(axis=0) for model in (run.start, run.final))
+    exact = np.sqrt(np.sum((after - before) ** 2) / np.sum(before**2))
+    assert exact > 10  # the kernel grew
+    error = abs(float(drift.relative_change[0] - exact))
+    assert error <= drift.accuracy
 
 
 def test_the_gaussian_limit_is_where_many_heads_go(mixture):

@@ -19,8 +19,8 @@ class KernelDrift:
     """How lazy a run was: how far the tangent kernel is from that of the start, at each step.
 
     `relative_change` is the Frobenius norm of the difference over that of the first kernel, `alignment` the cosine
-    between the two. A kernel that does not move is what the linearized model assumes. `accuracy` is the rounding in
-    `relative_change`.
+    between the two. A kernel that does not move is what the linearized model assumes. `accuracy` is the largest
+    rounding in a `relative_change`.
     """
 
     steps: np.ndarray
@@ -44,13 +44,15 @@ def kernel_drift(
     first = tangent_kernel(trajectory.start, dataset, memory=memory)
     K0 = first.matrix
     size = np.linalg.norm(K0)
-    change, cosine = [], []
+    change, cosine, rounding = [], [], []
     for step in chosen.tolist():
-        K = tangent_kernel(trajectory.model(step), dataset, memory=memory).matrix
+        kernel = tangent_kernel(trajectory.model(step), dataset, memory=memory)
+        K = kernel.matrix
         change.append(np.linalg.norm(K - K0) / size)
         cosine.append(np.sum(K * K0) / (np.linalg.norm(K) * size))
-    accuracy = 2 * first.accuracy * np.trace(K0) / size
-    return KernelDrift(chosen.astype(np.int64), np.array(change), np.array(cosine), float(accuracy))
+        # entries to accuracy times the norms of two gradients: a matrix of that many times the trace
+        rounding.append((kernel.accuracy * np.trace(K) + (1 + change[-1]) * first.accuracy * np.trace(K0)) / size)
+    return KernelDrift(chosen.astype(np.int64), np.array(change), np.array(cosine), float(max(rounding)))
 
 
 @dataclass(frozen=True, eq=False)
