@@ -55,6 +55,7 @@ def test_the_page_holds_everything_and_names_no_outside_source(folder):
     assert [chapter.study.name for chapter in report.chapters] == ["example"]
     for chapter in report.chapters:
         assert chapter.study.question in html and chapter.finding.answer in html
+    assert "Every sentence below is computed" not in html and "notes, settings and captions are written" in html
     assert "stated in the paper" in html and "chosen by us" in html
     head = html[: html.index("<script>")]
     assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", head) == []

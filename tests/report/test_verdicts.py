@@ -1,9 +1,14 @@
 import json
+from dataclasses import replace
 
 import xarray
 
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.report.verdicts import MOST_REASONS, good_starts, ledger_table
+from manyheads.studies.estimate import number
+from manyheads.sweeps.plan import make_plan
+from manyheads.sweeps.setup import set_up
+from manyheads.sweeps.spec import Sweep
 
 
 def results(**texts):
@@ -47,11 +52,36 @@ def test_an_erratum_is_reproduced_or_not():
 
 def test_a_start_that_does_not_separate_is_called_so():
     start = {"name": "a start", "about": "", "b2": 1.0, "b_phi": 0.5, "p3_margin": 0.7, "distinct": "2 of 8"}
-    start |= {"p3_low": 0.7, "p3_high": 0.71}
+    start |= {"p3_upper": 0.71}
     (good,) = good_starts(results(good_start=[start]))
     assert good["mood"] == "good" and "with margin 0.7" in good["judgment"]
-    (bad,) = good_starts(results(good_start=[{**start, "p3_margin": 0.0, "p3_high": 1e-9}]))
+    (bad,) = good_starts(results(good_start=[{**start, "p3_margin": 0.0, "p3_upper": 1e-9}]))
     assert bad["mood"] == "bad" and "no margin above 1e-9" in bad["judgment"]
+
+
+def test_the_bound_on_the_card_is_the_one_that_the_cell_measured(monkeypatch):
+    from manyheads.studies.cells import initialization
+
+    data = {"num_examples": 8, "num_test": 4, "num_tokens": 4, "dim": 6, "signal": 1.5}
+    sweep = Sweep(data=data, start={"kind": "zero"}, model={"num_heads": 2}, train={"num_steps": 2}, seeds=[3])
+    (cell,) = make_plan(sweep).cells
+    setup = set_up(cell)
+    twice = setup.dataset.subset([0, 1, 2, 3, 0, 1, 2, 3])
+    twice.labels[4:] *= -1  # every sequence with both labels: nothing separates them
+    monkeypatch.setattr(initialization, "set_up", lambda _: replace(setup, dataset=twice))
+    found = initialization.look(cell, card="Zero")
+    assert found["p3_margin"] == 0
+    (card,) = good_starts([{"runs": xarray.Dataset({"good_start": ("seed", [found["good_start"]])})}])
+    assert card["mood"] == "bad" and f"no margin above {number(found['p3_upper'])}" in card["judgment"]
+
+
+def test_a_start_has_one_card_whatever_its_seeds():
+    start = {"name": "a start", "about": "", "b2": 1.0, "b_phi": 0.5, "p3_margin": 0.7, "distinct": "2 of 8"}
+    texts = [["", json.dumps([start])], ["[]", json.dumps([{**start, "name": "other"}])]]
+    dataset = xarray.Dataset({"good_start": (("num_heads", "seed"), texts)})
+    assert [card["name"] for card in good_starts([{"runs": dataset}])] == ["a start", "other"]
+    both = xarray.Dataset({"good_start": ("seed", [json.dumps([start])] * 3)})
+    assert len(good_starts([{"runs": both}])) == 1
 
 
 def test_without_runs_the_ledger_still_lists_everything():

@@ -54,6 +54,55 @@ def test_a_bound_that_fails_is_reported():
     assert generalization.finding(results(theorem2=0.01)).answer == "Theorem 2: the measured gap exceeds the bound"
 
 
+def test_a_bound_on_an_expectation_is_exceeded_by_more_than_two_standard_errors():
+    noisy = results()
+    noisy["loo"]["gap"][-1, -1, 0] = [0.5, -0.4, 0.2, -0.2]
+    noisy["loo"]["lemma3"][-1, -1] = 0.01
+    assert "exceeds" not in generalization.finding(noisy).answer  # mean 0.025, standard error 0.2
+    noisy["loo"]["gap"][-1, -1, 0] = [0.026, 0.025, 0.024, 0.025]
+    assert generalization.finding(noisy).answer == "Lemma 3: the measured gap exceeds the bound"
+
+
+def test_a_bound_is_compared_at_every_number_of_heads_and_sequences():
+    made = results()
+    made["loo"]["lemma3"][0, 0] = 0.001  # not the largest n, nor the most heads
+    found = generalization.finding(made)
+    assert found.answer == "Lemma 3: the measured gap exceeds the bound"
+    assert "Lemma 3 is exceeded by more than two standard errors at H = 2, n = 10." in found.sentence
+    made = results()
+    made["literal"]["theorem2"][0] = 0.001
+    assert generalization.finding(made).answer == "Theorem 2: the measured gap exceeds the bound"
+    made["literal"]["hypotheses"][0] = 0.0
+    assert "exceeds" not in generalization.finding(made).answer
+    one = {
+        name: data.isel(sample=[0]) if "sample" in data.dims else data for name, data in results(lemma3=0.01).items()
+    }
+    assert "exceeds" not in generalization.finding(one).answer
+
+
+def test_runs_that_are_missing_are_not_called_silent():
+    made = results()
+    for name in made["literal"]:
+        made["literal"][name][-1] = np.nan
+    made["gap"]["gap"][0, 0, 1] = np.nan
+    made["gap"]["gap"][0, 0, -1] = np.nan
+    found = generalization.finding(made)
+    assert found.answer.endswith("Theorem 2 was not measured") and found.answer.startswith("The gap falls with n")
+    assert found.sentence.endswith("2 of 14 cells are missing and left out.") and generalization.figures(made)
+    assert "The runs made for Theorem 2 are missing." in found.sentence
+    for data in made.values():
+        for name in data:
+            data[name][:] = np.nan
+    assert generalization.finding(made).answer == "Not measured"
+
+
+def test_an_interval_without_an_upper_end_is_not_called_one_seed():
+    made = results()
+    made["literal"]["gap"][-1, 0] = [0.3, -0.2, 0.1, 0.0]
+    text = str(generalization.finding(made).numbers["Theorem 2 / mean gap, where its hypotheses are true"])
+    assert "without an upper end" in text and "one seed" not in text
+
+
 def test_theorem_2_is_silent_where_its_hypotheses_fail():
     silent = generalization.finding(results(theorem2=0.01, hypotheses=0.0))
     assert silent.answer.endswith("Theorem 2 is silent")
@@ -96,6 +145,12 @@ def test_the_gap_is_that_of_training_on_the_first_sequences():
     final = train(setup.start, few, step_size=0.05, num_steps=10, dtype="float64").final
     expected = logistic(final, setup.test) - logistic(final, few)
     assert found["gap"][1][0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_another_seed_leaves_out_of_other_samples():
+    settings = {"model": {"num_heads": 6}, "cell": f"{generalization.CELLS}:leave_one_out"}
+    first, second = (leave_one_out(cells(seeds=[s], **settings), samples=2)["train_loss"][1] for s in (0, 1))
+    assert len(set(first) | set(second)) == 4
 
 
 def test_leaving_one_out_is_training_again_and_the_verdicts_follow():

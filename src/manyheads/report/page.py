@@ -74,7 +74,7 @@ def render(
         headline="What is true of training multi-head attention?",
         lead="A paper proves when gradient descent trains many attention heads, and when what they learn carries over. "
         "This page shows what it claims, what we measured, how tight the bounds are, and where the print is wrong. "
-        "Every sentence below is computed from stored runs.",
+        "Answers and their numbers are computed from stored runs; claims, notes, settings and captions are written.",
         version=manyheads.__version__,
         chapters=shown,
         ledger=ledger,

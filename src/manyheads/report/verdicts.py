@@ -76,8 +76,16 @@ def _check(item: dict[str, Any]) -> dict[str, str]:
 
 
 def good_starts(results: Iterable[Results]) -> list[dict[str, Any]]:
-    """One card per stored `good_start`: P1, P2, P3 of Definition 1 and what they mean."""
-    return [_card(item) for item in _texts(list(results), "good_start")]
+    """One card per start and number of heads, of the first seed that has one: P1, P2, P3 and what they mean."""
+    cards = []
+    for result in results:
+        for dataset in result.values():
+            if "good_start" in dataset:
+                texts = dataset["good_start"].transpose("seed", ...).values
+                for column in texts.reshape(len(texts), -1).T:
+                    stored = (json.loads(str(text) or "[]") for text in column)
+                    cards += [_card(item) for item in next(filter(None, stored), [])]
+    return cards
 
 
 def _card(start: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +94,10 @@ def _card(start: dict[str, Any]) -> dict[str, Any]:
     if separates:
         judgment = f"A good start: the tangent kernel separates the data with margin {number(margin)}."
     else:
-        above = number(start.get("p3_high", margin))
-        judgment = f"No good start: the tangent kernel does not separate the data (no margin above {above})."
+        judgment = "No good start: the tangent kernel is not proved to separate the data"
+        if "p3_upper" in start:
+            judgment += f" (no margin above {number(start['p3_upper'])})"
+        judgment += "."
     return {
         "name": start["name"],
         "about": start["about"],

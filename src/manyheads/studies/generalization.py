@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 
 from manyheads.studies import palette
-from manyheads.studies.estimate import Estimate, heads_text, mean, number, power, ratio
+from manyheads.studies.estimate import Estimate, heads_text, lacking, mean, number, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid, stated
 from manyheads.sweeps.spec import Sweep
@@ -72,7 +72,7 @@ def finding(results: Results) -> Finding:
         values = gaps["gap"].sel(num_heads=h).transpose("size", "seed").values
         numbers[f"exponent of the gap in n, H = {heads_text(h)}"] = exponent_of_mean(sizes, values)
         numbers[f"n times the gap, n = {sizes[-1]}, H = {heads_text(h)}"] = mean(sizes[-1] * values[-1])
-    by_heads = gaps["gap"].mean("size").transpose("num_heads", "seed").values
+    by_heads = gaps["gap"].mean("size", skipna=False).transpose("num_heads", "seed").values
     few, many = heads_text(heads[0]), heads_text(heads[-1])
     more = ratio(by_heads[-1], by_heads[0])
     numbers[f"gap, H = {many} / H = {few}, mean over n"] = more
@@ -91,23 +91,28 @@ def finding(results: Results) -> Finding:
         "Theorem 2 / mean gap, where its hypotheses are true": _over_mean(cover["theorem2"], cover["gap"]),
     }
     grows = "grows" if more.above(1) else "falls" if more.below(1) else "does not clearly change"
-    if all(e.below(0) for e in law):
+    if all(e.count == 0 for e in law):
+        shrinks = "The law of the gap in n was not measured"
+    elif all(e.below(0) for e in law):
         shrinks = f"The gap falls with n, like n to the power {number(law[0].value)} to {number(law[-1].value)}"
     elif all(e.above(0) for e in law):
         shrinks = "The gap grows with n"
     else:
         shrinks = "The gap has no clear trend in n"
+    ran = bool(cover["hypotheses"].notnull().any())
     holds = float(cover["hypotheses"].mean()) == 1
-    broken = [
-        name
-        for name, data, bound in (("Lemma 3", last, "lemma3"), ("Theorem 2", cover, "theorem2"))
-        if float(data["gap"].mean()) > float(data[bound].mean()) and (name == "Lemma 3" or holds)
-    ]
-    if broken:
-        answer = f"{' and '.join(broken)}: the measured gap exceeds the bound"
+    broken = _exceeded(loo, "lemma3"), _exceeded(literal, "theorem2", hypotheses=True)
+    measured = ran or bool(gaps["gap"].notnull().any()) or bool(loo["gap"].notnull().any())
+    if any(broken):
+        names = [name for name, places in zip(("Lemma 3", "Theorem 2"), broken, strict=True) if places]
+        answer = f"{' and '.join(names)}: the measured gap exceeds the bound"
+    elif not measured:
+        answer = "Not measured"
     else:
         factor = numbers["Theorem 2 / mean gap, where its hypotheses are true"]
-        words = f"Theorem 2 is {number(factor.value, 2)} times above it" if holds else "Theorem 2 is silent"
+        words = "Theorem 2 is silent" if ran else "Theorem 2 was not measured"
+        if holds:
+            words = f"Theorem 2 is {number(factor.value, 2)} times above it" if factor.count else "Theorem 2 holds"
         answer = f"{shrinks}; {words}"
     sentence = (
         f"{shrinks}. With {many} heads instead of {few} it {grows}: {more} times. Leaving one sequence out moves the "
@@ -120,8 +125,15 @@ def finding(results: Results) -> Finding:
             f"With {heads_text(LITERAL_HEADS)} heads and step size {LITERAL_STEP:g} Theorem 2's hypotheses are true; "
             f"its bound is {numbers['Theorem 2 / mean gap, where its hypotheses are true']} times the gap there."
         )
-    else:
+    elif ran:
         sentence += "Theorem 2's hypotheses were not true of the runs made for it."
+    else:
+        sentence += "The runs made for Theorem 2 are missing."
+    for name, places in zip(("Lemma 3", "Theorem 2"), broken, strict=True):
+        if places:
+            sentence += f" {name} is exceeded by more than two standard errors at {'; '.join(places)}."
+    if gone := lacking(gaps["gap"].isel(size=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)):
+        sentence += f" {gone}"
     notes = (
         "Start, step size, heads and steps do not depend on the training sample, as Theorem 2 and Lemma 3 need.",
         "The certificate and Lemma 3 hold in expectation over samples; verdicts allow two standard errors.",
@@ -132,12 +144,33 @@ def finding(results: Results) -> Finding:
 def exponent_of_mean(x, values) -> Estimate:
     """The exponent p of the mean over seeds ~ x^p, with a jackknife over seeds: single gaps may be negative."""
     y = np.asarray(values, float)
+    y = y[:, np.isfinite(y).all(axis=0)]  # seeds that lack a run are left out
     total, seeds = y.sum(axis=1), y.shape[1]
     without = [total, *(total - y.T)]  # all seeds, then all but one
     if seeds < 2 or any((row <= 0).any() for row in without):
         return mean([])
     slopes = [np.polyfit(np.log(x), np.log(row), 1)[0] for row in without]
     return mean([seeds * slopes[0] - (seeds - 1) * slope for slope in slopes[1:]])
+
+
+def _exceeded(data: xarray.Dataset, bound: str, hypotheses: bool = False) -> list[str]:
+    """Where the mean gap over samples exceeds the mean bound by more than two standard errors of their difference.
+
+    With `hypotheses` only where they are true of every sample. One sample has no standard error and decides nothing.
+    """
+    places = []
+    stacked = data.stack(place=[dim for dim in data["gap"].dims if dim != "sample"])
+    for i in range(stacked.sizes["place"]):
+        one = stacked.isel(place=i)
+        excess = (one["gap"] - one[bound]).values
+        excess = excess[np.isfinite(excess)]
+        silent = hypotheses and not bool((one["hypotheses"] == 1).all())
+        if len(excess) < 2 or silent:
+            continue
+        if excess.mean() > 2 * excess.std(ddof=1) / np.sqrt(len(excess)):
+            heads = f"H = {heads_text(float(one['num_heads']))}, " if "num_heads" in one.coords else ""
+            places.append(f"{heads}n = {int(one['num_examples'])}")
+    return places
 
 
 def _over_mean(bound: xarray.DataArray, gap: xarray.DataArray) -> Estimate:

@@ -67,7 +67,7 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
     """
     runs, rows, cases = [], [], []
     for sample in range(samples):
-        setup = set_up(replace(cell, seed=sample))
+        setup = set_up(replace(cell, seed=cell.seed * samples + sample))  # other seeds have samples of their own
         run = measure_leave_one_out(
             setup.start,
             setup.dataset,

@@ -20,7 +20,7 @@ def look(cell: Cell, *, card: str = "") -> dict:
 
     `distinct` counts the different heads at the start, `distinct_end` those after training. `margin` is
     $\min_i y_i\tilde\Phi(X_i)/\|\tilde U-\tilde U_0\|$: per unit of readout moved, so that cancelling readouts at the
-    start do not count. With a `card` seed 0 also keeps what the report's card and ledger show.
+    start do not count. With a `card` it also keeps what the report's card and ledger show.
     """
     setup = set_up(cell)
     good = good_start(setup.start, setup.dataset, token_radius=mixture_of(setup).token_radius)
@@ -36,7 +36,6 @@ def look(cell: Cell, *, card: str = "") -> dict:
     )
     low, high = good.interval.p3_interval
     counts = setup.start.multiplicity
-    shown = bool(card) and cell.seed == 0
     return {
         "b2": good.parameter_bound,
         "b_phi": good.model_bound,
@@ -49,8 +48,10 @@ def look(cell: Cell, *, card: str = "") -> dict:
         "test_loss": (("record",), run.test_loss),
         "focus": (("record",), run.attention_mass @ counts / counts.sum()),
         "margin": (("record",), moved_margins(run)),
-        "good_start": json.dumps([_card(card, good, setup.start)] if shown else []),
-        "certificates": json.dumps([_certificate(card, c) for c in good.certificates()] if shown else []),
+        "good_start": json.dumps([_card(card, good, setup.start)] if card else []),
+        "certificates": json.dumps(
+            [_certificate(f"{card} start, seed {cell.seed}", c) for c in good.certificates()] if card else []
+        ),
         "status": run.status,
     }
 
@@ -71,9 +72,10 @@ def _card(name: str, good: GoodStart, start: MultiHead) -> dict:
         "b2": good.parameter_bound,
         "b_phi": good.model_bound,
         "p3_margin": good.interval.p3_interval[0],
+        "p3_upper": good.interval.p3_interval[1],
         "distinct": f"{collapse(start).num_classes} of {heads}",
     }
 
 
 def _certificate(name: str, certificate) -> dict:
-    return {"run": f"{name} start", "certificate": certificate.to_dict()}
+    return {"run": name, "certificate": certificate.to_dict()}
