@@ -139,6 +139,31 @@ def test_what_a_gram_matrix_cannot_resolve_is_said():
     assert wide.verdict == "undecided" and "undecided" in str(wide)
 
 
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e300])
+def test_very_large_and_very_small_features_keep_their_margin(size):
+    rng = np.random.default_rng(0)
+    G, y = random_problem(rng)
+    plain = hard_margin(y, features=G)
+    scaled = hard_margin(y, features=size * G)
+    assert scaled.verdict == "separable" and scaled.relative_gap <= 1e-6
+    assert scaled.lower <= size * plain.upper * (1 + 1e-12) and scaled.upper >= size * plain.lower * (1 - 1e-12)
+    mixed = hard_margin([1, -1], features=np.array([[size, 0.0], [0.0, 1.0]]))  # 1/sqrt(1 + 1/size^2), or size
+    assert mixed.lower <= min(size, 1.0) * (1 + 1e-9) and mixed.upper >= min(size, 1.0) * (1 - 1e-9)
+    root = np.sqrt(size)
+    gram = hard_margin(y, gram=root * (G @ G.T) * root)
+    assert gram.verdict == "separable" and gram.lower <= root * plain.upper * (1 + 1e-9)
+
+
+def test_the_direction_of_a_gram_matrix_has_unit_length():
+    rng = np.random.default_rng(1)
+    G, y = random_problem(rng)
+    K = 1e6 * G @ G.T
+    found = hard_margin(y, gram=K)
+    a = found.direction * y
+    assert a @ K @ a == pytest.approx(1, rel=1e-9)
+    assert np.min(y * (K @ a)) == pytest.approx(found.lower, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     "arguments,words",
     [
@@ -148,6 +173,10 @@ def test_what_a_gram_matrix_cannot_resolve_is_said():
         (dict(labels=[1, -1], features=np.array([[np.nan], [1.0]])), "not finite"),
         (dict(labels=[1, -1], gram=np.array([[1.0, 2], [0, 1]])), "not symmetric"),
         (dict(labels=[1, -1], gram=-np.eye(2)), "negative diagonal"),
+        (dict(labels=[1, -1], gram=np.array([[1.0, -2], [-2, 1]])), "negative eigenvalue"),
+        (dict(labels=[1, -1], gram=np.array([[0.0, 1], [1, 1]])), "negative eigenvalue"),
+        (dict(labels=[1, -1, 1], gram=1.9 * np.eye(3) - 0.9), "negative eigenvalue"),  # every pair is possible
+        (dict(labels=[1, -1], gram=np.eye(2), gram_accuracy=np.nan), "gram_accuracy=nan"),
         (dict(labels=[1, -1], features=np.eye(2), tolerance=2), "tolerance=2 is outside"),
     ],
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
 
@@ -43,14 +44,18 @@ class MarginInterval:
 
     @property
     def verdict(self) -> str:
-        """One of "separable", "not separable" (nothing above a negligible upper bound) and "undecided"."""
+        """One of "separable", "not separable" and "undecided".
+
+        "Not separable" says that there is no margin above `upper`, a negligible one: data that a smaller margin
+        separates are named so too.
+        """
         if self.lower > 0:
             return "separable"
         return "not separable" if self.upper <= NEGLIGIBLE * self.scale else "undecided"
 
     @property
     def converged(self) -> bool:
-        """Whether the gap asked for was reached, or separability was refuted."""
+        """Whether the gap asked for was reached, or a margin of more than a negligible size was refuted."""
         return self.verdict == "not separable" or self.relative_gap <= self.tolerance
 
     @property
@@ -89,7 +94,29 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
     if np.any(K.diagonal() < 0):
         raise ValueError(f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot")
     accuracy = float(np.finfo(float).eps if gram_accuracy is None else gram_accuracy)
+    if not 0 <= accuracy < np.inf:
+        raise ValueError(f"gram_accuracy={accuracy:g} must be a finite number >= 0; one rounding is the default")
+    _check_inner_products(K, accuracy)
     return _of_gram(K, y, tolerance, accuracy)
+
+
+def _check_inner_products(K, accuracy) -> None:
+    """Refuse a matrix that no features have: one with an eigenvalue below zero by more than its entries may be off."""
+    norms = np.sqrt(K.diagonal())
+    real = norms > 0
+    C = K[np.ix_(real, real)] if not real.all() else K
+    C = C / norms[real][:, None] / norms[real]
+    C.flat[:: len(C) + 1] += max(1e-8, len(C) * accuracy)
+    if not K[~real].any():
+        try:
+            scipy.linalg.cholesky(C, overwrite_a=True, check_finite=False)
+            return
+        except scipy.linalg.LinAlgError:
+            pass
+    raise ValueError(
+        "gram has a negative eigenvalue, so it is no matrix of inner products; pass one that is positive semidefinite, "
+        "or gram_accuracy= if its entries are rounded that much"
+    )
 
 
 def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
@@ -104,6 +131,8 @@ def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
 
 
 def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
+    unit = _power_of_two(np.sqrt(K.diagonal().max()))
+    K = K / unit**2  # exact, and nothing below over- or underflows
     norms = np.sqrt(K.diagonal())
     if norms.min() == 0:
         lam, a = _vertex(norms), np.zeros(len(y))
@@ -124,12 +153,15 @@ def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
         if square > 0:
             lower = np.min(q - rounding * reach * norms) / np.sqrt(square)
             a = a / np.sqrt(square)
-    return _interval(lower, upper, lam, a, float(norms.max()), tolerance)
+    return _interval(lower, upper, lam, a / unit, float(norms.max()), tolerance, unit)
 
 
 def _of_features(G, y, tolerance) -> MarginInterval:
     n, p = G.shape
-    norms = np.linalg.norm(G, axis=1)
+    unit = _power_of_two(np.abs(G).max(initial=0.0))
+    G = G / unit
+    largest = np.abs(G).max(axis=1, initial=0.0)
+    norms = largest * np.linalg.norm(G / np.where(largest > 0, largest, 1.0)[:, None], axis=1)
     if norms.min() == 0:
         lam, w = _vertex(norms), np.zeros(p)
     else:
@@ -152,7 +184,12 @@ def _of_features(G, y, tolerance) -> MarginInterval:
         length = np.sqrt(w.astype(np.longdouble) @ w.astype(np.longdouble))
         products = _products(G, w) * y - (p + 3) * eps * norms
         lower = np.min(products) / length * (1 - 4 * eps)
-    return _interval(lower, upper, lam, w, float(norms.max()), tolerance)
+    return _interval(lower, upper, lam, w, float(norms.max()), tolerance, unit)
+
+
+def _power_of_two(size: float) -> float:
+    """A power of two near a size, to divide by."""
+    return float(np.ldexp(1.0, np.frexp(size)[1] - 1)) if size > 0 else 1.0
 
 
 def _vertex(norms) -> np.ndarray:
@@ -162,11 +199,13 @@ def _vertex(norms) -> np.ndarray:
     return lam
 
 
-def _interval(lower, upper, weights, direction, scale, tolerance) -> MarginInterval:
-    """The bounds in double precision, rounded outwards."""
-    upper = float(np.nextafter(float(upper), np.inf)) if upper > 0 else 0.0
-    lower = max(float(np.nextafter(float(lower), -np.inf)), 0.0)
-    return MarginInterval(min(lower, upper), upper, weights, direction, scale, tolerance)
+def _interval(lower, upper, weights, direction, scale, tolerance, unit) -> MarginInterval:
+    """The bounds in double precision and in the user's unit, rounded outwards."""
+    if not np.isfinite(upper):
+        raise ValueError("the margin cannot be evaluated, its terms are too large or too small; rescale the features")
+    upper = float(np.nextafter(float(upper), np.inf)) * unit if upper > 0 else 0.0
+    lower = max(float(np.nextafter(float(lower), -np.inf)), 0.0) * unit
+    return MarginInterval(min(lower, upper), upper, weights, direction, scale * unit, tolerance)
 
 
 def _total(weights):
