@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import manyheads as mh
+from manyheads.measures import stability
 from manyheads.measures.screening import _segments
 
 
@@ -38,12 +39,32 @@ def test_with_few_heads_it_ranks_and_its_error_is_stated(mixture):
     assert "on 16 examples done exactly" in str(found)
 
 
-@pytest.mark.parametrize("steps,count", [(60, 8), (8, 8), (9, 8), (200, 1), (5, 3), (1000, 20)])
+@pytest.mark.parametrize("steps,count", [(60, 8), (8, 8), (9, 8), (200, 1), (5, 3), (1000, 20), (100, 20), (30, 8)])
 def test_stretches_cover_the_run(steps, count):
     ends, middles = _segments(steps, count)
     assert len(ends) == len(middles) == count and ends[-1] == steps
     starts = np.concatenate([[0], ends[:-1]])
     assert np.all(ends > starts) and np.all((starts <= middles) & (middles < ends))
+    assert np.max(ends - starts) <= 2 * steps / count + 1  # as with squares that do not collide
+    assert np.all(np.diff(ends - starts) >= -1)  # and never much shorter later on, but for rounding
+
+
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_what_an_interruption_leaves_is_used(mixture, monkeypatch, done):
+    original, calls = stability.twin_runs, []
+
+    def interrupted(*arguments, **options):
+        calls.append(1)
+        if len(calls) > done:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(stability, "twin_runs", interrupted)
+    found = estimate(mixture, 16)
+    assert found.exact.status == "interrupted" and len(found.relative_error) == done
+    assert np.isfinite(found.correlation) == (done > 1)
+    assert ("error not measured" in str(found)) == (done == 0)
+    assert ("no run was finished" in str(found.exact)) == (done == 0)
 
 
 def test_bad_numbers_are_answered(mixture):

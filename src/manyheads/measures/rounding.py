@@ -49,3 +49,14 @@ def score_error(model: MultiHead, dataset: Dataset) -> float:
     q = np.ones_like(real) if model.decoder == "last" else real
     classes = model.multiplicity * model.num_heads**-model.exponent * U
     return float(np.max(q * r * (4 * classes.sum() + 2 * r**2 * (classes @ W))))
+
+
+def gradient_size(model: MultiHead, dataset: Dataset) -> float:
+    r"""A bound on $\|\nabla\tilde\Phi(X_i)\|$ over all heads and sequences."""
+    r, real = lengths(dataset)
+    W, U = head_sizes(model)
+    q = np.ones_like(real) if model.decoder == "last" else real
+    share = model.multiplicity * model.num_heads ** (-2 * model.exponent)
+    chain = W if isinstance(model.key_query, tuple) else np.ones_like(W)
+    by_key_query = q**2 * r**6 * (share @ (U**2 * chain))  # |B - phi| is 2 r |u| at most, and half of that on average
+    return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))

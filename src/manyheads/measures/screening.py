@@ -48,11 +48,16 @@ class StabilityEstimate:
 
     def __str__(self) -> str:
         n, m = len(self.distance), len(self.relative_error)
-        return (
+        text = (
             f"estimated leave-one-out at step {self.num_steps} from {self.num_kernels} kernels: average stability "
             f"{self.average:.6g}, times n {n * self.average:.4g}, left-out loss {self.left_out_loss.mean():.6g}\n"
-            f"  on {m} examples done exactly: relative error of the distance {np.median(self.relative_error):.1%} "
-            f"(median), {self.relative_error.max():.1%} (largest), correlation {self.correlation:.4f}"
+        )
+        if m == 0:
+            return f"{text}  error not measured: no exact run was finished"
+        return (
+            f"{text}  on {m} examples done exactly: relative error of the distance "
+            f"{np.median(self.relative_error):.1%} (median), {self.relative_error.max():.1%} (largest), correlation "
+            f"{self.correlation:.4f}"
         )
 
 
@@ -94,22 +99,18 @@ def estimate_leave_one_out(
     exact = leave_one_out(
         model, dataset, step_size=step_size, num_steps=num_steps, indices=chosen.tolist(), loss=loss, progress=progress
     )
-    true = exact.distance[:, -1]
+    true, guess = exact.distance[:, -1], distance[exact.indices]  # fewer than asked for after an interruption
+    correlation = float(np.corrcoef(guess, true)[0, 1]) if len(true) >= 2 else np.nan
     return StabilityEstimate(
-        distance, losses, num_steps, num_kernels, exact,
-        np.abs(distance[chosen] / true - 1), float(np.corrcoef(distance[chosen], true)[0, 1]),
+        distance, losses, num_steps, num_kernels, exact, np.abs(guess / true - 1), correlation
     )  # fmt: skip
 
 
 def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Ends of `count` stretches of the run, shorter at the beginning where the kernel moves most, and their middles."""
-    bounds = np.unique(np.round(num_steps * (np.arange(count + 1) / count) ** 2)).astype(int)
-    bounds = (
-        np.unique(np.concatenate([bounds, np.arange(min(count, num_steps) + 1)]))[: count + 1]
-        if len(bounds) <= count
-        else bounds
-    )
-    bounds[-1] = num_steps
+    k = np.arange(count + 1)
+    squares = np.round(num_steps * (k / count) ** 2).astype(int)
+    bounds = np.maximum.accumulate(squares - k) + k  # at least one step each
     return bounds[1:], ((bounds[:-1] + bounds[1:]) // 2).astype(np.int32)
 
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset, read_npz, write_npz
+from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.measures.twins import Setup, reference_run, twin_runs
 from manyheads.model.attention import MultiHead
 from manyheads.model.gradient import head_weights, prepare
@@ -40,7 +41,8 @@ class Stability:
     $\|U\|_{2,\infty}$ of each run and `reference_readout_norm` (steps,) that of the reference. `expansion` is
     $\|G(\theta_k) - G(\theta_k^{-i})\| / \|\theta_k - \theta_k^{-i}\|$ for one step $G$ of descent on $\hat L^{-i}$,
     the left side of (19) over its right-hand distance: NaN where the distance is zero or it was not asked for.
-    `accuracy` is the rounding in a distance.
+    `accuracy` is the rounding that a distance may have, and `loss_accuracy` that of a loss: the scores of H heads are
+    sums of terms that cancel, which costs $\sqrt H$ roundings at every step.
     """
 
     steps: np.ndarray
@@ -56,6 +58,7 @@ class Stability:
     kind: str
     status: str
     accuracy: float
+    loss_accuracy: float
 
     @property
     def average(self) -> np.ndarray:
@@ -75,7 +78,12 @@ class Stability:
     def __str__(self) -> str:
         m, n = len(self.indices), self.num_examples
         what = "left out" if self.kind == "leave-one-out" else "replaced"
-        lines = [f"{self.kind}: {m} of {n} examples {what} in turn, {self.status}, distances to {self.accuracy:.1e}"]
+        lines = [
+            f"{self.kind}: {m} of {n} examples {what} in turn, {self.status}, distances to {self.accuracy:.1e}, losses "
+            f"to {self.loss_accuracy:.1e}"
+        ]
+        if m == 0:
+            return f"{lines[0]}\n  no run was finished"
         loss = self.left_out_loss.mean(axis=0)
         for k, step in enumerate(self.steps):
             error = f" ± {self.standard_error[k]:.2g}" if m < n else ""
@@ -166,6 +174,8 @@ def _compare(kind, model, dataset, replacements, step_size, num_steps, steps, nu
             f"steps must lie between 0 and num_steps={num_steps}; got {compared.min()} to {compared.max()}."
         )
     chosen = choose_examples(n, num_left_out, indices, key)
+    if batch is not None and not batch >= 1:
+        raise ValueError(f"batch={batch} must be a whole number >= 1, or None to choose it.")
     dtype = np.dtype(dtype)
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
     size = min(batch or BATCH[platform], len(chosen))
@@ -187,6 +197,7 @@ def _compare(kind, model, dataset, replacements, step_size, num_steps, steps, nu
         reference = jax.block_until_ready(reference_run(setup, loss))
         rows, status = _all_runs(setup, reference, chosen, size, loss, expansion, progress, checkpoint, kind)
         reference = jax.tree.map(np.asarray, reference)
+    accuracy, loss_accuracy = _rounding(model, dataset, reference, step_size, num_steps, loss, dtype)
     done = np.flatnonzero(rows["done"])
     return Stability(
         steps=compared,
@@ -201,8 +212,19 @@ def _compare(kind, model, dataset, replacements, step_size, num_steps, steps, nu
         num_examples=n,
         kind=kind,
         status=status,
-        accuracy=float(np.finfo(dtype).eps * np.max(reference.distance) * np.sqrt(num_steps)),
+        accuracy=accuracy,
+        loss_accuracy=loss_accuracy,
     )
+
+
+def _rounding(model, dataset, reference, step_size, num_steps, loss, dtype) -> tuple[float, float]:
+    """What rounding may leave in a distance and in a loss: an error in every slope of every step, at random."""
+    last = model.displaced(jax.tree.map(lambda leaf: np.asarray(leaf[-1], float), reference.displacement))
+    score = max(score_error(point, dataset) for point in (model, last))
+    size = max(gradient_size(point, dataset) for point in (model, last))
+    eps, walk = float(np.finfo(dtype).eps), float(np.sqrt(num_steps))
+    distance = eps * walk * (float(np.max(reference.distance)) + step_size * loss.smoothness * size * score)
+    return distance, loss.lipschitz * (eps * score + size * distance)
 
 
 def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
