@@ -26,6 +26,8 @@ def results(random_labels, planted, parity_needed, one_head=False):
         "parity": sweep("length", "lengths", lengths, parity_needed),
     }
     made["parity"]["one_head"] = (("seed", "length"), np.full((len(parity_needed), 3), one_head))
+    for data in made.values():
+        data["largest"] = ("seed", np.full(data.sizes["seed"], 16))
     return made
 
 
@@ -50,8 +52,37 @@ def test_a_run_below_the_proved_number_is_reported_as_a_contradiction():
 
 
 def test_nothing_fitted_is_not_called_a_proof():
-    nothing = np.full((2, 3), np.nan)
-    assert needed_heads.finding(results(GROWING, FLAT, nothing)).answer.endswith("neither did any number tried")
+    nothing = needed_heads.finding(results(GROWING, FLAT, np.full((2, 3), np.inf)))
+    assert nothing.answer.endswith("neither did any number tried")
+    assert "Parity took training more than 16 heads for 2 tokens in 2 of 2 draws" in nothing.sentence
+
+
+def test_a_cell_that_failed_does_not_say_that_one_head_fits():
+    made = results(GROWING, FLAT, FITTED)
+    made["parity"]["one_head"] = made["parity"]["one_head"].astype(float)
+    for name in ("needed", "one_head"):
+        made["parity"][name][1] = np.nan
+    found = needed_heads.finding(made)
+    assert found.answer.startswith("Yes: one head never fits")
+    assert found.sentence.endswith("1 of 9 cells is missing and left out.") and needed_heads.figures(made)
+    for data in made.values():
+        for name in data:
+            data[name] = data[name].astype(float) * np.nan
+    nothing = needed_heads.finding(made)
+    assert nothing.answer == "Not measured" and "were not measured" in nothing.sentence
+
+
+def test_draws_that_need_more_than_was_tried_are_not_left_out():
+    beyond = [[1, 4, 14], [2, 5, 16], [1, 4, np.inf], [2, 5, np.inf]]
+    made = results(beyond, [*FLAT, [1, 1, 1]], FITTED)
+    found = needed_heads.finding(made)
+    assert found.numbers["heads needed, n = 64, random labels (lower bound: 2 of 4 need more)"].value == 15.5
+    assert "need more than 16 heads at n = 64 in 2 of 4 draws" in found.sentence and "no exponent" in found.sentence
+    assert found.numbers["exponent of the heads needed in n, random labels"].count == 0
+    assert found.numbers["heads for random labels / for planted labels, n = 64"].count == 0
+    (figure,) = needed_heads.figures(made)
+    assert figure.panels[0].marks[0].y[-1] == 15.5 and "a lower bound" in figure.caption
+    assert "lower bound" not in needed_heads.figures(results(GROWING, FLAT, FITTED))[0].caption
 
 
 def test_figures_show_what_is_proved_beside_what_was_needed():
@@ -136,7 +167,20 @@ def test_training_needs_two_heads_where_one_is_proved_not_to_do():
     assert found["needed"][1].tolist() == [2] and found["one_head"][1].tolist() == [False]
 
 
-def test_memorizing_begins_where_the_smaller_sample_ended():
+def test_a_larger_sample_may_need_fewer_heads(monkeypatch):
+    """Whatever training does with one size does not move the search for another."""
+    from manyheads.studies.cells import needed_heads as cells
+
+    fits = {8: 4, 16: 2}  # the smaller sample was unlucky
+    monkeypatch.setattr(cells, "_fit", lambda cell, data, size, candidates, heads, restarts: (heads >= fits[size], 1))
+    monkeypatch.setattr(cells, "set_up", lambda cell: type("Setup", (), {"dataset": None}))
+    found = memorize(None, sizes=[8, 16], candidates=[1, 2, 4], restarts=1)
+    assert found["needed"][1].tolist() == [4, 2] and found["largest"] == 4
+    fits[16] = 9
+    assert memorize(None, sizes=[8, 16], candidates=[1, 2, 4], restarts=1)["needed"][1].tolist() == [4, np.inf]
+
+
+def test_memorizing_one_token_needs_a_separable_sample():
     spec = {"optimizer": "adam", "step_size": 0.05, "num_steps": 200}
     parameters = {"sizes": [2, 16], "candidates": [1, 2], "restarts": 1}
     data = {"kind": "random_labels", "num_tokens": 1, "dim": 2, "num_examples": 16, "num_test": 0}

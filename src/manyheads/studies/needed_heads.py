@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
-from manyheads.studies.estimate import Estimate, mean, number, power, ratio
+from manyheads.studies.estimate import Estimate, lacking, mean, power, ratio
 from manyheads.studies.figure import Axis, Figure, Panel, line, over_seeds
 from manyheads.studies.study import Finding, Results, Study, chosen, grid
 from manyheads.sweeps.spec import Sweep
@@ -63,53 +63,35 @@ def heads_bound(num_tokens: int) -> int:
 def finding(results: Results) -> Finding:
     numbers: dict[str, Estimate] = {}
     for name, label in NAMES.items():
-        data = results[name]
-        sizes, needed = data["sizes"].values, data["needed"].transpose("size", "seed").values
-        largest = sizes[-1]
+        sizes, needed = results[name]["sizes"].values, _needed(results[name], "size")
+        known = not np.isinf(needed).any()  # a slope or ratio without the hardest draws would be too small
         numbers |= {
-            f"heads needed at n = {largest}, {label}": mean(needed[-1]),
-            f"exponent of the heads needed in n, {label}": power(sizes, needed),
-            f"sequences per head at n = {largest}, {label}": ratio(np.full(needed.shape[1], largest), needed[-1]),
+            _at(f"n = {sizes[-1]}, {label}", needed[-1]): mean(_at_least(results[name], needed[-1])),
+            f"exponent of the heads needed in n, {label}": power(sizes, needed) if known else mean([]),
+            f"sequences per head at n = {sizes[-1]}, {label}": _ratio(np.full(len(needed[-1]), sizes[-1]), needed[-1]),
         }
     parity = results["parity"]
-    lengths = parity["lengths"].values
-    by_length = parity["needed"].transpose("length", "seed").values
+    lengths, by_length = parity["lengths"].values, _needed(parity, "length")
     bounds = np.array([heads_bound(int(t)) for t in lengths])
-    numbers |= {f"heads needed, parity of {t} tokens": mean(row) for t, row in zip(lengths, by_length, strict=True)}
-    even = lengths % 2 == 0
-    alone = parity["one_head"].transpose("length", "seed").values[even]
-    several = np.isfinite(by_length[even]).any(axis=1)
-    beaten = [
-        int(t) for t, row, b in zip(lengths, by_length, bounds, strict=True) if np.nanmin(row, initial=np.inf) < b
-    ]
-    if beaten:
-        answer = f"The proof is contradicted: parity of {beaten[0]} tokens was fitted with fewer heads than it allows"
-    elif alone.any():
-        answer = "No: one head fits the construction"
-    elif several.any():
-        answer = "Yes: one head never fits the parity of an even number of tokens, several do"
-    else:
-        answer = "One head does not fit the construction, and neither did any number tried"
-    growth = numbers[f"exponent of the heads needed in n, {NAMES['random_labels']}"]
-    if growth.above(0):
-        memory = f"Random labels need more heads the more sequences there are, about n to the power {growth}"
-    elif growth.below(0):
-        memory = f"Random labels need fewer heads the more sequences there are, about n to the power {growth}"
-    else:
-        memory = f"The heads that random labels need show no clear trend in n (exponent {growth})"
+    for t, row in zip(lengths, by_length, strict=True):
+        numbers[_at(f"parity of {t} tokens", row)] = mean(_at_least(parity, row))
     last = results["random_labels"]["sizes"].values[-1]
-    sets = (results[name]["needed"].transpose("size", "seed").values[-1] for name in NAMES)
-    compared = ratio(*sets)
+    compared = _ratio(*(_needed(results[name], "size")[-1] for name in NAMES))
     numbers[f"heads for random labels / for planted labels, n = {last}"] = compared
-    words = "more" if compared.above(1) else "fewer" if compared.below(1) else "as many heads, within the noise,"
     each = numbers[f"sequences per head at n = {last}, {NAMES['random_labels']}"]
-    few = f"{number(float(np.mean(by_length[0])))} heads for {lengths[0]} tokens"
+    if compared.count == 0:
+        versus = "They cannot be compared with the labels of a planted model of 4 heads"
+    else:
+        words = "more" if compared.above(1) else "fewer" if compared.below(1) else "as many heads, within the noise,"
+        versus = f"They need {words} than the labels of a planted model of 4 heads (factor {compared})"
     sentence = (
-        f"{memory}; at n = {last} one head per {each} sequences. They need {words} than the labels of a planted model "
-        f"of 4 heads (factor {compared}). Parity took training {few} and "
-        f"{numbers[f'heads needed, parity of {lengths[-1]} tokens']} for {lengths[-1]}; at least "
+        f"{_memory(results['random_labels'], numbers)}"
+        f"{f'; at n = {last} one head per {each} sequences' if each.count else ''}. {versus}. Parity took training "
+        f"{_heads_for(parity, 0)} and {_heads_for(parity, -1)}; at least "
         f"{', '.join(map(str, bounds))} are necessary for {', '.join(map(str, lengths))} tokens."
     )
+    if gone := lacking(*(data["needed"].isel({data["needed"].dims[-1]: 0}) for data in results.values())):
+        sentence += f" {gone}"
     notes = (
         "One head averages the tokens' values, so it cannot give p p and q q one sign and p q, q p the other; a "
         "proof is in docs/theory/needed-heads.md, and why parity of T tokens needs (T-1)/2 heads. Heads that "
@@ -117,14 +99,80 @@ def finding(results: Results) -> Finding:
         "Training gives upper bounds: what it does not fit, another start might. Mahdavi et al. (2023) show that of "
         f"the order of n/T heads memorize n sequences in a related model; here T = {TOKENS}.",
     )
-    return Finding(answer, sentence, numbers, notes)
+    return Finding(_answer(parity, by_length, bounds), sentence, numbers, notes)
+
+
+def _answer(parity: xarray.Dataset, needed: np.ndarray, bounds: np.ndarray) -> str:
+    lengths = parity["lengths"].values
+    even = lengths % 2 == 0
+    alone = parity["one_head"].transpose("length", "seed").values.astype(float)[even]
+    beaten = [int(t) for t, row, b in zip(lengths, needed, bounds, strict=True) if np.nanmin(row, initial=np.inf) < b]
+    if beaten:
+        return f"The proof is contradicted: parity of {beaten[0]} tokens was fitted with fewer heads than it allows"
+    if np.isnan(alone).all():
+        return "Not measured"
+    if (alone == 1).any():
+        return "No: one head fits the construction"
+    if np.isfinite(needed[even]).any():
+        return "Yes: one head never fits the parity of an even number of tokens, several do"
+    return "One head does not fit the construction, and neither did any number tried"
+
+
+def _memory(data: xarray.Dataset, numbers: dict[str, Estimate]) -> str:
+    """How the heads that random labels need go with n; draws beyond the largest candidate allow no exponent."""
+    sizes, needed = data["sizes"].values, _needed(data, "size")
+    growth = numbers[f"exponent of the heads needed in n, {NAMES['random_labels']}"]
+    if np.isnan(needed).all():
+        return "The heads that random labels need were not measured"
+    if np.isinf(needed).any():
+        beyond = [
+            f"n = {n} in {int(np.isinf(row).sum())} of {int((~np.isnan(row)).sum())} draws"
+            for n, row in zip(sizes, needed, strict=True)
+            if np.isinf(row).any()
+        ]
+        most = f"more than {_largest(data):,.0f} heads at {', '.join(beyond)}"
+        return f"Random labels need {most}, the most that were tried, so there is no exponent in n"
+    if growth.above(0):
+        return f"Random labels need more heads the more sequences there are, about n to the power {growth}"
+    if growth.below(0):
+        return f"Random labels need fewer heads the more sequences there are, about n to the power {growth}"
+    return f"The heads that random labels need show no clear trend in n (exponent {growth})"
+
+
+def _heads_for(parity: xarray.Dataset, place: int) -> str:
+    """The heads that training took for one length of parity, in words."""
+    row, tokens = _needed(parity, "length")[place], parity["lengths"].values[place]
+    if np.isinf(row).any():
+        share = f"in {int(np.isinf(row).sum())} of {int((~np.isnan(row)).sum())} draws"
+        return f"more than {_largest(parity):,.0f} heads for {tokens} tokens {share}"
+    return f"{mean(row)} heads for {tokens} tokens"
+
+
+def _at(what: str, row: np.ndarray) -> str:
+    beyond = int(np.isinf(row).sum())
+    return f"heads needed, {what}" + (f" (lower bound: {beyond} of {len(row)} need more)" if beyond else "")
+
+
+def _largest(data: xarray.Dataset) -> float:
+    """The largest number of heads tried."""
+    return float(data["largest"].max())
+
+
+def _at_least(data: xarray.Dataset, needed: np.ndarray) -> np.ndarray:
+    """The heads needed, and the largest number tried where that was not enough: a lower bound."""
+    return np.where(np.isinf(needed), _largest(data), needed) if np.isinf(needed).any() else needed
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> Estimate:
+    """The ratio over seeds, not measured where a draw needs more heads than were tried."""
+    return mean([]) if np.isinf(above).any() or np.isinf(below).any() else ratio(above, below)
 
 
 def figures(results: Results) -> list[Figure]:
     sizes = results["random_labels"]["sizes"].values
     per_head = TOKENS * DIM + DIM**2
     marks = [
-        over_seeds(role, label[0].upper() + label[1:], sizes, _needed(results[name], "size"))
+        over_seeds(role, label[0].upper() + label[1:], sizes, _drawn(results[name], "size"))
         for (name, label), role in zip(NAMES.items(), ("random labels", "planted"), strict=True)
     ]
     marks.append(line("reference", "One weight per sequence", sizes, sizes / per_head))
@@ -133,7 +181,7 @@ def figures(results: Results) -> list[Figure]:
     parity = [
         line("reference", "Sufficient (proved)", names, lengths),
         line("ours", "Necessary (proved)", names, [heads_bound(int(t)) for t in lengths]),
-        over_seeds("construction", "Needed by training", names, _needed(results["parity"], "length")),
+        over_seeds("construction", "Needed by training", names, _drawn(results["parity"], "length")),
     ]
     panels = [
         Panel("Memorizing", Axis("sequences", "count", log=True), Axis("heads", "count", log=True), marks),
@@ -142,13 +190,20 @@ def figures(results: Results) -> list[Figure]:
     caption = (
         "Smallest number of heads with which some start reaches zero error. Top: random labels, and those of a planted "
         f"model of 4 heads, T={TOKENS}, d={DIM}. Bottom: all sequences of two kinds of tokens, labeled by the parity "
-        "of one kind. Means and 95% intervals over seeds."
+        "of one kind. Means and 95% intervals over seeds"
     )
+    beyond = any(np.isinf(data["needed"]).any() for data in results.values())
+    caption += "; draws that need more heads than were tried count as that many, a lower bound." if beyond else "."
     return [Figure("needed_heads-size", "How many heads it takes", caption, panels)]
 
 
 def _needed(data: xarray.Dataset, dim: str) -> np.ndarray:
+    """Heads needed, a row per value of `dim`: infinite where more than were tried, NaN where a cell is missing."""
     return data["needed"].transpose(dim, "seed").values
+
+
+def _drawn(data: xarray.Dataset, dim: str) -> np.ndarray:
+    return _at_least(data, _needed(data, dim))
 
 
 STUDY = Study(

@@ -19,46 +19,45 @@ RESTARTS = 100  # first stream of a seed that the restarts use
 
 
 def memorize(cell: Cell, *, sizes: list[int], candidates: list[int], restarts: int) -> dict:
-    """`needed`: for each number of sequences the first candidate H for which a start reaches zero error; NaN if none.
+    """`needed`: for each number of sequences the first candidate H for which a start reaches zero error.
 
-    Each sample contains the smaller ones, so that the search for a size begins where the one before ended.
+    Infinite if none does: more than `largest`, the last candidate, are needed. Every search begins at the smallest
+    candidate, so that a larger sample may come out with fewer heads than a smaller one.
     """
     whole = set_up(cell).dataset
-    needed, runs, place = [], 0, 0
+    needed, runs = [], 0
     for size in sizes:
-        while place < len(candidates):
-            fitted, tried = _fit(cell, whole, size, candidates, candidates[place], restarts)
-            runs += tried
-            if fitted:
-                break
-            place += 1
-        needed.append(candidates[place] if place < len(candidates) else np.nan)
-    return {"needed": (("size",), np.array(needed, float)), "sizes": _coordinate("size", sizes), "runs": runs}
+        found, tried = _search(cell, whole, size, candidates, restarts)
+        needed.append(found)
+        runs += tried
+    return {
+        "needed": (("size",), np.array(needed, float)),
+        "sizes": _coordinate("size", sizes),
+        "largest": max(candidates),
+        "runs": runs,
+    }
 
 
 def parity(cell: Cell, *, lengths: list[int], candidates: list[int], restarts: int) -> dict:
     """`needed` for the parity of a sequence of two kinds of tokens, for each length; the data section is not used.
 
-    `one_head` says whether any start with one head fitted it.
+    `one_head` says whether any start with one head, the first candidate, fitted it; `largest` is the last candidate.
     """
+    if candidates[0] != 1:
+        raise ValueError(f"candidates={candidates!r}: begin with 1, as the question is whether one head does.")
     longest = max(lengths)
     needed, one_head, runs = [], [], 0
     for length in lengths:
         data = count_parity(length, longest)
-        found = np.nan
-        for heads in candidates:
-            fitted, tried = _fit(cell, _padded(data, 2**longest), data.num_examples, candidates, heads, restarts)
-            runs += tried
-            if heads == 1:
-                one_head.append(fitted)
-            if fitted:
-                found = heads
-                break
+        found, tried = _search(cell, _padded(data, 2**longest), data.num_examples, candidates, restarts)
         needed.append(found)
+        one_head.append(found == 1)
+        runs += tried
     return {
         "needed": (("length",), np.array(needed, float)),
         "one_head": (("length",), np.array(one_head)),
         "lengths": _coordinate("length", lengths),
+        "largest": max(candidates),
         "runs": runs,
     }
 
@@ -82,6 +81,17 @@ def _padded(data: Dataset, size: int) -> Dataset:
 
 def _coordinate(dim: str, values: list[int]) -> tuple:
     return (dim,), np.array(values), {"coordinate": True}
+
+
+def _search(cell: Cell, data: Dataset, size: int, candidates: list[int], restarts: int) -> tuple[float, int]:
+    """The first candidate that fits, infinite if none does, and how many runs that took."""
+    runs = 0
+    for heads in candidates:
+        fitted, tried = _fit(cell, data, size, candidates, heads, restarts)
+        runs += tried
+        if fitted:
+            return float(heads), runs
+    return np.inf, runs
 
 
 def _fit(cell: Cell, data: Dataset, size: int, candidates: list[int], heads: int, restarts: int) -> tuple[bool, int]:
