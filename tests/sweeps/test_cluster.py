@@ -1,7 +1,10 @@
+import contextlib
 import os
+import socket
 import stat
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from manyheads.cli.main import main
 from manyheads.sweeps.cluster import Dask, Slurm
 from manyheads.sweeps.engine import run
+from manyheads.sweeps.local import EngineError
 from manyheads.sweeps.spec import Sweep
+from manyheads.sweeps.status import status
 
 
 def test_a_dask_worker_killed_midway_costs_nothing(tmp_path):
@@ -17,6 +22,50 @@ def test_a_dask_worker_killed_midway_costs_nothing(tmp_path):
     data = run(sweep, tmp_path / "s", engine=Dask(2), progress=False)
     assert (tmp_path / "marker").exists()  # the second cell did kill its worker
     assert np.array_equal(data.value, range(6)) and (data.status == "finished").all()
+
+
+def test_a_lost_scheduler_fails_no_cell_and_the_same_command_goes_on(tmp_path, capfd):
+    log, killed = tmp_path / "log", []
+    Sweep(cell="sweep_cells:slow", parameters={"log": str(log), "seconds": 0.3}, seeds=8).save(tmp_path / "s.toml")
+    with scheduler() as (address, processes):
+
+        def kill_the_scheduler(state):
+            if state.done == 2 and not killed:
+                killed.append(processes[0])
+                processes[0].kill()
+
+        with pytest.raises(EngineError, match="connection to the Dask scheduler is lost .* run the same command again"):
+            run(tmp_path / "s.toml", tmp_path / "s", engine="dask", scheduler=address, progress=kill_the_scheduler)
+    assert "Traceback" not in capfd.readouterr().err
+    found = status(tmp_path / "s")
+    assert killed and found.failed == 0 and found.finished >= 2 and found.missing == 8 - found.finished > 0
+    with scheduler() as (address, _):
+        command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "s"), "--engine", "dask", "--quiet"]
+        assert main([*command, "--scheduler", address]) == 0
+    assert status(tmp_path / "s").finished == 8
+
+
+@contextlib.contextmanager
+def scheduler():
+    """A scheduler with one worker, each a process of its own: (its address, the processes)."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
+    options = dict(env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    processes = [subprocess.Popen([*command, "--no-dashboard"], **options) for command in (dask, worker)]
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))):
+                break
+            time.sleep(0.1)
+        yield address, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_the_job_script_of_a_dry_run(tmp_path, capsys):

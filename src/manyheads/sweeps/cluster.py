@@ -123,7 +123,10 @@ def _connect(distributed: Any, address: str) -> Any:
 
 
 def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
-    """Hand over jobs, a window at a time; Dask gives the jobs of a lost worker to another one."""
+    """Hand over jobs, a window at a time; Dask gives the jobs of a lost worker to another one.
+
+    Only what went wrong with a batch itself is its result; a scheduler that is gone says nothing about its batches.
+    """
     from manyheads.sweeps.cell import run_batch
 
     queue = iter(jobs)
@@ -132,7 +135,10 @@ def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
 
     def hand_over(count: int) -> None:
         for _, job in zip(range(count), queue, strict=False):
-            future = client.submit(run_batch, job, key=f"manyheads-{job['id']}", pure=False, retries=1)
+            try:
+                future = client.submit(run_batch, job, key=f"manyheads-{job['id']}", pure=False, retries=1)
+            except Exception as error:
+                raise _lost_scheduler(error) from None
             names[future.key] = job
             pending.add(future)
 
@@ -142,7 +148,20 @@ def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
         try:
             result = future.result()
         except Exception as error:  # a worker that dies again and again, or code that a worker does not have
-            result = lost(job, " ".join(f"{type(error).__name__}: {error}".split())[:300])
+            if future.status != "error":
+                raise _lost_scheduler(error) from None
+            result = lost(job, _short(error, 300))
         yield job["id"], result
         future.release()
         hand_over(1)
+
+
+def _lost_scheduler(error: Exception) -> EngineError:
+    return EngineError(
+        f"the connection to the Dask scheduler is lost ({_short(error, 120)}); what was done is stored: start the "
+        "scheduler again where it has ended, and run the same command again to go on"
+    )
+
+
+def _short(error: Exception, length: int) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:length]
