@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from paper_settings import redraw, setting
 
-from manyheads.certificates.decomposition import decompose, explain_run
+from manyheads.certificates.decomposition import decompose, explain_run, judge
 from manyheads.certificates.targets import (
     along,
     attention_target,
@@ -37,7 +37,8 @@ def test_within_2_1_times_the_measured_mean_loss(name, heads):
         part = certificate(setting(name), count)
         assert 1 <= part.bound / part.mean_loss <= 2.1, (name, count)
         assert abs(part.residual) < 1e-12
-        assert part.certificate().verdict is Verdict.HOLDS
+        assert [c.verdict for c in part.certificates()] == [Verdict.HOLDS] * 2
+        assert part.rounding < 1e-11  # it judges the residual, it does not excuse it
 
 
 @pytest.mark.full
@@ -115,8 +116,13 @@ def test_the_residual_sees_a_wrong_step():
     walk = follow(start, s.dataset, step_size=1.0, num_steps=20, targets=[target])
     from dataclasses import replace
 
-    (part,) = decompose(replace(walk, step_size=1.01))
+    (part,) = parts = decompose(replace(walk, step_size=1.01))
     assert abs(part.residual) > 1e-5
+    assert part.certificates()[1].verdict is Verdict.VIOLATED
+    assert Verdict.VIOLATED in {c.verdict for c in judge(parts)}
+    assert {c.verdict for c in judge(decompose(walk))} == {Verdict.HOLDS}
+    (part,) = parts = decompose(replace(walk, slope=walk.slope * np.nan))
+    assert Verdict.VIOLATED in {c.verdict for c in judge(parts)}
 
 
 def test_the_proximal_target_is_a_minimizer():
@@ -179,3 +185,4 @@ def test_a_run_that_climbs_pays_by_its_descent_defect():
     target = proximal_target(start, s.dataset, step_size=40.0, num_steps=20)
     (part,) = decompose(follow(start, s.dataset, step_size=40.0, num_steps=20, targets=[target]))
     assert part.descent_term > 0 and part.mean_loss <= part.bound and abs(part.residual) < 1e-12
+    assert [c.verdict for c in part.certificates()] == [Verdict.HOLDS] * 2

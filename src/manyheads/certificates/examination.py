@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from manyheads.certificates.bounds import Shape
-from manyheads.certificates.decomposition import SCALES, best_of_each, decompose
+from manyheads.certificates.decomposition import SCALES, decompose, judge
 from manyheads.certificates.generalization import (
     certify_generalization,
     generalization_conditions,
@@ -225,7 +225,7 @@ class Examination:
         )
 
     def _identity(self) -> list[Certificate]:
-        return [part.certificate() for part in best_of_each(decompose(self.walk))]
+        return judge(decompose(self.walk))
 
     def _without_margin(self, statement: str) -> Certificate:
         return Certificate(
