@@ -54,5 +54,6 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 .venv/.docs: $(READY)
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[docs]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[docs]' || \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@

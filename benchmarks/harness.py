@@ -22,6 +22,7 @@ from pathlib import Path
 
 PAUSE = 0.05  # seconds between variants: a GEMM right after a burst of allocation runs at half speed
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+PEER_VERSIONS: dict[str, str] = {}  # of every peer that was started
 REPEATED = 0.02  # variants faster than this many seconds are timed as the mean of several calls
 
 
@@ -50,15 +51,8 @@ def environment() -> dict:
         "device": jax.devices()[0].device_kind,
         "cpu": model,
         "cores_used": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "peers": PEER_VERSIONS,
     }
-
-
-def gemm_rate(dtype: str = "float64", size: int = 768) -> float:
-    """GF/s of one NumPy matrix product of the given size, the best of a few."""
-    import numpy
-
-    a = numpy.random.default_rng(0).standard_normal((size, size)).astype(dtype)
-    return 2 * size**3 / min(seconds(lambda: a @ a) for _ in range(7)) / 1e9
 
 
 def seconds(work) -> float:
@@ -131,7 +125,7 @@ class Peer:
             env={**os.environ, "PYTHONPATH": "", "JAX_PLATFORMS": "cpu"},
         )  # fmt: skip
         try:
-            self.versions = self.ask(action="versions")["versions"]
+            PEER_VERSIONS.update(self.ask(action="versions")["versions"])
         except RuntimeError as error:
             self.missing = f"{name}: not measured, {error}"
 

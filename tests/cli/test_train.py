@@ -179,3 +179,12 @@ def test_ctrl_c_while_setting_up_ends_at_once_with_one_line():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "error: interrupted\n")
+
+
+def test_a_small_file_of_which_nothing_is_set_aside_is_fine(tmp_path, capsys):
+    tokens = np.random.default_rng(0).standard_normal((6, 4, 3))
+    np.savez(tmp_path / "six.npz", tokens=tokens, labels=[1, -1, 1, -1, 1, -1])
+    small = (str(tmp_path / "six.npz"), "--start", "zero", "--steps", "5", "--quiet")
+    assert train(*small, "--test-examples", "0") == 0
+    capsys.readouterr()
+    assert train(*small) == 2 and "at least 8 are needed to set some aside" in capsys.readouterr().err

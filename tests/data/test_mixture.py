@@ -1,3 +1,5 @@
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -87,3 +89,25 @@ def test_the_same_key_gives_the_same_data_in_either_precision():
 def test_positions(positions):
     data = mh.TokenizedMixture(frame="axis", positions=positions).sample(50, key=jax.random.key(0))
     assert (len({row.tobytes() for row in data.relevant}) == 1) == (positions == "fixed")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        dict(signal=1.0, noise_mu=1.0, noise_norm=0.5),
+        dict(signal=1.3, noise_mu=0.7, noise_nu=0.9, noise_norm=0.1),
+        dict(num_tokens=7, sparsity=1.0),
+        dict(num_tokens=7, sparsity=0.3),
+        dict(dim=2),
+        dict(dim=4),
+    ],
+)
+def test_the_value_that_an_error_suggests_will_do(wrong):
+    given = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5, noise_norm=0.0, frame="axis") | wrong
+    with pytest.raises(ValueError) as refused:
+        mh.TokenizedMixture(**given)
+    suggested = re.findall(r"(noise_norm|sparsity|dim|num_patterns)=([0-9.e+-]*[0-9])", str(refused.value))
+    told = [pair for pair in suggested if float(pair[1]) != given[pair[0]]]
+    assert told
+    for name, value in told:
+        mh.TokenizedMixture(**{**given, name: type(given[name])(value)})

@@ -167,6 +167,70 @@ def test_a_run_compiles_its_loop_once(data, caplog):
     assert sum("Compiling jit(advance)" in line.getMessage() for line in caplog.records) == 1
 
 
+def pulled_back(rate=0.2, pull=0.3):
+    """Descent with a spring to where it began: a transform that remembers its first parameters."""
+
+    def update(gradient, state, params):
+        return jax.tree.map(lambda g, p, p0: -rate * g - pull * (p - p0), gradient, params, state), state
+
+    return optax.GradientTransformation(lambda params: params, update)
+
+
+@pytest.mark.parametrize("coordinates", ["head", "class"])
+def test_an_optax_transform_begins_at_the_start(mixture, data, coordinates):
+    model = mh.first_phase(mixture.sample(20, key=jax.random.key(5)), 6)
+    run = mh.train(model, data, optimizer=pulled_back(), coordinates=coordinates, num_steps=12, dtype="float64")
+    start = model.heads
+    moved = jax.tree.map(np.zeros_like, start)
+    for _ in range(12):
+        point = mh.MultiHead(*jax.tree.map(np.add, start, moved), model.multiplicity)
+        gradient = mh.train(point, data, step_size=1.0, num_steps=1, dtype="float64").displacement  # minus the gradient
+        moved = jax.tree.map(lambda g, m: m + 0.2 * g - 0.3 * m, gradient, moved)
+    assert all(np.allclose(a, b, rtol=1e-10, atol=1e-13) for a, b in zip(run.displacement, moved, strict=True))
+
+
+def test_a_typed_key_in_an_optimizer_is_refused_before_the_work(data, gaussian):
+    noisy = optax.GradientTransformation(lambda _: jax.random.key(0), lambda g, state, params=None: (g, state))
+    with pytest.raises(ValueError, match="typed random key"):
+        mh.train(gaussian, data, optimizer=noisy, num_steps=3)
+
+
+def test_adam_has_no_class_coordinates(data, gaussian):
+    with pytest.raises(ValueError, match="coordinates='class' is not for optimizer='adam'"):
+        mh.train(gaussian, data, optimizer="adam", coordinates="class", step_size=0.1, num_steps=3)
+
+
+def test_a_pooled_readout_counts_for_every_token(data):
+    model = mh.gaussian_start(3, num_tokens=4, dim=6, decoder="pooled", key=jax.random.key(2))
+    last = mh.gaussian_start(3, num_tokens=4, dim=6, decoder="last", key=jax.random.key(2))
+    for start, copies in ((model, 4), (last, 1)):
+        run = mh.train(start, data, step_size=0.1, num_steps=0, dtype="float64")
+        matrices = [np.outer(np.ones(copies), u) for u in start.readout]
+        assert np.isclose(run.readout_norm[0], max(map(np.linalg.norm, matrices)), rtol=1e-12)
+
+
+def test_stretches_stay_short_after_dense_snapshots(data, gaussian, monkeypatch):
+    clock, spans, advance = [0.0], [], descent.advance
+
+    def slow(method, problem, state, until):  # a step takes 10 ms by this clock
+        spans.append(int(until) - int(state.step))
+        clock[0] += 0.01 * spans[-1]
+        return advance(method, problem, state, until)
+
+    monkeypatch.setattr(descent, "advance", slow)
+    monkeypatch.setattr(descent.time, "monotonic", lambda: clock[0])
+    mh.train(gaussian, data, step_size=0.1, num_steps=400, snapshots=range(30))
+    assert max(spans) <= descent.STRETCH_SECONDS / 0.01 and max(spans) >= 10
+
+
+def test_a_diverged_run_keeps_no_snapshot_of_the_bad_point(data, gaussian):
+    ever_larger = optax.sgd(lambda step: 10.0**step)
+    options = dict(optimizer=ever_larger, num_steps=80, record="all", snapshots="records")
+    run = mh.train(gaussian, data, **options)
+    assert run.status == "diverged" and run.snapshot_steps.tolist() == list(range(run.last_step + 1))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.snapshots))
+
+
 def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch):
     flipped = mh.Dataset.from_arrays(
         np.concatenate([data.tokens, data.tokens]), np.concatenate([data.labels, -data.labels])

@@ -21,6 +21,17 @@ def test_first_phase_is_the_formula_of_lemma_2():
     assert np.abs(model.readout - want).max() <= 1e-14 and np.abs(model.key_query).max() <= 1e-14
 
 
+def test_a_head_of_either_sign_has_half_the_mean_of_y_times_the_mean_token():
+    data = mixture().sample(50, key=jax.random.key(1))
+    model = mh.first_phase(data, 6)
+    by_hand = np.zeros(10)
+    for tokens, label in zip(data.tokens, data.labels, strict=True):
+        by_hand += label * tokens.mean(0) / 50
+    assert model.multiplicity.tolist() == [3, 3] and not model.key_query.any()
+    for alpha, readout in zip((1, -1), model.readout, strict=True):
+        assert np.abs(readout - alpha / 2 * np.tile(by_hand, (8, 1))).max() <= 1e-14
+
+
 def test_population_start_has_the_coefficient_zeta_over_4_not_zeta_over_2():
     mix = mixture()
     model = mh.population_first_phase(mix, 2)
@@ -71,3 +82,8 @@ def test_first_phase_is_one_gradient_step_for_every_decoder(decoder):
     start = mh.first_phase(data, 2, decoder=decoder)
     assert np.allclose(start.readout[0], step.readout[0], atol=1e-15)
     assert np.allclose(start.readout[1], -step.readout[0], atol=1e-15)
+
+
+def test_more_heads_than_a_number_can_be_are_refused_in_words():
+    with pytest.raises(ValueError, match="must be a whole number from 1 to"):
+        mh.zero_start(10**400, num_tokens=2, dim=3)

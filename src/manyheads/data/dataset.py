@@ -140,7 +140,7 @@ class Dataset:
         return self.subset(order[:first]), self.subset(order[first:])
 
     def save(self, path: str | Path) -> None:
-        """Write an .npz that `Dataset.load` reads back equal."""
+        """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
         meta = {"format_version": FORMAT_VERSION, "label_names": list(self.label_names), "name": self.name}
         arrays = {"tokens": self.tokens, "labels": self.labels, "mask": self.mask, "relevant": self.relevant}
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)

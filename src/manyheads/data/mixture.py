@@ -51,11 +51,11 @@ class TokenizedMixture:
         if d < M + 2:
             raise ValueError(
                 f"dim={d} is too small: {M} + 2 orthogonal patterns need dim >= num_patterns + 2 = {M + 2}. "
-                f"Pass dim={M + 2} or num_patterns={max(d - 2, 1)}."
+                f"Pass dim={M + 2}{f' or num_patterns={d - 2}' if d > 2 else ''}."
             )
         if zeta >= 1:
             raise ValueError(
-                f"sparsity={zeta} must be strictly between 0 and 1; for example sparsity={1 / max(T, 2):g}."
+                f"sparsity={zeta} must be strictly between 0 and 1; for example sparsity={1 / max(T, 2):.12g}."
             )
         if abs(zeta * T - round(zeta * T)) > 1e-9 * T or not 1 <= round(zeta * T) < T:
             near = min(max(round(zeta * T), 1), T - 1)
@@ -74,7 +74,7 @@ class TokenizedMixture:
             least = np.sqrt(2 * self.noise_mu**2 / S**2 + self.noise_nu**2 / (M * S**2))
             raise ValueError(
                 f"noise_norm={self.noise_norm} is too small for noise_mu={self.noise_mu}, noise_nu={self.noise_nu}: "
-                f"Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass noise_norm={np.ceil(least * 1e6) / 1e6:g} or more."
+                f"Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass noise_norm={least * (1 + 1e-6):.9g} or more."
             )
         if self.positions not in ("random", "fixed"):
             raise ValueError(f"positions={shown(self.positions)} is not known; choose 'random' or 'fixed'.")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from manyheads.model.attention import Heads
 from manyheads.model.gradient import Batch, Weights, batch_scores, loss_and_gradient
 from manyheads.model.loss import Loss
-from manyheads.training.loop import norm
+from manyheads.training.loop import largest_readout, norm
 
 
 class Setup(NamedTuple):
@@ -47,8 +47,7 @@ class Twin(NamedTuple):
 
 
 def _largest_readout(setup: Setup, displacement: Heads):
-    U = setup.start.readout + displacement.readout
-    return jnp.sqrt(jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1)))
+    return largest_readout(setup.start.readout + displacement.readout, setup.batch)
 
 
 def _evaluate(setup: Setup, batch: Batch, sample_weight, loss: Loss, displacement: Heads):

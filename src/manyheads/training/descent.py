@@ -168,8 +168,9 @@ class _Run:
                     state = new
                     took = time.monotonic() - began
                     if now > first:  # the first stretch compiles
-                        stretch = max(1, min(2 * stretch, int(stretch * STRETCH_SECONDS / max(took, 1e-4)) or 1, 10**6))
-                    elif stop == now + stretch:
+                        wanted = (stop - now) * STRETCH_SECONDS / max(took, 1e-4)
+                        stretch = int(np.clip(wanted, 1, min(2 * stretch, 10**6)))
+                    else:
                         stretch = 8
                     bar.show(int(state.step), float(state.loss))
                     if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -198,7 +199,7 @@ class _Run:
         count = int(state.written)
         written = {name: np.asarray(values)[:count] for name, values in state.records.items()}
         records: dict[str, Any] = {name: written.get(name) for name in RECORDS}
-        steps = sorted(self.kept)
+        steps = sorted(step for step in self.kept if step <= int(state.step))  # a diverged run ends before
         like = jax.tree.map(np.asarray, state.displacement)
         stacked = [jax.tree.map(np.asarray, self.kept[k]) for k in steps]
         snapshots = jax.tree.map(
@@ -226,6 +227,8 @@ def _first_state(problem: Problem, method: Method, dtype) -> State:
     try:
         state = initial_state(problem, method, dtype)
         jax.eval_shape(partial(advance, method), problem, state, np.int32(1))
+        if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in jax.tree.leaves(state.optimizer)):
+            raise ValueError("its state holds a typed random key, which cannot be saved; pass jax.random.PRNGKey(0)")
     except Exception as error:  # whatever the transform raises
         text = " ".join(str(error).split())[:160]
         raise ValueError(

@@ -67,6 +67,12 @@ def norm(heads: Heads, counts: AnyArray) -> jax.Array:
     return unit * jnp.sqrt(sum(squares))
 
 
+def largest_readout(readout: jax.Array, batch: Batch) -> jax.Array:
+    r"""$\|U\|_{2,\infty} = \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
+    copies = batch.tokens.shape[-2] if readout.ndim == 2 and batch.last is None else 1
+    return jnp.sqrt(copies * jnp.max(jnp.sum(readout.reshape(readout.shape[0], -1) ** 2, axis=1)))
+
+
 def _by_class(heads: Any, factor: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: leaf * factor.reshape(-1, *(1,) * (leaf.ndim - 1)), heads)
 
@@ -81,7 +87,11 @@ def initial_state(problem: Problem, method: Method, dtype) -> State:
         buffers["attention_mass"] = jnp.full((records, len(problem.counts)), jnp.nan, dtype)
     if problem.test_batch is not None:
         buffers["test_loss"] = jnp.full(records, jnp.nan, dtype)
-    optimizer = () if method.transform is None else method.transform.init(zeros)
+    optimizer: Any = ()
+    if method.transform is not None:  # some transforms remember where they began
+        start = jax.tree.map(lambda a: jnp.asarray(a, dtype), problem.start)
+        root = jnp.sqrt(jnp.asarray(problem.counts, dtype))
+        optimizer = method.transform.init(_by_class(start, root) if method.coordinates == "class" else start)
     return State(
         jnp.zeros((), jnp.int32),
         zeros,
@@ -126,12 +136,11 @@ def record_row(
     """The buffers with a row for the current point."""
     labels = problem.batch.labels.reshape(-1)[: scores.shape[0]]
     margins = jnp.where(problem.sample_weight > 0, labels * scores, jnp.inf)
-    readout = jnp.sqrt(jnp.max(jnp.sum(point.readout.reshape(point.readout.shape[0], -1) ** 2, axis=1)))
     row = {
         "train_loss": loss,
         "gradient_norm": length,
         "distance": norm(state.displacement, problem.counts),
-        "readout_norm": readout,
+        "readout_norm": largest_readout(point.readout, problem.batch),
         "margin": jnp.where(jnp.min(margins) == 0, 0.0, jnp.min(margins)),
     }
     if mass is not None:

@@ -75,6 +75,11 @@ def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
                 f"optimizer={shown(optimizer)} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, "
                 "or pass an optax transform."
             )
+        if coordinates == "class" and optimizer == "adam":
+            raise ValueError(
+                "coordinates='class' is not for optimizer='adam', which acts on one head of each class; leave it out, "
+                "or pass optax.adam(...) itself."
+            )
         return Method(optimizer, ADAM if optimizer == "adam" else None, "head", loss, precision)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise ValueError(
@@ -125,7 +130,11 @@ def choose_device(device: str | None):
             return jax.devices(device)[0]
     except RuntimeError:  # there is none
         pass
-    raise ValueError(f"device={shown(device)} is not available here; available: {jax.devices()[0].platform}.")
+    raise ValueError(f"device={shown(device)} is not available here; available: {_platforms()}.")
+
+
+def _platforms() -> str:
+    return ", ".join(dict.fromkeys([jax.devices()[0].platform, "cpu"]))
 
 
 def choose_steps(record, num_steps: int, name: str) -> np.ndarray:

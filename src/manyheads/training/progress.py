@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Bar:
-    """A progress bar that costs nothing when it is off, and looks at most a few times a second."""
+    """A progress bar that costs nothing when it is off, and is drawn a few times a second."""
 
     def __init__(self, total: int, start: int = 0, on: bool = True, label: str = "training"):
         self.total, self.start, self.on, self.label = total, start, on, label

@@ -17,9 +17,9 @@ SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_e
 
 
 def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> str:
-    """A short hash of what enters a loss: equal for equal data and weights."""
+    """A short hash of what enters a loss or a record: equal for equal data and weights."""
     digest = hashlib.sha256()
-    for array in (dataset.tokens, dataset.labels, dataset.mask, sample_weight):
+    for array in (dataset.tokens, dataset.labels, dataset.mask, dataset.relevant, sample_weight):
         if array is not None:
             digest.update(str(np.shape(array)).encode() + np.ascontiguousarray(array, np.float64).tobytes())
     return digest.hexdigest()[:16]

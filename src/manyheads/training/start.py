@@ -94,7 +94,7 @@ def first_phase(
 
     Use sequences that are not used for training afterwards. `signs="balanced"` gives half of the heads
     $\alpha_h = +1$ and half $-1$ (the extra head of an odd number gets $+1$); `"rademacher"` flips a coin for each
-    head; `"uniform"` draws $\alpha_h$ on `interval`. With signs there are two classes of identical heads at any H.
+    head; `"uniform"` draws $\alpha_h$ on `interval`. With signs there are at most two classes of identical heads.
     """
     if signs not in SIGNS:
         raise ValueError(f"signs={shown(signs)} is not known; choose 'balanced', 'rademacher' or 'uniform'.")
@@ -125,7 +125,7 @@ def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     """The number of heads, checked; `explicit` names a start that draws every head."""
     try:
         H = float(num_heads) if np.ndim(num_heads) == 0 and not isinstance(num_heads, bool | str) else float("nan")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         H = float("nan")
     if not (H >= 1 and H == np.floor(H) and H <= LARGEST_COUNT):
         raise ValueError(f"num_heads={shown(num_heads)} must be a whole number from 1 to {LARGEST_COUNT:g}.")
