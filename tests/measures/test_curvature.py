@@ -86,6 +86,48 @@ def test_too_few_products_are_said():
         assert abs(end.value - true) <= end.residual + 1e-14  # the residual bounds the error
 
 
+def test_a_tolerance_below_rounding_is_not_called_reached():
+    model, data = random_case(3, counts=(1,) * 6, shape=(20, 6, 8))
+    for tolerance in (1e-7, 1e-18):
+        found = mh.loss_curvature(model, data, method="dense", tolerance=tolerance)
+        scale = max(abs(found.smallest.value), abs(found.largest.value))
+        for end in (found.smallest, found.largest):
+            assert end.converged == (end.residual <= tolerance * scale) == (tolerance == 1e-7)
+
+
+def test_equal_classes_do_not_share_an_eigenvector():
+    """Two equal classes: the lowest eigenvalue belongs to both, and the vector given is that of one of them."""
+    model, data = random_case(1, counts=(2, 2), shape=(5, 3, 3))
+    W, U = (np.repeat(leaf[:1], 2, axis=0) for leaf in model.heads)
+    twice = mh.MultiHead(W, U, np.array([2.0, 2.0]))
+    H = dense(twice, data)
+    end = mh.loss_curvature(twice, data, method="lanczos", tolerance=1e-10).smallest
+    assert end.converged and end.within_class is not None
+    signs = np.zeros(4)
+    signs[2 * end.within_class : 2 * end.within_class + 2] = np.sqrt(0.5), -np.sqrt(0.5)
+    v = np.concatenate(
+        [(np.repeat(leaf, 2, axis=0) * signs.reshape(-1, 1, 1)).ravel() for leaf in jax.tree.leaves(end.direction)]
+    )
+    assert np.linalg.norm(v) == pytest.approx(1, abs=1e-9)
+    assert np.linalg.norm(H @ v - end.value * v) <= 1e-9 * np.abs(H).max()
+
+
+def test_a_lanczos_of_a_trillion_heads_runs_the_same_program(caplog):
+    mixture = mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0))
+    data, first = mixture.sample(10, key=jax.random.key(1)), mixture.sample(40, key=jax.random.key(2))
+    few, many = (mh.first_phase(first, heads) for heads in (4, 10**12))
+    exact = np.linalg.eigvalsh(dense(few, data))
+    found = mh.loss_curvature(few, data, method="lanczos", tolerance=1e-10)
+    assert found.smallest.value == pytest.approx(exact[0], rel=1e-8) and found.converged
+    with same_program(caplog):
+        found = mh.loss_curvature(many, data, method="lanczos", tolerance=1e-10)
+    assert found.converged and found.method == "lanczos"
+    # the scores are zero at any H, so the lower end falls as 1/sqrt(H), and what is left above is the kernel's part
+    assert found.smallest.value == pytest.approx(exact[0] * 2 / 1e6, abs=2e-10 * exact[-1])
+    kernel = mh.tangent_kernel(many, data).matrix
+    assert found.largest.value == pytest.approx(np.linalg.eigvalsh(kernel)[-1] / 4 / 10, rel=1e-5)
+
+
 def test_the_smallest_eigenvalue_of_two_classes_falls_as_one_over_root_heads(caplog):
     mixture = mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0))
     data, first = mixture.sample(10, key=jax.random.key(1)), mixture.sample(40, key=jax.random.key(2))
@@ -129,5 +171,11 @@ def test_bad_options_are_answered():
         mh.loss_curvature(model, data, max_products=1)
     with pytest.raises(ValueError, match="num_points=1"):
         mh.curvature_on_segment(model, model, data, num_points=1)
+    exponent, _ = random_case(4, exponent=0.8)
+    with pytest.raises(ValueError, match="one model has decoder='full', exponent=0.5, the other decoder='full', exp"):
+        mh.curvature_on_segment(model, exponent, data)
+    pooled, last = (random_case(4, decoder=decoder)[0] for decoder in ("pooled", "last"))
+    with pytest.raises(ValueError, match="decoder='pooled', exponent=0.5, the other decoder='last'"):
+        mh.curvature_on_segment(pooled, last, data)
     with pytest.raises(ValueError, match="different shapes or multiplicities"):
         mh.curvature_on_segment(model, other, data)

@@ -129,30 +129,36 @@ def _extremes(operator: HessianOperator, model: MultiHead, tolerance, max_produc
         products += inner.products
         if value < low:
             low = value
-            smallest = (inner, value, vector, *_one_class(inner, vector, several, model))
+            smallest = (inner, value, *_one_class(inner, vector, several, model))
     scale = max(abs(low), abs(high))
     results = []
     for op, value, vector, direction, where in (smallest, largest):
         residual = float(np.linalg.norm(op(vector) - value * vector))
         products += 1
-        good = residual <= max(tolerance, np.finfo(float).eps * op.size) * scale  # the second is rounding
+        good = residual <= tolerance * scale
         results.append(Eigenvalue(float(value), residual, bool(good), direction, where))
     per_head = operator.size / model.num_classes
     return Curvature(*results, per_head * model.num_heads, products, method, tolerance)
 
 
-def _one_class(inner: HessianOperator, vector, several, model: MultiHead) -> tuple[Heads, int]:
-    """The direction of an eigenvector of the block-diagonal part, and the class it lives on most."""
+def _one_class(inner: HessianOperator, vector, several, model: MultiHead) -> tuple[np.ndarray, Heads, int]:
+    """An eigenvector of the block-diagonal part, restricted to the class that it lives on most.
+
+    Classes with a common eigenvalue may share a vector; the part on each of them is an eigenvector too.
+    """
     move = inner.direction(vector)
-    leaves = jax.tree.leaves(move)
-    sizes = sum(np.sum(leaf.reshape(len(several), -1) ** 2, axis=1) for leaf in leaves)
+    sizes = sum(np.sum(leaf.reshape(len(several), -1) ** 2, axis=1) for leaf in jax.tree.leaves(move))
+    chosen = int(np.argmax(sizes))
+    only = (np.arange(len(several)) == chosen) / np.sqrt(sizes[chosen])
+    move = jax.tree.map(lambda leaf: leaf * only.reshape(-1, *(1,) * (leaf.ndim - 1)), move)
 
     def embed(leaf):
         full = np.zeros((model.num_classes, *leaf.shape[1:]))
         full[several] = leaf
         return full
 
-    return jax.tree.map(embed, move), int(several[np.argmax(sizes)])
+    unit = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(move)])
+    return unit, jax.tree.map(embed, move), int(several[chosen])
 
 
 def _dense_ends(operator, tolerance, max_products, seed):
@@ -249,6 +255,9 @@ def curvature_on_segment(
         raise ValueError(
             "the two models have different shapes or multiplicities; a segment needs the same classes of heads."
         )
+    kinds = [f"decoder={m.decoder!r}, exponent={m.exponent:g}" for m in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"one model has {kinds[0]}, the other {kinds[1]}; no segment joins them.")
     positions = np.linspace(0.0, 1.0, num_points)
 
     def between(s):

@@ -50,7 +50,7 @@ class Point(NamedTuple):
 class HessianOperator:
     """The collapsed Hessian as a symmetric matrix of order `size`: call it with a vector, or `dense()`.
 
-    `classes` picks classes, `within=True` drops the part that couples them, which leaves $H^{-c} B_g$ on each.
+    `within(classes)` is the operator without the part that couples heads, which leaves $H^{-c} B_g$ on each class.
     """
 
     def __init__(self, point: Point, shapes: Heads):
