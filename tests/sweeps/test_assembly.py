@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import xarray
@@ -78,10 +80,52 @@ def test_missing_failed_and_ragged_cells_are_marked(tmp_path):
     assert np.isnan(curve[3]).all() and np.isnan(curve[5]).all()
     assert np.isnan(curve[4, 2]) and np.isfinite(curve[4, :2]).all() and np.isfinite(curve[:3]).all()
     assert np.isnan(data["count"].values.ravel()[[3, 5]]).all() and data.label.values.ravel()[5] == ""
-    assert data.coords["place"].dims == ("num_heads", "seed", "place") and np.isnan(data.place.values[2, 0, 2])
+    assert data.coords["place"].dims == ("place",) and data.place.values.tolist() == [0, 1, 2]
     found = status(tmp_path)
     assert (found.finished, found.failed, found.diverged, found.missing) == (3, 1, 1, 1)
     assert "failed 1 x: it broke" in str(found) and "goes on from here" in str(found)
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 1), (1, 2, 3), (2, 3, 1)])
+@pytest.mark.parametrize("statuses", ["fdd", "ffd", "ddd", "dfd"])
+def test_a_diverged_cell_leaves_a_shared_coordinate_shared(tmp_path, sizes, statuses):
+    """Shorter because it ended early; a finished cell that is shorter is another matter, and so are other values."""
+    words = {"f": "finished", "d": "diverged"}
+    store, plan = fill(tmp_path, sweep=Sweep(seeds=3), leave=3)
+    longest = max(sizes)
+    sizes = [longest if s == "f" else size for s, size in zip(statuses, sizes, strict=True)]
+    for batch, status_, size in zip(plan.batches, statuses, sizes, strict=True):
+        store.write(batch.id, result(plan, batch, status=words[status_], size=size))
+    data = open_sweep(tmp_path)
+    assert data.coords["place"].dims == ("place",) and int(data["place"].values[-1]) == longest - 1
+    assert [int(np.isfinite(row).sum()) for row in data.curve.values] == sizes
+
+
+def test_coordinates_that_differ_stay_with_their_cells(tmp_path):
+    store, plan = fill(tmp_path / "finished", sweep=Sweep(seeds=2), leave=2)
+    store.write(plan.batches[0].id, result(plan, plan.batches[0], size=2))
+    store.write(plan.batches[1].id, result(plan, plan.batches[1], size=3))
+    assert open_sweep(tmp_path / "finished").place.dims == ("seed", "place")
+    store, plan = fill(tmp_path / "diverged", sweep=Sweep(seeds=2), leave=1)
+    other = result(plan, plan.batches[1], status="diverged", size=2)
+    other["cells"][0]["values"]["place"] = (("place",), np.array([0, 7]), {"coordinate": True})
+    store.write(plan.batches[1].id, other)
+    assert open_sweep(tmp_path / "diverged").place.dims == ("seed", "place")
+
+
+def test_every_part_says_which_code_made_it(tmp_path):
+    store, plan = fill(
+        tmp_path, leave=3
+    )  # these are of before parts said it, and count as made by what the folder says
+    for batch, commit in zip(plan.batches[3:], ("def", "def + changes", ""), strict=True):
+        made = result(plan, batch)
+        store.write(batch.id, {**made, "worker": {**made["worker"], "git": commit}})
+    assert open_sweep(tmp_path).attrs["git"] == "abc; def; def + changes"
+
+
+def test_an_axis_of_precisions_is_what_was_used(tmp_path):
+    fill(tmp_path, sweep=Sweep(axes={"train.dtype": ["float32", "float64"]}))
+    assert open_sweep(tmp_path).attrs["dtype"] == "float32; float64"
 
 
 def test_a_corrupt_part_counts_as_missing_with_one_warning(tmp_path):
@@ -95,6 +139,8 @@ def test_a_corrupt_part_counts_as_missing_with_one_warning(tmp_path):
 
 def test_a_sweep_that_has_just_begun_opens(tmp_path):
     Store(tmp_path).begin(make_plan(SWEEP), {})
+    strict = json.dumps(status(tmp_path).to_dict(), allow_nan=False)  # JSON has no NaN
+    assert json.loads(strict)["seconds_left"] is None
     data = open_sweep(tmp_path)
     assert set(data.data_vars) == {"status", "message"} and (data.status == "missing").all()
 

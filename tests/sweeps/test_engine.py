@@ -2,14 +2,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 from manyheads.sweeps import cell as cell_module
+from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.engine import make_engine, run
+from manyheads.sweeps.environment import worker_facts
 from manyheads.sweeps.fields import SpecError
 from manyheads.sweeps.local import EngineError, Processes
 from manyheads.sweeps.plan import make_plan
@@ -146,6 +150,35 @@ def test_a_corrupt_part_is_set_aside_and_run_again(tmp_path, capsys):
     lines = [line for line in capsys.readouterr().err.splitlines() if "corrupt" in line]
     assert len(lines) == 1 and f"{name.split('.')[0]}.1.corrupt, its 1 cells run again" in lines[0]
     assert again.identical(good)
+    Path(tmp_path, "parts", name).write_bytes(b"not a zip file")
+    run(QUICK, tmp_path, progress=False)  # no progress is asked for, but this is worth knowing
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("note: ") and f"{name.split('.')[0]}.2.corrupt" in lines[0]
+
+
+def test_the_device_that_was_asked_for_is_the_one_noted(monkeypatch):
+    kinds = {None: "a GPU", "cpu": "a processor"}
+    monkeypatch.setattr(jax, "devices", lambda kind=None: [SimpleNamespace(device_kind=kinds[kind])])
+    assert worker_facts(1, "cpu")["device"] == "a processor" and worker_facts(1)["device"] == "a GPU"
+
+
+def test_what_runs_after_a_commit_says_so(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("manyheads.sweeps.engine.provenance", lambda cell: {"git": made[-1], "versions": {}})
+
+    def stop(state):
+        if state.done == 3:
+            raise KeyboardInterrupt
+
+    made.append("before")
+    with pytest.raises(KeyboardInterrupt):
+        run(QUICK, tmp_path, progress=stop)
+    assert open_sweep(tmp_path).attrs["git"] == "before"
+    made.append("after")
+    assert run(QUICK, tmp_path, progress=False).attrs["git"] == "after; before"
+    longer = replace(QUICK, seeds=(*QUICK.seeds, 77))
+    made.append("last")
+    assert run(longer, tmp_path, progress=False, extend=True).attrs["git"] == "after; before; last"
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):

@@ -89,6 +89,15 @@ def test_a_folder_of_another_sweep_is_refused_and_can_be_extended(tmp_path):
     assert kept == [batch.id for batch in plan.batches]
 
 
+def test_the_same_axes_in_another_order_are_named(tmp_path):
+    axes = {"model.num_heads": [1, 4], "train.step_size": [0.1, 0.2]}
+    Store(tmp_path).begin(make_plan(Sweep(axes=axes)), {})
+    turned = Sweep(axes=dict(reversed(axes.items())))
+    words = "the order of its axes is model.num_heads, train.step_size there and train.step_size, model.num_heads here"
+    with pytest.raises(StoreError, match=words):
+        Store(tmp_path).begin(make_plan(turned), {})
+
+
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(StoreError, match="is not empty and holds no sweep"):

@@ -101,11 +101,11 @@ def _attributes(manifest: dict[str, Any], workers: list[dict]) -> dict[str, Any]
         name=manifest["name"],
         spec=spec.to_toml(),
         format_version=manifest["format_version"],
-        git=manifest["provenance"].get("git", ""),
+        git=seen({worker.get("git", manifest["provenance"].get("git", "")) for worker in workers} - {""}),
         versions=seen(" ".join(f"{k}={v}" for k, v in worker["versions"].items()) for worker in workers),
         device=seen(worker["device"] for worker in workers),
         threads=seen(worker["threads"] for worker in workers),
-        dtype=seen([spec.train.dtype, *spec.axes.get("train.dtype", ())]),
+        dtype=seen(spec.axes.get("train.dtype", [spec.train.dtype])),
         seeds=" ".join(map(str, spec.seeds)),
     )
 
@@ -134,14 +134,21 @@ class _Assembled(BackendArray):
         self.fill = "" if kind.kind == "U" else np.nan if gaps else 0
 
     def shared(self) -> np.ndarray | None:
-        """The values where all cells have the same ones."""
-        first = None
-        for cell in self.where.values():
+        """The values where all cells have the same ones; those of a diverged cell may be the beginning of them."""
+        longest: np.ndarray | None = None
+        for cell in sorted(self.where.values(), key=lambda cell: cell["status"] == "diverged"):
             array = self._read(cell)
-            if first is not None and not np.array_equal(first, array):
+            if longest is None:
+                longest = array
+                continue
+            if cell["status"] == "diverged" and array.ndim == longest.ndim == 1:
+                both = min(len(array), len(longest))
+                if not np.array_equal(array[:both], longest[:both]):
+                    return None
+                longest = max(longest, array, key=len)
+            elif not np.array_equal(longest, array):
                 return None
-            first = array
-        return first
+        return longest
 
     def _read(self, cell: dict) -> np.ndarray:
         name = f"{cell['number']}/{self.name}"

@@ -38,7 +38,7 @@ def run_batch(job: Mapping[str, Any]) -> dict[str, Any]:
             results = _together(cells, job)
         else:
             results = [_guarded(cell, job, lambda cell=cell: _alone(cell, job)) for cell in cells]
-        return dict(cells=results, worker=worker_facts(job["threads"]))
+        return dict(cells=results, worker=worker_facts(job["threads"], job["device"], job["git"]))
 
 
 def train_and_measure(cell: Cell, *, device: str | None = None) -> dict[str, Any]:

@@ -93,7 +93,8 @@ def run_sweep(
         with store.lock():
             batches = _begin(store, plan, extend)
             missing = _missing(store, plan, batches, retry_failed, reporter)
-            _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
+            if missing:
+                _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
     except KeyboardInterrupt:
         reporter.say(
             f"interrupted: {reporter.state.done} of {reporter.state.total} cells are stored; run again to go on"
@@ -158,7 +159,9 @@ def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, report
             header = store.check(batch.id)
         except CorruptPart as error:
             aside = store.set_aside(batch.id, "corrupt")
-            reporter.say(f"{error.args[0].split(';')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again")
+            reporter.warn(
+                f"{error.args[0].split(';')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again"
+            )
             missing.append(batch)
             continue
         statuses = [cell["status"] for cell in header["cells"]]
@@ -186,12 +189,11 @@ def _common(plan: Plan, threads: int, device: str | None, cache: bool) -> dict[s
         device=device,
         cache=cache_folder(threads) if cache else None,
         python_path=path,
+        git=provenance(plan.sweep.cell)["git"],
     )
 
 
 def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, reporter: Reporter, common: dict) -> None:
-    if not missing:
-        return
     jobs = [dict(id=b.id, cells=[plan.cells[i].to_dict() for i in b.cells], **common) for b in missing]
     by_id = {batch.id: batch for batch in missing}
     counts = _multiplicity(plan)

@@ -142,22 +142,27 @@ def versions() -> dict[str, str]:
     return found
 
 
-def worker_facts(threads: int) -> dict[str, Any]:
-    """Who computed: host, device, threads, versions."""
+def worker_facts(threads: int, device: str | None = None, git: str = "") -> dict[str, Any]:
+    """Who computed: host, the kind of device asked for, threads, versions, and the git state of the code."""
     import jax
 
     seen = pool_threads()
     return dict(
         host=platform.node(),
         process=os.getpid(),
-        device=jax.devices()[0].device_kind,
+        device=jax.devices(device)[0].device_kind,
         threads=seen or threads,
         versions=versions(),
+        git=git,
     )
 
 
+@functools.cache
 def git_state(folder: Path) -> str:
-    """The commit of the checkout that holds a folder, with "+ changes" where files differ from it; "" outside one."""
+    """The commit of the checkout that holds a folder, with "+ changes" where files differ from it; "" outside one.
+
+    It is asked for once: what a process has imported does not change when files do.
+    """
     import subprocess
 
     def git(*words: str) -> str | None:

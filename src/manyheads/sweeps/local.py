@@ -14,7 +14,7 @@ from typing import Any
 
 from manyheads.sweeps.environment import worker_environment
 
-Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path
+Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path, git
 Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch returned)
 MOST_DEATHS = 3  # of workers over one batch, before its cells count as failed
 
@@ -134,4 +134,6 @@ def lost(job: Job, why: str) -> dict[str, Any]:
         )
         for cell in job["cells"]
     ]
-    return dict(cells=cells, worker=dict(host="", process=0, device="", threads=job["threads"], versions={}))
+    return dict(
+        cells=cells, worker=dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
+    )

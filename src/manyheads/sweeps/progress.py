@@ -67,6 +67,13 @@ class Reporter:
         if self.bar is not None:
             self.bar.say(line)
 
+    def warn(self, line: str) -> None:
+        """A line that is shown also where nobody asked for progress."""
+        if self.bar is None:
+            print(f"note: {line}", file=sys.stderr, flush=True)
+        else:
+            self.bar.say(line)
+
     def add(self, statuses: list[str], *, before: bool = False) -> None:
         """Count cells that are done."""
         s = self.state

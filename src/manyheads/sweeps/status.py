@@ -31,8 +31,9 @@ class Status:
     failures: dict[str, int]  # message -> how many cells
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """For JSON, which has no NaN: what is not known is None."""
+        known = self.seconds_left < float("inf")
+        return {**asdict(self), "seconds_left": self.seconds_left if known else None}
 
     def __str__(self) -> str:
         lines = [

@@ -261,6 +261,9 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
             return f"{key}.{inner} is {a.get(inner)!r} there and {b.get(inner)!r} here"[:200]
         if a != b:
             return f"{key} is {a!r} there and {b!r} here"[:200]
+    there, here = list(old.get("axes", ())), list(new["axes"])
+    if there != here:
+        return f"the order of its axes is {', '.join(there)} there and {', '.join(here)} here"[:200]
     return "its data file or the rules of planning have changed"
 
 
