@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import manyheads as mh
-from manyheads.measures.focus import UNDERFLOW, sharpness_needed
+from manyheads.measures.focus import UNDERFLOW, _statistics, sharpness_needed
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,8 @@ def heads(mixture, scales, counts=None):
 def test_zero_weights_look_everywhere(mixture, data):
     focus = mh.attention_focus(heads(mixture, [0.0], [5]), data, mixture=mixture)
     assert focus.relevant_mass == pytest.approx(0.25, rel=1e-12)
-    assert focus.saturation == pytest.approx(1 / 8, rel=1e-12)
+    most = [np.unique(np.round(X, 9), axis=0, return_counts=True)[1].max() for X in data.tokens]
+    assert focus.saturation == pytest.approx(np.mean(most) / 8, rel=1e-12)
     assert focus.specialization[0] == 0 and focus.num_distinct[0] == 1 and not focus.underflows
     assert focus.effective_heads[0] == pytest.approx(5)
     assert np.isnan(focus.key_query_alignment).all()
@@ -99,10 +100,66 @@ def test_masks_and_last_token_readouts(data):
         start = mh.zero_start(1, num_tokens=8, dim=6, decoder=decoder)
         focus = mh.attention_focus(start, masked)
         lengths = mask.sum(axis=1)
-        assert focus.saturation[0, 0] == pytest.approx(np.mean(1 / lengths), rel=1e-12)
+        most = [
+            np.unique(np.round(X[real], 9), axis=0, return_counts=True)[1].max()
+            for X, real in zip(data.tokens, mask, strict=True)
+        ]
+        assert focus.saturation[0, 0] == pytest.approx(np.mean(most / lengths), rel=1e-12)
         assert focus.relevant_mass[0, 0] == pytest.approx(
             np.mean((data.relevant & mask).sum(axis=1) / lengths), rel=1e-12
         )
+
+
+def test_full_focus_on_the_relevant_tokens_is_saturated(mixture, data):
+    # all relevant tokens of a sequence are equal: attention to them alone is a hard-max, with a quarter of 8 tokens
+    sharp = mh.attention_focus(heads(mixture, [1e3, 1.0]), data)
+    assert sharp.relevant_mass[0, 0] == pytest.approx(1, abs=1e-12)
+    assert sharp.saturation[0, 0] == pytest.approx(1, abs=1e-12)
+    assert sharp.saturation[0, 1] < 1
+    rng = np.random.default_rng(0)  # tokens that are all different: the largest weight
+    other = mh.Dataset.from_arrays(rng.standard_normal((5, 8, 6)), [1, -1, 1, -1, 1])
+    A = np.stack([heads(mixture, [0.5]).attention(X)[0] for X in other.tokens])
+    assert mh.attention_focus(heads(mixture, [0.5]), other).saturation[0, 0] == pytest.approx(A.max(axis=2).mean())
+
+
+def test_specialization_is_the_mean_distance_of_two_heads_and_forms_no_pairs():
+    rng = np.random.default_rng(0)
+    N, data = np.array([3.0, 1, 7, 2]), mh.Dataset.from_arrays(rng.standard_normal((5, 4, 3)), [1, -1, 1, -1, 1])
+    model = mh.MultiHead(rng.standard_normal((4, 3, 3)), rng.standard_normal((4, 4, 3)), N)
+    A = np.stack([np.asarray(model.attention(X)) for X in data.tokens])
+    distances = np.abs(A[:, :, None] - A[:, None]).sum(axis=(3, 4)) / (2 * 4)
+    want = np.einsum("g,h,ngh->", N, N, distances) / (5 * N.sum() ** 2)
+    assert mh.attention_focus(model, data).specialization[0] == pytest.approx(want, rel=1e-12)
+    many = mh.MultiHead(*(np.zeros((512, *shape)) for shape in ((3, 3), (4, 3))), np.ones(512))
+    flags = np.ones((5, 4), bool)
+    memory = _statistics.lower(many, np.full(512, 1 / 512), data.tokens, flags, flags).compile().memory_analysis()
+    assert memory.temp_size_in_bytes + memory.output_size_in_bytes < 512 * 512 * 8  # one matrix of all pairs
+
+
+def test_the_stated_accuracy_of_attention_holds():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 5, 4))
+    X[:, :, 0] = 1 + 1e-6 * X[:, :, 0]
+    W = np.zeros((2, 4, 4))
+    W[:, 0, 0] = 1e6
+    W[1] += rng.standard_normal((4, 4))
+    relevant = rng.random((6, 5)) < 0.5
+    data = mh.Dataset(X, np.array([1.0, -1, 1, -1, 1, -1]), None, relevant)
+    focus = mh.attention_focus(mh.MultiHead.create(W, np.ones((2, 5, 4))), data)
+    S = np.einsum("ntd,gde,nse->ngts", *(a.astype(np.longdouble) for a in (X, W, X)))
+    A = np.exp(S - S.max(axis=3, keepdims=True))
+    A /= A.sum(axis=3, keepdims=True)
+    mass = np.einsum("ngts,ns->g", A, relevant) / (6 * 5)
+    error = float(np.abs(focus.relevant_mass[0] - mass).max())
+    assert 1e-14 < error <= focus.accuracy < 1e-6
+    assert np.abs(focus.saturation[0] - A.max(axis=3).mean(axis=(0, 2))).max() <= focus.accuracy
+    apart = np.abs(A[:, 0] - A[:, 1]).sum(axis=(1, 2)).mean() / (2 * 5) / 2
+    assert abs(focus.specialization[0] - apart) <= focus.accuracy
+
+
+def test_steps_are_for_runs(mixture, data):
+    with pytest.raises(ValueError, match="steps= is for a run; a model has none"):
+        mh.attention_focus(heads(mixture, [0.0]), data, steps=[3])
 
 
 def test_bad_epsilon_is_answered(mixture, data):

@@ -11,9 +11,11 @@ import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.measures.rounding import attention_error
 from manyheads.model.attention import MultiHead, collapse, full_key_query
 from manyheads.training.trajectory import Trajectory
 
+COPY = 1e-13  # tokens this close, relative to the largest entry, are copies of one another
 UNDERFLOW = float(-np.log(np.finfo(np.float32).tiny))  # a logit gap beyond which float32 attention is exactly zero
 
 
@@ -22,12 +24,14 @@ class Focus:
     r"""What the heads attend to, per step and class of heads. Arrays are (steps, classes) unless said otherwise.
 
     `relevant_mass`: mean share of the attention that falls on relevant tokens (NaN where those are not known).
-    `saturation`: mean over queries of the largest attention weight; 1 is hard-max, 1/T uniform.
+    `saturation`: mean over queries of the largest weight on one token, its exact copies counted with it (they tie for
+    every $W$); 1 is hard-max, and one minus it the total variation distance from there.
     `underflow`: share of (query, key) pairs whose attention is zero in float32; above zero the gradient there is lost.
     `key_query_norm`: $\|W_h\|_F$; `sharpness_needed`: Prop. 3's $\Gamma_\epsilon$ (NaN without a mixture).
     `key_query_alignment`, `readout_alignment`: cosine with $W_*$ and $U_*$ (NaN without a mixture, or at zero).
     `num_distinct`, `effective_heads`, `specialization` (steps,): classes that differ; how many heads carry the score
     (participation ratio of their share in it); mean total variation distance between the attention of two heads.
+    `accuracy`: the rounding that `relevant_mass`, `saturation` and `specialization` may have; it grows with the logits.
     """
 
     steps: np.ndarray
@@ -42,6 +46,7 @@ class Focus:
     num_distinct: np.ndarray
     effective_heads: np.ndarray
     specialization: np.ndarray
+    accuracy: float
 
     @property
     def underflows(self) -> bool:
@@ -50,12 +55,15 @@ class Focus:
 
     def __str__(self) -> str:
         share = self.multiplicity / self.multiplicity.sum()
-        lines = [f"attention of {self.multiplicity.sum():.15g} heads in {len(self.multiplicity)} classes"]
+        lines = [
+            f"attention of {self.multiplicity.sum():.15g} heads in {len(self.multiplicity)} classes, weights to "
+            f"{self.accuracy:.1e}"
+        ]
         for k, step in enumerate(self.steps):
             parts = [f"  step {step:>8d}:"]
             if np.isfinite(self.relevant_mass[k]).all():
                 parts.append(f"on relevant tokens {self.relevant_mass[k] @ share:.4f},")
-            parts.append(f"largest weight {self.saturation[k] @ share:.4f}, |W| {self.key_query_norm[k] @ share:.4g}")
+            parts.append(f"saturation {self.saturation[k] @ share:.4f}, |W| {self.key_query_norm[k] @ share:.4g}")
             if np.isfinite(self.sharpness_needed):
                 parts.append(f"(of {self.sharpness_needed:.4g} needed),")
             if np.isfinite(self.key_query_alignment[k]).all():
@@ -85,6 +93,8 @@ def attention_focus(
     """
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon={epsilon} must be strictly between 0 and 1.")
+    if isinstance(run, MultiHead) and steps is not None:
+        raise ValueError("steps= is for a run; a model has none. Pass the trajectory, or leave steps out.")
     if isinstance(run, MultiHead):
         chosen, models = np.zeros(1, np.int64), [run]
     else:
@@ -98,6 +108,7 @@ def attention_focus(
         steps=chosen.astype(np.int64),
         multiplicity=multiplicity,
         sharpness_needed=needed,
+        accuracy=float(np.finfo(float).eps * max(row.pop("rounding") for row in rows)),
         **{name: np.array([row[name] for row in rows]) for name in rows[0]},
     )
 
@@ -116,12 +127,11 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
     mask = np.ones((n, dataset.num_tokens), bool) if dataset.mask is None else dataset.mask
     heads = jax.tree.map(lambda a: np.asarray(a, float), model.heads)
     mass, top, under, scores, differ = (
-        np.asarray(a) for a in _statistics(model.replace_heads(heads), dataset.tokens, relevant, mask)
+        np.asarray(a) for a in _statistics(model.replace_heads(heads), N / N.sum(), dataset.tokens, relevant, mask)
     )
     portion = np.abs(scores)  # (n, classes): what one head of each class adds to the score
     total, squares = portion @ N, portion**2 @ N
     effective = np.divide(total**2, squares, out=np.full(n, N.sum()), where=squares > 0)
-    pairs = np.outer(N, N) / N.sum() ** 2
     return {
         "relevant_mass": mass if dataset.relevant is not None else np.full(len(N), np.nan),
         "saturation": top,
@@ -133,7 +143,8 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
         ),
         "num_distinct": collapse(model).num_classes,
         "effective_heads": float(effective.mean()),
-        "specialization": float(np.sum(pairs * differ)),
+        "specialization": float(differ),
+        "rounding": attention_error(model, dataset),
     }
 
 
@@ -146,8 +157,8 @@ def _cosine(heads: np.ndarray, target: np.ndarray | None) -> np.ndarray:
 
 
 @jax.jit
-def _statistics(model: MultiHead, tokens, relevant, mask):
-    """Per class: mass on relevant tokens, mean largest weight, share below float32; scores; distances of pairs."""
+def _statistics(model: MultiHead, share, tokens, relevant, mask):
+    """Per class: mass on relevant tokens, saturation, share below float32; scores; mean distance of two heads."""
 
     def one(X, relevant, mask):
         A = model.attention(X, mask)  # classes, queries, keys
@@ -155,7 +166,8 @@ def _statistics(model: MultiHead, tokens, relevant, mask):
         real = mask.astype(A.dtype) if q > 1 else jnp.ones(1)
         queries = jnp.sum(real)
         mass = jnp.einsum("gqs,s->g", A, relevant.astype(A.dtype)) / queries
-        top = jnp.sum(jnp.max(A, axis=2), axis=1) / queries
+        copies = jnp.max(jnp.abs(X[:, None, :] - X[None, :, :]), axis=2) <= COPY * jnp.max(jnp.abs(X))
+        top = jnp.sum(jnp.max(A @ copies.astype(A.dtype), axis=2), axis=1) / queries
         pairs = queries * jnp.sum(mask.astype(A.dtype))
         tiny = (A < jnp.exp(-UNDERFLOW)) & (real > 0)[None, :, None] & mask[None, None, :]
         under = jnp.sum(tiny.astype(A.dtype), axis=(1, 2)) / pairs
@@ -163,8 +175,15 @@ def _statistics(model: MultiHead, tokens, relevant, mask):
         scores = jnp.einsum(
             "gqd,gqs,sd->g", U if U.ndim == 3 else jnp.broadcast_to(U[:, None, :], (g, q, U.shape[-1])), A, X
         )
-        differ = jax.lax.map(lambda a: jnp.sum(jnp.abs(A - a[None]), axis=(1, 2)) / (2 * queries), A)
-        return mass, top, under, scores, differ
+        return mass, top, under, scores, _mean_difference(A.reshape(g, -1), share) / (2 * queries)
 
     mass, top, under, scores, differ = jax.lax.map(lambda row: one(*row), (tokens, relevant, mask))
     return mass.mean(0), top.mean(0), under.mean(0), scores, differ.mean(0)
+
+
+def _mean_difference(values, share):
+    """Sum over all columns of the mean |a - b| for two draws of rows; in sorted order no pair is ever formed."""
+    order = jnp.argsort(values, axis=0)
+    ordered, weight = jnp.take_along_axis(values, order, axis=0), share[order]
+    below = jnp.cumsum(weight, axis=0)[:-1]
+    return jnp.sum(2 * below * (1 - below) * jnp.diff(ordered, axis=0))
