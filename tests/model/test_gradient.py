@@ -77,14 +77,21 @@ def test_other_losses_equal_autodiff():
     check_against_autodiff(cases.KINDS[0], LOSSES["hyperbolic"])
 
 
-@pytest.mark.parametrize(("shape", "exponent"), [((3, 1, 2), 0.5), ((4, 9, 3), 1.0), ((5, 2, 8), 0.25)])
-def test_shapes_and_scalings_equal_autodiff(shape, exponent):
-    model, data = cases.random_case(3, shape=shape, counts=(2, 1), exponent=exponent)
-    heads = jax.tree.map(jnp.asarray, model.heads)
-    weight = jnp.full(data.num_examples, 1 / data.num_examples)
-    want = jax.grad(lambda p: cases.plain_loss(model, p, data, weight, LOSSES["logistic"]))(heads)
-    got = loss_and_gradient(heads, head_weights(model), prepare(data, model), weight)[2]
-    assert cases.relative_error(got, cases.per_head(model, want)) <= 1e-12
+def random_kind(seed):
+    rng = np.random.default_rng(seed)
+    return dict(
+        decoder=str(rng.choice(["full", "pooled", "last"])),
+        factored=bool(rng.integers(2)),
+        masked=bool(rng.integers(2)),
+        shape=(int(rng.integers(2, 9)), 1 if seed == 0 else int(rng.integers(2, 10)), int(rng.integers(2, 9))),
+        counts=tuple(int(v) for v in rng.integers(1, 10, rng.integers(1, 5))),
+        exponent=float(rng.choice([0.25, 0.5, 1.0])),
+    )
+
+
+@pytest.mark.parametrize("kind", [random_kind(seed) for seed in range(6)], ids=str)
+def test_random_shapes_and_scalings_equal_autodiff(kind):
+    check_against_autodiff(kind, LOSSES["logistic"])
 
 
 def test_large_logits_neither_overflow_nor_lose_the_gradient():
