@@ -74,9 +74,9 @@ def test_a_start_that_did_not_run_is_left_out():
     made["gaussian"]["train_loss"][1, 0] = np.nan
     found = initialization.finding(made)
     assert found.answer.startswith("The first phase start trains fastest; different heads out of 16: first phase 2")
-    assert found.sentence.endswith("5 of 16 cells are missing and left out.") and initialization.figures(made)
+    assert found.sentence.endswith("9 of 32 cells are missing and left out.") and initialization.figures(made)
     nothing = initialization.finding(results(named(*[np.nan] * 4)))
-    assert nothing.answer == "Not measured" and nothing.sentence == "16 of 16 cells are missing and left out."
+    assert nothing.answer == "Not measured" and nothing.sentence == "32 of 32 cells are missing and left out."
 
 
 def test_figures_compare_at_equal_heads():

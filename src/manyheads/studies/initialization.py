@@ -41,7 +41,7 @@ def finding(results: Results) -> Finding:
     many = float(results["zero"]["num_heads"].max())
     everything = {name: data.sel(num_heads=many) for name, data in results.items()}
     at = {name: data for name, data in everything.items() if bool(_last(data, "train_loss").notnull().any())}
-    gone = lacking(*(_last(data, "train_loss") for data in everything.values()))
+    gone = lacking(*(_last(data, "train_loss") for data in results.values()))
     if len(at) < 2:
         return Finding("Not measured", gone or "There are no two starts to compare.")
     numbers: dict[str, Estimate] = {}
