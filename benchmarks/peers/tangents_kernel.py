@@ -1,6 +1,6 @@
-"""Tangent kernel by neural-tangents, and our two closed forms written for its JAX; answers JSON lines on standard input.
+"""Tangent kernel by neural-tangents, and our explicit closed form written for its JAX; answers JSON lines on standard input.
 
-neural-tangents needs an old JAX, so a comparison in one JAX needs our formulas there: `closed_form` is the "jacobian" form
+neural-tangents needs an old JAX, so a comparison in one JAX needs our formula there: `closed_form` is the "jacobian" form
 of manyheads.measures.kernel, class by class with upper-triangle blocks, without NumPy's symmetric product.
 """
 

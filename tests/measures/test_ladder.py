@@ -10,12 +10,14 @@ import manyheads as mh
 from manyheads.measures.ladder import (
     attention_margin,
     found_margin,
+    iterate_accuracy,
     iterate_margin,
     linear_margin,
     margin_along,
     paper_direction,
     readout_norm,
 )
+from manyheads.measures.rounding import slope_error
 
 
 def noiseless(T=8, d=12, M=4, zeta=0.25, S=2.0, **options):
@@ -119,6 +121,36 @@ def test_cancelling_readouts_dilute_the_margin_and_the_option_undoes_it():
     assert iterate_margin(start, data, start=start) == 0 or abs(iterate_margin(start, data)) < 1e-6
 
 
+@pytest.mark.parametrize("heads", [4, 10**12])
+def test_the_stated_rounding_holds_against_extended_precision(heads):
+    mixture = noiseless(4, 5, 2, 0.5, 1.0)
+    data = mixture.sample(20, key=jax.random.key(1))
+    start = mh.first_phase(mixture.sample(50, key=jax.random.key(2)), heads)
+    final = mh.train(start, data, step_size=0.5, num_steps=100, dtype="float64").final
+    X, y = data.tokens.astype(np.longdouble), data.labels
+    N, H = start.multiplicity.astype(np.longdouble), np.longdouble(heads)
+
+    def parts(model):
+        W, U = (leaf.astype(np.longdouble) for leaf in model.heads)
+        S = np.einsum("ntd,gde,nse->ngts", X, W, X)
+        A = np.exp(S - S.max(axis=3, keepdims=True))
+        return W, U, A / A.sum(axis=3, keepdims=True), np.einsum("gtd,nsd->ngts", U, X)
+
+    _, U, A, B = parts(final)
+    least = np.min(y * (np.sum(A * B, axis=(2, 3)) @ N / np.sqrt(H)))
+    for origin, zero in ((None, 0), (start, start.readout.astype(np.longdouble))):
+        exact = least / np.sqrt(N @ np.sum((U - zero) ** 2, axis=(1, 2)))
+        error = abs(float(iterate_margin(final, data, start=origin) - exact))
+        assert error <= iterate_accuracy(final, data, start=origin) < 1e-6
+    dW, dU = paper_direction(final, mixture)
+    _, _, A, B = parts(final)
+    D = A * (B - np.sum(A * B, axis=3, keepdims=True))
+    slopes = np.einsum("ngts,gtd,nsd->ng", A, dU, X) + np.einsum("ngts,ntd,gde,nse->ng", D, X, dW, X)
+    exact = np.min(y * (slopes @ N / np.sqrt(H)))
+    stated = np.finfo(float).eps * slope_error(final, data, (dW, dU))
+    assert abs(float(margin_along(final, data, (dW, dU)) - exact)) <= stated < 1e-9
+
+
 def test_the_search_finds_attention_that_beats_the_linear_model():
     data = noiseless(4, 5, 2, 0.25, 1.0).sample(30, key=jax.random.key(1))
     found = found_margin(data, num_starts=4, num_steps=300, key=jax.random.key(2))
@@ -137,11 +169,13 @@ def test_the_ladder_prints_both_scales_apart():
     text = str(ladder)
     readout, tangent = text.split("margins on the tangent scale")
     assert "linear model" in readout and "this model, ‖U−U₀‖" in readout and "a lower bound by search" in readout
+    assert set(ladder.accuracy) == {"iterate", "iterate_moved", "along_star"} and text.count("±") == 3
     assert "along theta_*" in tangent and "linear" not in tangent
     assert ladder.along_star == pytest.approx(margin_along(start, data, paper_direction(start, mixture)))
     plain = mh.Dataset(data.tokens, data.labels)
     bare = mh.margin_ladder(run.final, plain, num_starts=1, num_steps=0, key=jax.random.key(0))
     assert bare.attention is None and bare.iterate_moved is None and bare.along_star is None
+    assert set(bare.accuracy) == {"iterate"}
 
 
 def test_what_is_missing_is_said():

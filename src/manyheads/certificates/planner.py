@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass, replace
 import jax
 import numpy as np
 
+from manyheads.certificates.bounds import HEADS_TRAINING
 from manyheads.certificates.initialization import GoodStart, good_start
 from manyheads.certificates.regime import Ray, heads_to_realize, smallest_heads
+from manyheads.certificates.targets import train_loss, with_heads
 from manyheads.certificates.training import Case, heads_needed, largest_step
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
 from manyheads.certificates.walk import follow
@@ -28,7 +30,10 @@ NAMES = {
     OURS: "our version of the theorem",
 }
 MEASURED_HEADS = (2, 16, 256)
+GAUSSIAN_HEADS = 64
 STEP_BUDGET = 4000
+STEP_SIZES = (-60, -12, 10)  # powers of two that a trial may use: smallest, first tried, largest
+SEPARABLE, NOT_SEPARABLE = "separable", "not separable"  # the third answer is "undecided"
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Measured:
     """What a trial run shows to be enough, for one number of heads."""
 
     num_heads: float
-    step_size: float
+    step_size: float  # NaN where no step size descends steadily
     num_steps: float  # infinite where the budget did not suffice
     reached_loss: float
 
@@ -59,7 +64,9 @@ class Plan:
     """An answer to "how many heads, which step size, how many steps", with the numbers behind it.
 
     `training` is the part of the data that was not used for planning: train on it, and the plan does not depend on it.
-    `start` has the heads of the plan's start (two of them for a first phase; any number may be asked for).
+    `start` has the heads of the plan's start (two of them for a first phase, one for zero, 64 for a Gaussian start);
+    for more heads each stands for many, in equal shares. `kernel_answer` and `linear_answer` say whether the planning
+    data are "separable", "not separable" or "undecided", by the model near its start and by a linear model.
     """
 
     target_loss: float
@@ -72,13 +79,24 @@ class Plan:
     kernel_margin: tuple[float, float]
     readout_margin: tuple[float, float]
     linear_margin: tuple[float, float]
-    separable: bool
+    kernel_answer: str
+    linear_answer: str
     token_radius: float
+
+    @property
+    def separable(self) -> bool:
+        """Whether some small change of the model at its start is proved to separate the planning data."""
+        return self.kernel_answer == SEPARABLE
+
+    @property
+    def silent(self) -> bool:
+        """Whether no version of the theory guarantees the loss with any number of heads."""
+        return not any(math.isfinite(demand.num_heads) for demand in self.demands)
 
     @property
     def linear_does_as_well(self) -> bool:
         """Whether a linear model on the same tokens has to move no farther for the same loss."""
-        return self.linear_margin[0] >= self.kernel_margin[1]
+        return self.linear_answer == SEPARABLE and self.linear_margin[0] >= self.kernel_margin[1]
 
     def to_dict(self) -> dict:
         def plain(value):
@@ -91,6 +109,8 @@ class Plan:
             "left_for_training": self.training.num_examples,
             "token_radius": self.token_radius,
             "separable": self.separable,
+            "kernel_answer": self.kernel_answer,
+            "linear_answer": self.linear_answer,
             "kernel_margin": list(self.kernel_margin),
             "readout_margin": list(self.readout_margin),
             "linear_margin": list(self.linear_margin),
@@ -111,7 +131,9 @@ class Plan:
         if self.measured:
             lines += ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
         for m in self.measured:
-            if math.isfinite(m.num_steps):
+            if math.isnan(m.step_size):
+                lines.append(f"  {_count(m.num_heads):>12} heads: no step size descends steadily; scale tokens down")
+            elif math.isfinite(m.num_steps):
                 lines.append(
                     f"  {_count(m.num_heads):>12} heads: step size {m.step_size:.3g}, {m.num_steps:,.0f} steps"
                 )
@@ -121,10 +143,15 @@ class Plan:
                     f"steps at step size "
                     f"{m.step_size:.3g}; not reached"
                 )
-        lines += ["", "What guarantees it before the first step (mean loss over the run):"]
+        lines += [
+            "",
+            "What guarantees it before the first step (mean loss over the run; known for the planning data only, so",
+            "certify the run on the others):",
+        ]
         if not self.demands:
             lines.append(
-                "  nothing: at this start no small change of the model separates the data, so the theory is silent."
+                "  nothing: at this start no small change of the model is known to separate the data, so the theory is "
+                "silent."
             )
         for d in self.demands:
             if math.isfinite(d.num_heads):
@@ -140,24 +167,39 @@ class Plan:
 
     def _margins(self) -> list[str]:
         kernel, readout, linear = (pair[0] for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
-        if not self.separable:
-            return [
+        if self.separable:
+            lines = [
+                f"Margins per unit of movement: {kernel:.4g} for the whole model near its start, {readout:.4g} for its "
+                f"readout alone, {linear:.4g} for a linear model on the same tokens."
+            ]
+        elif self.kernel_answer == NOT_SEPARABLE:
+            lines = [
                 "The data are not separable near this start: proved, no margin above "
                 f"{self.kernel_margin[1]:.2g} in the tangent kernel."
             ]
-        lines = [
-            f"Margins per unit of movement: {kernel:.4g} for the whole model near its start, {readout:.4g} for its "
-            f"readout alone, "
-            f"{linear:.4g} for a linear model on the same tokens."
-        ]
+        else:
+            lines = [
+                "Whether the data are separable near this start is undecided: the margin in the tangent kernel is at "
+                f"most {self.kernel_margin[1]:.2g}."
+            ]
         if self.linear_does_as_well:
             lines.append(
                 "A linear model on these tokens would do as well: it separates them with at least the same margin."
+                if self.separable
+                else f"A linear model on these tokens would do better: it separates them, with margin {linear:.4g}."
             )
-        elif linear <= 0:
-            lines.append("A linear model cannot separate these tokens; attention can.")
-        else:
+        elif self.linear_answer == NOT_SEPARABLE:
+            more = "; attention has" if self.separable else ""
+            lines.append(f"A linear model has no margin above {self.linear_margin[1]:.2g} on these tokens{more}.")
+        elif self.linear_answer != SEPARABLE:
+            lines.append(
+                "Whether a linear model separates these tokens is undecided: its margin is at most "
+                f"{self.linear_margin[1]:.2g}."
+            )
+        elif self.separable:
             lines.append(f"A linear model would have to move {kernel / linear:.2f} times as far for the same loss.")
+        else:
+            lines.append(f"A linear model on these tokens separates them, with margin {linear:.4g}.")
         lines.append(
             f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen."
         )
@@ -177,11 +219,10 @@ def plan(
 ) -> Plan:
     """Plan a training run on a part of the data that is split off and not trained on.
 
-    `start` is "first phase", "zero" or "gaussian" (64 heads). `num_steps` fixes the number of steps for our version
-    of the
-    theorem; by default the number is chosen too. `planning_share` of the sequences is used for planning (half of
-    them for
-    the first phase). `trials=False` leaves out the trial runs.
+    `start` is "first phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
+    so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for our
+    version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for planning
+    (half of them for the first phase). `trials=False` leaves out the trial runs.
     """
     tell = progress or (lambda text: None)
     if start not in STARTS:
@@ -206,7 +247,8 @@ def plan(
     tell("margins")
     good = good_start(model, sample)
     linear = hard_margin(sample.labels, features=_linear_features(sample))
-    readout = hard_margin(sample.labels, gram=tangent_kernel(model, sample).readout)
+    kernel = tangent_kernel(model, sample)
+    readout = hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
     demands: list[Demand] = []
     if good.holds:
         tell("what the theory asks for")
@@ -223,7 +265,8 @@ def plan(
         (good.interval.lower, good.interval.upper),
         (readout.lower, readout.upper),
         (linear.lower, linear.upper),
-        good.holds,
+        good.interval.verdict,
+        linear.verdict,
         sample.token_radius,
     )
 
@@ -233,7 +276,10 @@ def _start(kind: str, fresh: Dataset | None, sample: Dataset, key, heads: float 
         return first_phase(fresh, heads)
     if kind == "zero":
         return zero_start(heads, num_tokens=sample.num_tokens, dim=sample.dim)
-    return gaussian_start(max(heads, 64), num_tokens=sample.num_tokens, dim=sample.dim, key=key)
+    half = gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=key)
+    return MultiHead.create(
+        np.concatenate([half.key_query, half.key_query]), np.concatenate([half.readout, -np.asarray(half.readout)])
+    )
 
 
 def _linear_features(dataset: Dataset) -> np.ndarray:
@@ -256,6 +302,7 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
     D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follow.
     """
     name = NAMES[variant]
+    level = target_loss / 3.25
     try:
         if num_steps is not None:
             found = smallest_heads(
@@ -266,19 +313,24 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
                 num_steps=num_steps,
                 token_radius=ray.shape.token_radius,
             )
-            case = found.case
-            return Demand(
-                name, math.ceil(found.num_heads), case.step_size, num_steps, case.distance, case.train_bound()
-            )
-        level = target_loss / 3.25
-        found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
+            heads = _whole(found.num_heads, ray.start)
+            best = ray.best(heads, num_steps, HEADS_TRAINING)
+            case = found.case if best is None else best[0]
+        else:
+            found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
+            heads = _whole(found.num_heads, ray.start)
+            start_loss = train_loss(with_heads(ray.start, heads), ray.dataset)
+            case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
+            case = _with_steps(case, variant, level)
     except ValueError as error:
         return Demand(name, math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
-    case = _with_steps(found.case, variant, level)
     note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
-    return Demand(
-        name, math.ceil(found.num_heads), case.step_size, case.num_steps, case.distance, case.train_bound(), note
-    )
+    return Demand(name, heads, case.step_size, case.num_steps, case.distance, case.train_bound(), note)
+
+
+def _whole(num_heads: float, start: MultiHead) -> float:
+    """That many heads or a few more: whole, and the same number of each kind."""
+    return float(start.num_classes * math.ceil(num_heads / start.num_classes))
 
 
 def _with_steps(case: Case, variant: str, level: float) -> Case:
@@ -289,10 +341,13 @@ def _with_steps(case: Case, variant: str, level: float) -> Case:
 
 def _trials(kind: str, fresh, sample: Dataset, target_loss: float, key, tell) -> list[Measured]:
     results = []
-    for heads in MEASURED_HEADS if kind != "gaussian" else (64,):
+    for heads in MEASURED_HEADS if kind != "gaussian" else (GAUSSIAN_HEADS,):
         tell(f"trial run with {heads} heads")
         model = _start(kind, fresh, sample, key, heads)
         eta = _stable_step(model, sample)
+        if math.isnan(eta):
+            results.append(Measured(heads, eta, math.inf, math.nan))
+            continue
         walk = follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
         below = np.flatnonzero(walk.loss <= target_loss)
         steps = float(below[0]) if len(below) else math.inf
@@ -301,14 +356,23 @@ def _trials(kind: str, fresh, sample: Dataset, target_loss: float, key, tell) ->
 
 
 def _stable_step(model: MultiHead, sample: Dataset) -> float:
-    """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps."""
-    eta = 2.0**-12
-    while eta < 2.0**10:
-        walk = follow(model, sample, step_size=2 * eta, num_steps=60)
-        if not np.all(np.diff(walk.loss) + eta * walk.gradient_norm[:-1] ** 2 <= 1e-12):  # a NaN fails
-            break
-        eta *= 2
-    return eta
+    """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps; NaN if none."""
+
+    def descends(power: int) -> bool:
+        walk = follow(model, sample, step_size=2.0**power, num_steps=60)
+        defect = np.diff(walk.loss) + 2.0 ** (power - 1) * walk.gradient_norm[:-1] ** 2
+        return bool(np.all(defect <= 1e-12 * (1 + walk.loss[0])))  # a NaN fails
+
+    smallest, power, largest = STEP_SIZES
+    if descends(power):
+        while power < largest and descends(power + 1):
+            power += 1
+        return 2.0**power
+    while power > smallest:
+        power -= 1
+        if descends(power):
+            return 2.0**power
+    return math.nan
 
 
 def _count(number: float) -> str:

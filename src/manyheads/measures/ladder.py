@@ -20,6 +20,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MarginInterval, hard_margin
+from manyheads.measures.rounding import score_error, slope_error
 from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.gradient import batch_scores, head_weights, prepare
 
@@ -28,7 +29,8 @@ from manyheads.model.gradient import batch_scores, head_weights, prepare
 class MarginLadder:
     """Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
     None without a start), `found` (a lower bound on the best margin of any attention). Tangent scale, for the start (or
-    the model): `tangent` and `along_star` (None without a mixture), both for directions of norm √2.
+    the model): `tangent` and `along_star` (None without a mixture), both for directions of norm √2. Intervals are
+    proved; `accuracy` has the rounding that `iterate`, `iterate_moved` and `along_star` may have, by their names.
     """
 
     linear: MarginInterval
@@ -38,14 +40,15 @@ class MarginLadder:
     found: MarginInterval
     tangent: MarginInterval
     along_star: float | None
+    accuracy: dict[str, float]
 
     def __str__(self) -> str:
         lines = ["margins on the readout scale, min y·score / ‖U‖:", f"  linear model        {self.linear}"]
         if self.attention is not None:
             lines.append(f"  relevant tokens     {self.attention}")
-        lines.append(f"  this model          {self.iterate:.10g}")
+        lines.append(f"  this model          {self.iterate:.10g} ± {self.accuracy['iterate']:.1e}")
         if self.iterate_moved is not None:
-            lines.append(f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g}")
+            lines.append(f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g} ± {self.accuracy['iterate_moved']:.1e}")
         lines.append(f"  best found          at least {self.found.lower:.10g} (a lower bound by search)")
         low, high = self.tangent.p3_interval
         lines += [
@@ -53,7 +56,7 @@ class MarginLadder:
             f"  best direction      in [{low:.10g}, {high:.10g}]",
         ]
         if self.along_star is not None:
-            lines.append(f"  along theta_*       {self.along_star:.10g}")
+            lines.append(f"  along theta_*       {self.along_star:.10g} ± {self.accuracy['along_star']:.1e}")
         return "\n".join(lines)
 
 
@@ -71,6 +74,11 @@ def margin_ladder(
     origin = model if start is None else start
     direction = None if mixture is None else paper_direction(origin, mixture)
     kernel = tangent_kernel(origin, dataset)
+    accuracy = {"iterate": iterate_accuracy(model, dataset)}
+    if start is not None:
+        accuracy["iterate_moved"] = iterate_accuracy(model, dataset, start=start)
+    if direction is not None:
+        accuracy["along_star"] = float(np.finfo(float).eps * slope_error(origin, dataset, direction))
     return MarginLadder(
         linear=linear_margin(dataset),
         attention=None if dataset.relevant is None else attention_margin(dataset),
@@ -79,6 +87,7 @@ def margin_ladder(
         found=found_margin(dataset, num_starts=num_starts, num_steps=num_steps, key=key),
         tangent=hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy),
         along_star=None if direction is None else margin_along(origin, dataset, direction),
+        accuracy=accuracy,
     )
 
 
@@ -129,6 +138,16 @@ def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | Non
     if size == 0:
         return 0.0 if least == 0 else float(np.copysign(np.inf, least))
     return least / size
+
+
+def iterate_accuracy(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> float:
+    """The rounding that `iterate_margin` may have: that of the scores, and that of a small difference of readouts."""
+    size = readout_norm(model, dataset.num_tokens, start)
+    if size == 0:
+        return 0.0
+    lost = 4 + (0 if start is None else 2 * readout_norm(model, dataset.num_tokens) / size)
+    margin = abs(iterate_margin(model, dataset, start=start))
+    return float(np.finfo(float).eps * (score_error(model, dataset) / size + lost * margin))
 
 
 def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:

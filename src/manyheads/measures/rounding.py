@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import MultiHead
+from manyheads.model.attention import Heads, MultiHead
 
 
 def lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -49,6 +49,19 @@ def score_error(model: MultiHead, dataset: Dataset) -> float:
     q = np.ones_like(real) if model.decoder == "last" else real
     classes = model.multiplicity * model.num_heads**-model.exponent * U
     return float(np.max(q * r * (4 * classes.sum() + 2 * r**2 * (classes @ W))))
+
+
+def slope_error(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
+    r"""Largest error of $\langle\nabla\tilde\Phi(X_i), \theta\rangle$ for a move $\theta$ of full weights, in units of one
+    rounding.
+    """
+    r, real = lengths(dataset)
+    W, U = head_sizes(model)
+    dW, dU = head_sizes(MultiHead(*direction, model.multiplicity, model.decoder, model.exponent))
+    q = np.ones_like(real) if model.decoder == "last" else real
+    scale = model.multiplicity * model.num_heads**-model.exponent
+    moved = q * r * (dU + (r**2)[:, None] * U * dW).T
+    return float(np.max(scale @ (moved * (4 + 2 * np.outer(W, r**2)))))
 
 
 def gradient_size(model: MultiHead, dataset: Dataset) -> float:
