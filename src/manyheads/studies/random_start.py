@@ -14,6 +14,7 @@ from manyheads.sweeps.spec import Sweep
 CELL = "manyheads.studies.cells.random_start:separation"
 SCALE = "P3"  # directions of norm sqrt 2
 MARGIN = Axis("tangent margin", "direction of norm √2", scale=SCALE)
+PARTS = {"key_query_scale": "W", "readout_scale": "U"}
 CLOSE = 1.05  # ratios between 1/CLOSE and CLOSE count as equal
 
 
@@ -92,9 +93,6 @@ def finding(results: Results) -> Finding:
         sentence += f" {gone}"
     note = "Every margin is a lower end that a direction proves; a margin of zero means that none was proved."
     return Finding(answer, sentence, numbers, (note,))
-
-
-PARTS = {"key_query_scale": "W", "readout_scale": "U"}
 
 
 def _scale_key(data: xarray.Dataset, axis: str) -> str:
