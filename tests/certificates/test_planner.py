@@ -2,18 +2,21 @@
 
 import json
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
 from manyheads.certificates.initialization import good_start
-from manyheads.certificates.planner import plan
+from manyheads.certificates.planner import _stable_step, plan
 from manyheads.certificates.regime import Ray
 from manyheads.certificates.targets import with_heads
 from manyheads.certificates.training import training_conditions
+from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.training.start import gaussian_start
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +61,39 @@ def test_what_our_version_asks_for_makes_its_hypotheses_true(data, planned):
     loss = float(np.mean(np.logaddexp(0.0, -sample.labels * moved.scores(sample))))
     ray = Ray(planned.start, sample, good.direction)
     case = ray.case(ours.num_heads, scale, ours.num_steps, loss, math.log(2))
-    from dataclasses import replace
-
     conditions = training_conditions(replace(case, step_size=ours.step_size))[2]
     assert conditions.holds, conditions.missing
     assert conditions.bound <= 0.2 * (1 + 1e-6)
+
+
+def test_a_gaussian_start_gets_finite_demands(data):
+    """Copies of plain Gaussian heads would have scores that grow like sqrt(H), and no number of heads would do."""
+    few = data.subset(range(40))
+    found = plan(few, start="gaussian", target_loss=0.4, key=jax.random.key(2), planning_share=0.3)
+    assert np.abs(with_heads(found.start, 6.4e9).scores(few)).max() < 1e-9
+    assert all(math.isfinite(d.num_heads) and d.num_heads % 64 == 0 for d in found.demands) and not found.silent
+    assert found.demands[2].certified_loss <= 0.4 * (1 + 1e-9)
+    assert [m.num_heads for m in found.measured] == [64] and math.isfinite(found.measured[0].num_steps)
+
+
+def test_heads_come_in_equal_shares(planned):
+    """A first phase has as many heads of either sign."""
+    assert all(d.num_heads % 2 == 0 for d in planned.demands)
+
+
+def test_the_step_size_of_a_trial_was_tried(data):
+    """Tokens of norm 150 need far smaller steps than the first one that is tried."""
+    tokens = data.tokens[:16] * 150
+    start = gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(0), key_query_scale=1e-4)
+    large = Dataset.from_arrays(tokens, data.labels[:16])
+    eta = _stable_step(start, large)
+    assert eta < 2.0**-12
+
+    def steady(step):
+        walk = follow(start, large, step_size=step, num_steps=60)
+        return np.all(np.diff(walk.loss) + step / 2 * walk.gradient_norm[:-1] ** 2 <= 1e-12 * (1 + walk.loss[0]))
+
+    assert steady(eta) and not steady(2 * eta)
 
 
 def test_a_given_number_of_steps_is_respected(data):
@@ -107,6 +138,28 @@ def test_inseparable_data_are_told(data):
     found = plan(Dataset.from_arrays(tokens, labels), target_loss=0.3, key=jax.random.key(0), trials=False)
     assert not found.separable and found.demands == ()
     assert "the theory is silent" in str(found) and "no margin above" in str(found)
+
+
+def test_a_linear_model_is_named_where_attention_fails_at_the_start(data):
+    """Order alone tells the classes apart: mean pooling of a first phase sees nothing, a linear model sees all."""
+    a, b = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    tokens = np.array([[a, b], [b, a]] * 20)
+    found = plan(Dataset.from_arrays(tokens, np.tile([1.0, -1.0], 20)), key=jax.random.key(0), trials=False)
+    assert found.kernel_answer == "not separable" and found.linear_answer == "separable"
+    assert found.silent and "A linear model on these tokens would do better" in str(found)
+
+
+def test_demands_without_end_are_silence(planned):
+    assert not planned.silent
+    assert replace(planned, demands=tuple(replace(d, num_heads=math.inf) for d in planned.demands)).silent
+
+
+def test_undecided_is_not_told_as_proved(planned):
+    unsure = replace(planned, kernel_answer="undecided", linear_answer="undecided", demands=())
+    text = str(unsure)
+    assert text.count("undecided") == 2 and "proved, no margin" not in text and "cannot" not in text
+    refuted = str(replace(planned, linear_answer="not separable"))
+    assert "A linear model has no margin above" in refuted and "attention has" in refuted
 
 
 @pytest.mark.parametrize(

@@ -220,9 +220,9 @@ def plan(
     """Plan a training run on a part of the data that is split off and not trained on.
 
     `start` is "first phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
-    so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for our
-    version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for planning
-    (half of them for the first phase). `trials=False` leaves out the trial runs.
+    so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for
+    our version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for
+    planning (half of them for the first phase). `trials=False` leaves out the trial runs.
     """
     tell = progress or (lambda text: None)
     if start not in STARTS:

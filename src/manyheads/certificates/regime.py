@@ -159,8 +159,9 @@ def heads_to_realize(
     found = _bisect(enough, 1e-6)
     if found is None:
         raise ValueError(
-            f"no number of heads up to {MOST_HEADS:g} makes a target along {ray.direction.name} with train loss "
-            f"{level:.3g} meet the condition; ask for a larger loss, or use another direction"
+            f"no number of heads was found, up to {MOST_HEADS:g} in the shares of the start, that makes a target along "
+            f"{ray.direction.name} with train loss {level:.3g} meet the condition; ask for a larger loss, or use a "
+            "start whose scores cancel"
         )
     return found
 
@@ -194,8 +195,8 @@ def smallest_heads(
                 best = found
     if best is None:
         raise ValueError(
-            f"no number of heads certifies a mean loss below {certified:g} within {max(steps):,} steps on these data; "
-            "allow more steps or a larger loss"
+            f"no number of heads was found, up to {MOST_HEADS:g}, that certifies a mean loss below {certified:g} "
+            f"within {max(steps):,} steps on these data; allow more steps or a larger loss"
         )
     return best
 
@@ -208,11 +209,22 @@ def _certifies(ray: Ray, num_heads: float, num_steps: int, constant: float, cert
 
 
 def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Threshold | None:
-    """The smallest x in [0, log MOST_HEADS] that reaches the goal, which larger x reach too."""
+    """The smallest x in [0, log MOST_HEADS] that reaches the goal, which larger x reach too.
+
+    Where the largest x fails (copies of heads whose scores do not cancel: the start gets worse with their number) the
+    first power of ten that reaches the goal is taken, and x is found below it.
+    """
     low, high = 0.0, math.log(MOST_HEADS)
     best = goal(high)
     if best is None:
-        return None
+        for decade in range(round(math.log10(MOST_HEADS))):
+            high = decade * math.log(10)
+            best = goal(high)
+            if best is not None:
+                low = max(0.0, high - math.log(10))
+                break
+        else:
+            return None
     while high - low > accuracy:
         middle = (low + high) / 2
         found = goal(middle)

@@ -64,4 +64,4 @@ def command(
     if not quiet:
         hush()
     show(result.to_json() if json else str(result))
-    return 0 if result.demands else 3
+    return 3 if result.silent else 0
