@@ -8,6 +8,7 @@ import scipy.optimize
 
 from manyheads.certificates import check_errata, check_mixture, check_training
 from manyheads.certificates import verify as module
+from manyheads.certificates.bounds import Shape
 from manyheads.certificates.finding import Effort, Finding, Tally, erratum
 from manyheads.certificates.ledger import entry, errata_entries, ledger, statements
 from manyheads.certificates.verdict import Verdict
@@ -90,6 +91,21 @@ def test_e1_would_fail_if_the_printed_jacobian_were_right(monkeypatch):
         check_errata, "softmax_jacobian", lambda v: np.diag(np.exp(v) / np.exp(v).sum()) - np.outer(v, v)
     )
     assert check_errata.e1(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_e4_would_fail_if_the_printed_beta3_were_what_proposition_1_gives(monkeypatch):
+    monkeypatch.setattr(check_errata.Shape, "beta3", check_errata.Shape.beta3_from_prop1)
+    assert check_errata.e4(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_e9_breaks_the_constant_as_printed_and_not_ours_only(monkeypatch):
+    """The share of the print is taken with β3(0) = 2√T d R³; a constant that covers the segment is not exceeded."""
+    found = check_errata.e9(Effort())
+    assert found.verdict is Verdict.HOLDS and found.printed > 2
+    gap = found.ours * Shape(3, 1, 1.0).b3(1000.0)
+    assert abs(found.printed - gap / (2 * np.sqrt(3))) < 1e-9
+    monkeypatch.setattr(check_errata.Shape, "beta3", lambda self, x: 2 * np.sqrt(3) * 1000)
+    assert check_errata.e9(Effort()).verdict is Verdict.VIOLATED
 
 
 def test_glqc_breaks_with_a_wrong_factor(monkeypatch):

@@ -65,7 +65,8 @@ class Shape:
 
     def beta3_from_prop1(self, x):
         r"""$2\sqrt{Td}\,R^3(3\sqrt d R^2x+1)$: what Proposition 1 as printed really gives (erratum E4)."""
-        return self.beta3(x) / math.sqrt(self.dim)
+        T, d, R = self.num_tokens, self.dim, self.token_radius
+        return 2 * math.sqrt(T * d) * R**3 * (3 * math.sqrt(d) * R**2 * x + 1)
 
     def beta2(self, x, num_heads):
         r"""Printed $\beta_2=\beta_3/\sqrt H+\beta_1^2/4$, Corollary 1 (2)."""

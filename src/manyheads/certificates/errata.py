@@ -115,7 +115,8 @@ ENTRIES = (
         "names of the endpoints",
         "β3(θ1) ∨ β3(θ2)",
         "β3(θ) ∨ β3(θ_k)",
-        "with unrelated θ1, θ2 the inequality fails: θ1 = θ2 = 0 gives a smaller constant than the segment has",
+        "with unrelated θ1, θ2 the inequality fails: at θ1 = θ2 = 0 the printed constant does not grow with the "
+        "readout, and a head with readout 1000 exceeds it 7.7 times",
         ("eq16",),
     ),
     _erratum(
