@@ -12,12 +12,14 @@ import tyro
 def command(folder: Annotated[Path, tyro.conf.Positional], json: bool = False, quiet: bool = False) -> int:
     """Draw the report of a folder that `manyheads run` filled. Needs no JAX; computes no run.
 
+    Studies that have no results yet are left out and named.
+
     Args:
         folder: the folder of `manyheads run`, such as results/quick.
         json: print the findings as JSON.
         quiet: no progress.
     """
-    from manyheads.cli.run import processors, show_answers
+    from manyheads.cli.run import processors, show_absent, show_answers
     from manyheads.report.build import build
 
     def tell(line: str) -> None:
@@ -29,4 +31,5 @@ def command(folder: Annotated[Path, tyro.conf.Positional], json: bool = False, q
         print((folder / "data" / "findings.json").read_text())
     else:
         show_answers(report)
+    show_absent(report)
     return 0

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+NO_RESULTS = 2  # a study that was asked for came to nothing
+
 
 def command(
     studies: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
@@ -37,7 +39,7 @@ def command(
     """
     from manyheads.report.build import build
     from manyheads.report.page import require_javascript
-    from manyheads.studies.catalog import STORY
+    from manyheads.studies.catalog import STORY, find
     from manyheads.studies.run import plan_jobs, run_studies
 
     require_javascript()
@@ -63,7 +65,8 @@ def command(
         print((folder / "data" / "findings.json").read_text())
     else:
         show_answers(report)
-    return 0
+    show_absent(report)
+    return NO_RESULTS if any(find(name).name in report.absent for name in names) else 0
 
 
 def processors() -> int:
@@ -86,6 +89,14 @@ def show_answers(report) -> None:
     console.print(table)
     console.print(f"\n{report.num_figures} figures, the data and the page: ", end="")
     print(report.page)
+
+
+def show_absent(report) -> None:
+    """Which studies of the folder have no results yet, and what to do about it."""
+    for name, why in report.absent.items():
+        print(f"no results yet for {name}: {why}", file=sys.stderr)
+    if report.remedy:
+        print(report.remedy, file=sys.stderr)
 
 
 class _Progress:

@@ -20,11 +20,12 @@ from typing import Any
 import manyheads
 from manyheads.report import paper, verdicts
 from manyheads.report.page import Chapter, render
+from manyheads.report.stored import NoResults, read_study
 from manyheads.studies.catalog import STORY, find
 from manyheads.studies.figure import Figure, MapPanel
-from manyheads.studies.folder import read_run, sweep_folder
-from manyheads.studies.study import Results, Study
-from manyheads.sweeps.store import Store, write_whole
+from manyheads.studies.folder import read_run
+from manyheads.studies.study import Results
+from manyheads.sweeps.store import write_whole
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,34 @@ class Report:
     page: Path
     chapters: tuple[Chapter, ...]
     num_figures: int
+    absent: dict[str, str]  # study without a chapter -> why
+    remedy: str  # what to run for those
 
 
 def build(folder: str | Path, *, workers: int = 1, tell: Callable[[str], None] = lambda _: None) -> Report:
     """Write the report of a folder that `manyheads run` filled, from what is stored there alone.
 
-    With `workers` the figures are drawn by several processes.
+    Studies that have no results yet are named in `absent`; it is an error only if there is no other. With `workers` the
+    figures are drawn by several processes.
     """
     folder = Path(folder)
     run = read_run(folder)
-    chapters, results = [], []
+    chapters, results, absent = [], [], {}
     for source in run["studies"]:
         study = find(source)
         tell(f"reading {study.name}")
-        found, sweeps, missing = _open(folder, study, run["scale"])
+        try:
+            chapter, found = read_study(folder, study, run["scale"])
+        except NoResults as error:
+            absent[source] = str(error)
+            continue
+        chapters.append(chapter)
         results.append(found)
-        figures = tuple(study.figures(found))
-        chapters.append(Chapter(study, study.finding(found), figures, sweeps, missing))
+    remedy = _remedy(folder, run, absent)
+    absent = {find(source).name: why for source, why in absent.items()}
+    if not chapters:
+        reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
+        raise ValueError(f"{folder} has no results to report yet ({reasons}). {remedy}")
     names = [figure.name for chapter in chapters for figure in chapter.figures]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -61,17 +73,17 @@ def build(folder: str | Path, *, workers: int = 1, tell: Callable[[str], None] =
     for figure in figures:
         write_whole(folder / "data" / f"{figure.name}.csv", _csv(figure).encode())
     _draw(figures, folder / "figures", min(workers, len(figures)), tell)
-    write_whole(folder / "data" / "findings.json", json.dumps(_findings(chapters, run), indent=1).encode())
+    write_whole(folder / "data" / "findings.json", json.dumps(_findings(chapters, run, absent), indent=1).encode())
     tell("writing the page")
     html = render(
         chapters,
         ledger=verdicts.ledger_table(results),
         card=verdicts.good_starts(results),
-        reproduce=_reproduce(run, results),
+        reproduce=_reproduce(run, results, absent),
         scale=run["scale"],
     )
     write_whole(folder / "index.html", html.encode())
-    return Report(folder / "index.html", tuple(chapters), len(names))
+    return Report(folder / "index.html", tuple(chapters), len(names), absent, remedy)
 
 
 def _draw(figures: list[Figure], folder: Path, workers: int, tell: Callable[[str], None]) -> None:
@@ -85,24 +97,17 @@ def _draw(figures: list[Figure], folder: Path, workers: int, tell: Callable[[str
             tell(f"drawing {figure.name}")
 
 
-def _open(folder: Path, study: Study, scale: str) -> tuple[Results, tuple[dict[str, str], ...], str]:
-    """The datasets of a study, the texts of its grids, and a sentence about cells that are missing or failed."""
-    from manyheads.sweeps.assembly import open_sweep
-
-    found, texts, problems = {}, [], []
-    for name in study.plan(scale):
-        path = sweep_folder(folder, study.name, name)
-        dataset = open_sweep(path).load()
-        found[name] = dataset
-        texts.append({"name": name, "text": str(Store(path).sweep()).partition(": ")[2]})
-        counts = {str(k): int((dataset["status"] == k).sum()) for k in ("missing", "failed", "diverged")}
-        problems += [
-            f"{count} of {dataset['status'].size} cells of {name} {word}" for word, count in counts.items() if count
-        ]
-    return found, tuple(texts), f"Not everything is here: {'; '.join(problems)}." if problems else ""
+def _remedy(folder: Path, run: dict[str, Any], absent: dict[str, str]) -> str:
+    """What to run so that the absent studies are there."""
+    if not absent:
+        return ""
+    command = f"manyheads run {' '.join(absent)} --scale {run['scale']} --out {folder}"
+    command += f" --seed {run['seed']}" if run["seed"] else ""
+    failed = any(" failed (" in why for why in absent.values())
+    return f"Complete it with `{command}`" + (" (--retry-failed runs failed cells again)." if failed else ".")
 
 
-def _findings(chapters: list[Chapter], run: dict[str, Any]) -> dict[str, Any]:
+def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, str]) -> dict[str, Any]:
     def estimate(value):
         sides = {name: getattr(value, name) for name in ("value", "low", "high")}
         return {**{k: v if abs(v) < float("inf") else str(v) for k, v in sides.items()}, "seeds": value.count}
@@ -121,6 +126,7 @@ def _findings(chapters: list[Chapter], run: dict[str, Any]) -> dict[str, Any]:
             }
             for chapter in chapters
         },
+        "absent": absent,
     }
 
 
@@ -147,7 +153,7 @@ def _csv(figure: Figure) -> str:
     return out.getvalue()
 
 
-def _reproduce(run: dict[str, Any], results: list[Results]) -> dict[str, Any]:
+def _reproduce(run: dict[str, Any], results: list[Results], absent: dict[str, str]) -> dict[str, Any]:
     """The commands that make this page, and what the stored runs say about where they come from."""
     datasets = [data for result in results for data in result.values()]
 
@@ -163,6 +169,7 @@ def _reproduce(run: dict[str, Any], results: list[Results]) -> dict[str, Any]:
     facts = {
         "scale": run["scale"],
         "studies": ", ".join(run["studies"]),
+        "no results yet": "; ".join(f"{name} ({why})" for name, why in absent.items()),
         "cells": f"{sum(data['status'].size for data in datasets):,}",
         "seeds": f"{seeds[0]} to {seeds[-1]}" if seeds else "none",
         "computed with": seen("versions"),
