@@ -84,6 +84,9 @@ def test_reason_names_the_hypothesis_and_the_factor():
     silent = certificate(1.0, 2.0, FALSE)
     assert "enough heads" in silent.reason and "2.5" in silent.reason
     assert "use 25 heads" in str(silent)
+    assert silent.line().endswith("fails: enough heads (off by a factor 2.5) -> use 25 heads")
+    twice = certificate(1.0, 2.0, FALSE, Hypothesis("logistic loss", False, "use 25 heads"))
+    assert twice.reason.count("use 25 heads") == 1 and "logistic loss" in twice.reason
     assert FALSE.factor == 2.5
 
 

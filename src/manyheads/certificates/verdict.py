@@ -176,7 +176,8 @@ class Certificate:
         bound = self._deciding()
         if self.verdict is Verdict.SILENT:
             if bound.failing:
-                return "; ".join(h.short() for h in bound.failing)
+                remedies = "; ".join(dict.fromkeys(h.remedy for h in bound.failing if h.remedy))
+                return "; ".join(h.short() for h in bound.failing) + (f" -> {remedies}" if remedies else "")
             return "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
         noise = f" + noise {self.noise:.2g}" if self.noise else ""
         comparison = f"measured {self.measured:.6g} {self.sense} {bound.variant} bound {bound.value:.6g}{noise}"
