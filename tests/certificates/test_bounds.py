@@ -10,7 +10,6 @@ from manyheads.certificates.bounds import (
     DRIFT,
     HEADS_GENERALIZATION,
     HEADS_TRAINING,
-    KAPPA,
     Shape,
     glqc_factor,
     log_one_plus_exp,
@@ -43,9 +42,10 @@ def test_glqc_against_the_printed_factor():
 
 
 def test_the_arithmetic_of_theorem_1():
-    root = mpmath.sqrt(KAPPA)
+    kappa = 4 / mpmath.mpf(HEADS_TRAINING)  # kappa_k <= 4 D^2 b3/sqrt(H)
+    assert abs(kappa - mpmath.mpf("0.9")) < 1e-15
+    root = mpmath.sqrt(kappa)
     A, B = root / mpmath.sin(root), root * mpmath.cot(root)
-    assert abs(4 / mpmath.mpf(HEADS_TRAINING) - KAPPA) < 1e-15  # kappa_k <= 4 D^2 b3/sqrt(H)
     assert (A + 1.5) / B <= DRIFT  # drift of the readouts
     assert 1 + 2 * A + 2 * (1 - B) <= 4  # iterates stay within 2D
     assert A / B <= 2 and 1.5 / B - 1 <= 1.25  # (4)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from paper_settings import setting
@@ -11,8 +12,10 @@ from manyheads.certificates import examination as module
 from manyheads.certificates.certify import STATEMENTS, certify
 from manyheads.certificates.ledger import entry
 from manyheads.certificates.verdict import Verdict
+from manyheads.data.dataset import Dataset
 from manyheads.training.descent import train
-from manyheads.training.start import first_phase
+from manyheads.training.resume import fingerprint
+from manyheads.training.start import first_phase, gaussian_start
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +88,89 @@ def test_pooled_readouts_are_silent():
     assert found.verdict is Verdict.SILENT and "full readout" in found.reason
 
 
-def test_a_run_on_other_data_is_refused(run):
+@pytest.mark.parametrize(
+    "start, text",
+    [
+        ({"decoder": "last"}, "full readout"),
+        ({"rank": 2}, "key-query matrix W"),
+        ({"exponent": 1.0}, "scaling 1/sqrt(H)"),
+    ],
+)
+def test_models_that_were_not_examined_are_silent(start, text):
+    s = setting("A")
+    model = gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(0), **start)
+    found = certify(train(model, s.dataset, step_size=0.1, num_steps=2), s.dataset, ["thm1", "def1.p3"])
+    assert {c.verdict for c in found} == {Verdict.SILENT}
+    assert all(text in c.reason for c in found)
+
+
+@pytest.mark.parametrize("statement", ["identity", "def1.p3", "prop7", "loo"])
+def test_a_run_on_other_data_is_refused(run, statement):
     s, trajectory = run
     with pytest.raises(ValueError, match="trained on"):
-        certify(trajectory, s.dataset.without(0), ["identity"])
+        certify(trajectory, s.dataset.without(0), [statement])
+
+
+def test_data_are_told_by_fingerprint_and_without_one_by_the_first_gradient(run):
+    s, trajectory = run
+    labels = s.dataset.labels.copy()
+    labels[[0, np.flatnonzero(labels != labels[0])[0]]] *= -1
+    other = Dataset.from_arrays(s.dataset.tokens, labels, relevant=s.dataset.relevant)
+    with pytest.raises(ValueError, match="fingerprint"):
+        certify(trajectory, other, ["def1.p2"])
+    nameless = replace(trajectory, sources={})
+    with pytest.raises(ValueError, match="differ from a repetition"):
+        certify(nameless, other, ["def1.p2"])
+    plain = Dataset.from_arrays(s.dataset.tokens, s.dataset.labels)  # which tokens are relevant enters no loss
+    older = replace(trajectory, sources={"data": fingerprint(plain)})
+    for same in ((nameless, s.dataset), (trajectory, plain), (older, s.dataset)):
+        assert certify(*same, ["def1.p2"]).verdict is Verdict.HOLDS
+
+
+def test_a_weighted_run_is_refused_in_its_own_words(run):
+    s, _ = run
+    weight = np.where(np.arange(40) < 20, 1 / 20, 0.0)
+    weighted = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=2, sample_weight=weight)
+    with pytest.raises(ValueError, match="sample weights cannot be certified"):
+        certify(weighted, s.dataset, ["identity"])
+
+
+def test_a_radius_below_the_tokens_is_refused(run):
+    s, trajectory = run
+    far = Dataset.from_arrays(3 * s.fresh.tokens, s.fresh.labels)
+    with pytest.raises(ValueError, match="below the largest token norm"):
+        certify(trajectory, s.dataset, ["def1.p1"], token_radius=1.5, test=far)
+
+
+def test_an_eigenvalue_that_was_not_found_is_silent(run, monkeypatch):
+    s, trajectory = run
+    honest = module.loss_curvature
+
+    def lost(*a, **k):
+        found = honest(*a, **k)
+        return replace(found, smallest=replace(found.smallest, converged=False))
+
+    monkeypatch.setattr(module, "loss_curvature", lost)
+    found = certify(trajectory, s.dataset, ["cor1.2", "cor1.3"])
+    assert [c.verdict for c in found] == [Verdict.SILENT] * 2
+    assert all("converged" in c.reason for c in found)
+
+
+def test_an_underflown_loss_hides_no_violation(run):
+    """0/0 at the last step must not win over a violation at the first."""
+    s, trajectory = run
+    work = module.Examination(trajectory, s.dataset, None, None, None, False, lambda text: None)
+    walk = module.follow(trajectory.start, s.dataset, step_size=0.2, num_steps=2)
+    work._walk = replace(
+        walk, loss=np.array([0.5, 0.4, 0.0]), gradient_norm=np.array([1e9, 0.1, 0.0]), readout_norm=np.ones(3)
+    )
+    (found,) = work.certificates("cor1.1")
+    assert found.verdict is Verdict.VIOLATED and "step 0" in found.claim
+
+
+def test_the_end_of_a_longer_run_is_a_target(everything):
+    claims = " ".join(c.claim for c in everything.about("identity"))
+    assert "the end of a run twice as long" in claims and "residual of the identity" in claims
 
 
 def test_statements_that_are_not_about_a_run_are_refused(run):

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+from manyheads.certificates import generalization as module
 from manyheads.certificates.bounds import Shape
 from manyheads.certificates.generalization import (
     LeaveOneOut,
@@ -18,6 +20,7 @@ from manyheads.certificates.generalization import (
 )
 from manyheads.certificates.training import Case, largest_step
 from manyheads.certificates.verdict import Verdict
+from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase
@@ -124,6 +127,53 @@ def test_a_planted_lipschitz_constant_is_violated():
         for _ in range(10)
     ]
     assert {c.verdict for c in certify_generalization(fake)} == {Verdict.VIOLATED}
+
+
+def fakes(gap: float, count: int = 4) -> list[LeaveOneOut]:
+    return [
+        LeaveOneOut(np.full(16, 0.1), np.full(16, 0.2), np.full(16, 9.0), 0.1, 0.1 + gap + 0.001 * k)
+        for k in range(count)
+    ]
+
+
+def test_theorem_2_in_expectation_holds_is_violated_and_is_silent():
+    case, bound = good_case(), gap_bound(good_case(), 16)
+    *_, held = certify_generalization(fakes(0.1), [case] * 4)
+    assert held.statement == "thm2" and held.verdict is Verdict.HOLDS and held.bound().value == pytest.approx(bound)
+    assert "2 standard errors over 4 data sets" in held.noise_source and 0 < held.noise < 0.01
+    assert certify_generalization(fakes(1.01 * bound), [case] * 4)[2].verdict is Verdict.VIOLATED
+    alone = certify_generalization(fakes(0.1, 1), [case])[2]
+    assert alone.verdict is Verdict.SILENT and "several data sets" in alone.reason
+    weak = certify_generalization(fakes(0.1), [case] * 3 + [replace(case, num_heads=5e3)])[2]
+    assert weak.verdict is Verdict.SILENT and "enough heads for the gap" in weak.reason
+    seen = certify_generalization([replace(s, independent=False) for s in fakes(0.1)], [case] * 4)[2]
+    assert seen.verdict is Verdict.SILENT
+    with pytest.raises(ValueError, match="3 cases for 4 samples"):
+        certify_generalization(fakes(0.1), [case] * 3)
+
+
+def test_a_run_that_diverged_is_silent_not_violated():
+    lost = [replace(s, distances=np.full(16, np.nan)) for s in fakes(0.1)]
+    found = certify_generalization(lost)
+    assert {c.verdict for c in found} == {Verdict.SILENT} and "stayed finite" in found[0].reason
+
+
+def test_interrupted_twins_are_no_result(samples, monkeypatch):
+    mixture, start, data, _ = samples
+    monkeypatch.setattr(module, "leave_one_out", lambda *a, **k: SimpleNamespace(status="interrupted"))
+    with pytest.raises(KeyboardInterrupt):
+        measure_leave_one_out(start, data[0], step_size=0.5, num_steps=60)
+
+
+def test_assumption_1_covers_the_test_data_and_the_setting_is_the_paper_s(samples):
+    mixture, start, data, _ = samples
+    far = Dataset.from_arrays(5 * data[0].tokens, data[0].labels)
+    plan = {"step_size": 0.5, "num_steps": 60}
+    with pytest.raises(ValueError, match="below the largest token norm"):
+        measure_leave_one_out(start, data[0], test=far, token_radius=mixture.token_radius, **plan)
+    pooled = first_phase(data[1], 2, decoder="pooled")
+    with pytest.raises(ValueError, match="full readout"):
+        measure_leave_one_out(pooled, data[0], **plan)
 
 
 def test_nothing_to_certify_is_refused():

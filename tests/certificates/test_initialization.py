@@ -100,6 +100,15 @@ def test_proposition_7_realizes_and_is_silent_with_few_heads():
     assert few.verdict is Verdict.SILENT and "sqrt(H) >= b3(M)" in few.reason
 
 
+def test_proposition_7_is_silent_about_starts_that_were_not_examined():
+    s = setting("A")
+    pooled = good_start(first_phase(s.fresh, 1e10, decoder="pooled"), s.dataset)
+    assert pooled.holds
+    found = realize(pooled, 0.1)[1]
+    assert found.verdict is Verdict.SILENT and "full readout" in found.reason
+    assert not good_start_conditions(pooled, num_steps=50, step_size=1e-3)[2].holds
+
+
 def test_proposition_7_with_a_planted_margin_is_violated():
     """Claim twice the margin: the target is too near, its loss too large, and the certificate says so."""
     from dataclasses import replace

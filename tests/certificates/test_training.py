@@ -17,9 +17,8 @@ from manyheads.certificates.training import (
     heads_needed,
     largest_step,
     training_conditions,
-    with_largest_step,
 )
-from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Verdict
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Certificate, Verdict
 from manyheads.certificates.walk import follow
 from manyheads.training.start import first_phase
 
@@ -31,7 +30,7 @@ def good_case() -> Case:
     """A case in which every hypothesis of our Theorem 1 holds, with the largest step."""
     shape = Shape(4, 6, 1.2)
     case = Case(shape, 1e8, 100, 2.0, 0.05, 0.4, 0.5, 0.69, 0.35)
-    return with_largest_step(case)
+    return replace(case, step_size=largest_step(case))
 
 
 def two_digits(value: float) -> float:
@@ -147,6 +146,22 @@ def test_breaking_each_hypothesis_makes_it_silent(text, literal):
     assert {c.verdict for c in found} == {Verdict.SILENT}
 
 
+@pytest.mark.parametrize("field", ["start_loss", "target_loss", "distance", "num_heads", "step_size"])
+def test_a_number_that_is_missing_is_not_no_limit(field):
+    broken = replace(good_case(), **{field: math.nan})
+    assert not any(conditions.holds for conditions in training_conditions(broken))
+    if field.endswith("loss"):
+        assert all(math.isnan(largest_step(broken, variant)) for variant in (PRINTED, EXPLICIT, OURS))
+
+
+def test_breaking_the_step_sizes_of_the_paper_is_named():
+    for conditions in training_conditions(replace(good_case(), step_size=1.5))[:2]:
+        texts = [h.text for h in conditions.missing]
+        assert "eta <= 1" in texts and any("1/rho" in text for text in texts), conditions.variant
+        certificate = Certificate("thm1", "x", 0.0, (conditions.as_bound(),))
+        assert certificate.verdict is Verdict.SILENT and "use a step size of" in certificate.reason
+
+
 def test_the_remedy_works():
     """Doing what the remedy says makes the hypotheses true."""
     short = replace(good_case(), num_heads=1e3, step_size=5.0)
@@ -171,7 +186,6 @@ def test_versions_side_by_side():
 def test_the_radius_is_a_fixed_point_in_heads():
     case = good_case()
     assert case.radius == case.shape.radius(0.35, 0.4, 2.0, 1e8)
-    assert case.kappa == 4 * 4 * case.shape.b3(case.radius) / 1e4
 
 
 def test_losses_of_a_run_are_those_of_a_naive_loop(literal):
@@ -210,6 +224,23 @@ def test_a_radius_below_the_data_is_refused():
     target = along(mixture_direction(start, s.mixture), 1.0, start, s.dataset)
     with pytest.raises(ValueError, match="below the largest token norm"):
         case_of(start, s.dataset, target, num_steps=10, token_radius=1.0)
+    for refused in (
+        lambda: good_start(start, s.dataset, token_radius=1.0),
+        lambda: Ray(start, s.dataset, mixture_direction(start, s.mixture), 1.0),
+        lambda: Shape.of(s.dataset, math.nan),
+        lambda: Shape.of(setting("A").dataset, 1.5, s.dataset),
+    ):
+        with pytest.raises(ValueError, match="below the largest token norm"):
+            refused()
+
+
+def test_starts_that_were_not_examined_are_refused(literal):
+    s, found, _ = literal
+    pooled = first_phase(s.fresh, 2, decoder="pooled")
+    with pytest.raises(ValueError, match="full readout"):
+        smallest_heads(pooled, s.dataset, [found.direction])
+    with pytest.raises(ValueError, match=r"scaling 1/sqrt\(H\)"):
+        run_literally(first_phase(s.fresh, 2, exponent=1.0), s.dataset, found)
 
 
 def test_impossible_goals_are_refused(literal):

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Theorem 1 (ours): with kappa <= KAPPA the one-step inequality has the coefficients A, B below.
-KAPPA = 0.9
 HEADS_TRAINING = 40 / 9  # sqrt(H) >= (40/9) D^2 b3(M)
 HEADS_GENERALIZATION = 8.0  # sqrt(H) >= 8 D^2 b3(M)
 DRIFT = 3.93  # |U_k|_{2,inf} <= |U_0|_{2,inf} + 3.93 D^2 sqrt(T) R / sqrt(H)
@@ -34,6 +32,18 @@ class Shape:
                 f"token_radius={self.token_radius:g} is below 1; Assumption 1 asks for R >= 1: pass max(1, largest "
                 f"token norm)"
             )
+
+    @classmethod
+    def of(cls, dataset, token_radius: float | None = None, *others) -> Shape:
+        """The shape of data (with `token_radius` None, R is the largest norm seen in them and in `others`).
+
+        An R below a token's norm is refused: Assumption 1 would be false.
+        """
+        seen = max(data.token_radius for data in (dataset, *others) if data is not None)
+        R = seen if token_radius is None else float(token_radius)
+        if not R >= seen * (1 - 1e-12):
+            raise ValueError(f"token_radius={R:g} is below the largest token norm seen, {seen:g}; pass at least that.")
+        return cls(dataset.num_tokens, dataset.dim, R)
 
     # ours ------------------------------------------------------------------------------------------------------
     def b1(self, x):

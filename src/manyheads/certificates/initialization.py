@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from manyheads.certificates.bounds import HEADS_GENERALIZATION, HEADS_TRAINING, Shape, log_one_plus_exp
+from manyheads.certificates.scope import model_scope
 from manyheads.certificates.targets import (
     Direction,
     Target,
@@ -111,16 +112,16 @@ def good_start(
     start: MultiHead, dataset: Dataset, *, direction: Direction | None = None, token_radius: float | None = None
 ) -> GoodStart:
     """Measure Definition 1. Without `direction` the best θ_* is found, with a certified interval for its margin."""
+    shape = Shape.of(dataset, token_radius)
     kernel = tangent_kernel(start, dataset)
     interval = hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
     if direction is None and interval.lower > 0:
         direction = combined_direction("the best tangent direction", start, dataset, interval.direction)
     margin = float(tangent_margins(direction, start, dataset).min()) if direction is not None else 0.0
-    R = dataset.token_radius if token_radius is None else token_radius
     return GoodStart(
         start,
         dataset,
-        Shape(dataset.num_tokens, dataset.dim, R),
+        shape,
         parameter_norm(start.heads),
         readout_norm(start, dataset),
         float(np.abs(start.scores(dataset)).max()),
@@ -147,7 +148,8 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
         f"use {need**2:.3g} heads or more, or a larger allowance",
     )
     claim = f"the target at distance {target.distance:.4g} has train loss at most {loss:.4g}"
-    return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, (*good.hypotheses(), heads)),))
+    hypotheses = (*_outside(good), *good.hypotheses(), heads)
+    return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, hypotheses),))
 
 
 def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
@@ -171,7 +173,7 @@ def good_start_radius(good: GoodStart, num_steps: float) -> float:
 def heads_for_good_start(
     good: GoodStart, num_steps: float, variant: str = OURS, constant: float = HEADS_TRAINING
 ) -> float:
-    """Heads asked for by a version of Corollary 2 (ours: M without the part that vanishes with H)."""
+    """Heads asked for by a version of Corollary 2, with the target's norm at the start's own number of heads."""
     D = reach(good, num_steps, variant)
     if variant == OURS:
         return (constant * D**2 * good.shape.b3(good_start_radius(good, num_steps))) ** 2
@@ -206,6 +208,11 @@ def gap_bound(good: GoodStart, num_steps: float, step_size: float, num_examples:
     return 17 * reach(good, num_steps, variant) ** 2 / (step_size * num_examples)
 
 
+def _outside(good: GoodStart) -> tuple[Hypothesis, ...]:
+    """What a start that has not been examined lacks."""
+    return tuple(h for h in model_scope(good.start) if not h.holds)
+
+
 def _conditions(good, num_steps, step_size, variant, generalization) -> Conditions:
     constant = HEADS_GENERALIZATION if generalization else HEADS_TRAINING
     need = heads_for_good_start(good, num_steps, variant, constant)
@@ -223,7 +230,7 @@ def _conditions(good, num_steps, step_size, variant, generalization) -> Conditio
     )
     return Conditions(
         variant,
-        (*good.hypotheses(), heads, *steps),
+        (*_outside(good), *good.hypotheses(), heads, *steps),
         train_bound(good, num_steps, step_size, variant),
         largest_good_step(good, num_steps, variant),
         need,

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.optimize
 
 from manyheads.certificates.bounds import HEADS_TRAINING, Shape
+from manyheads.certificates.scope import require_scope
 from manyheads.certificates.targets import (
     Direction,
     along,
@@ -70,8 +71,7 @@ class Ray:
 
     def __init__(self, start: MultiHead, dataset: Dataset, direction: Direction, token_radius: float | None = None):
         self.start, self.dataset, self.direction = start, dataset, direction
-        R = dataset.token_radius if token_radius is None else token_radius
-        self.shape = Shape(dataset.num_tokens, dataset.dim, R)
+        self.shape = Shape.of(dataset, token_radius)
         self.start_readout = readout_norm(start, dataset)
 
     def case(
@@ -185,6 +185,7 @@ def smallest_heads(
     """
     if not certified > 0:
         raise ValueError(f"certified={certified} must be a loss > 0.")
+    require_scope(start)
     steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
     best: Threshold | None = None
     for direction in directions:
@@ -236,6 +237,7 @@ def run_literally(
     start: MultiHead, dataset: Dataset, threshold: Threshold, token_radius: float | None = None
 ) -> LiteralRun:
     """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion."""
+    require_scope(start)
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
     model = MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
     target = along(threshold.direction, threshold.scale, model, dataset)

@@ -8,7 +8,7 @@ with its own constants. *Ours*: docs/theory/training.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from manyheads.certificates.bounds import HEADS_TRAINING, Shape
 from manyheads.certificates.targets import Target, readout_norm, train_loss
@@ -36,11 +36,6 @@ class Case:
     def radius(self) -> float:
         r"""Our $M$: no head's readout leaves this ball along the run."""
         return self.shape.radius(self.start_readout, self.target_readout, self.distance, self.num_heads)
-
-    @property
-    def kappa(self) -> float:
-        r"""$4D^2b_3(M)/\sqrt H$; Theorem 1 needs at most 0.9."""
-        return 4 * self.distance**2 * self.shape.b3(self.radius) / math.sqrt(self.num_heads)
 
     def train_bound(self) -> float:
         r"""(4): $2\hat L(\theta)+5D^2/(4\eta K)$."""
@@ -81,13 +76,8 @@ def case_of(
     start_loss: float | None = None,
 ) -> Case:
     """Collect the numbers of a case. `token_radius` is R where it is known; else the largest norm seen is assumed."""
-    R = dataset.token_radius if token_radius is None else float(token_radius)
-    if R < dataset.token_radius * (1 - 1e-12):
-        raise ValueError(
-            f"token_radius={R:g} is below the largest token norm seen, {dataset.token_radius:g}; pass at least that."
-        )
     return Case(
-        Shape(dataset.num_tokens, dataset.dim, R),
+        Shape.of(dataset, token_radius),
         start.num_heads,
         num_steps,
         target.distance,
@@ -103,11 +93,12 @@ def case_of(
 def largest_step(case: Case, variant: str = OURS) -> float:
     """The largest step size that a version of Theorem 1 allows."""
     D, K = case.distance, case.num_steps
-    by_loss = min(_over(D**2, K * case.target_loss), _over(D**2, case.start_loss))
+    limits = [_over(D**2, K * case.target_loss), _over(D**2, case.start_loss)]
     if variant == OURS:
-        return min(by_loss, 1 / case.shape.b2(case.radius, case.num_heads))
-    rho = _rho(case, variant)
-    return min(by_loss, 1.0, _over(1.0, rho))
+        limits.append(1 / case.shape.b2(case.radius, case.num_heads))
+    else:
+        limits += [1.0, _over(1.0, _rho(case, variant))]
+    return math.nan if any(math.isnan(limit) for limit in limits) else min(limits)
 
 
 def heads_needed(case: Case, variant: str = OURS, constant: float = HEADS_TRAINING) -> float:
@@ -168,13 +159,9 @@ def _rho(case: Case, variant: str) -> float:
     return case.shape.rho_printed(case.target_norm, case.distance)
 
 
-def with_largest_step(case: Case, variant: str = OURS) -> Case:
-    """The case with the largest step size that the version allows."""
-    return replace(case, step_size=largest_step(case, variant))
-
-
 def _over(top: float, bottom: float) -> float:
-    return top / bottom if bottom > 0 else math.inf
+    """top/bottom; no limit where the bottom is 0, and NaN where it is NaN."""
+    return math.inf if bottom <= 0 else top / bottom
 
 
 def _count(heads: float) -> str:

@@ -1,0 +1,64 @@
+"""Whether data are those that a stored run was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from manyheads.certificates.walk import follow
+from manyheads.data.dataset import Dataset
+from manyheads.training.resume import fingerprint
+from manyheads.training.trajectory import Trajectory
+
+
+def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
+    """By the run's own fingerprint: True or False; None where it cannot tell.
+
+    The fingerprint of a run may or may not count which tokens are relevant, which no loss depends on.
+    """
+    stored = run.sources.get("data")
+    if stored is None:
+        return None
+    if stored in (fingerprint(dataset), fingerprint(replace(dataset, relevant=None))):
+        return True
+    return None if dataset.relevant is None else False
+
+
+def check_data(run: Trajectory, dataset: Dataset) -> None:
+    """Refuse data that the run was not trained on: by the fingerprint, else by its first loss and gradient."""
+    shape = (run.start.readout.shape[-1], run.start.readout.shape[1] if run.start.decoder == "full" else None)
+    if shape[0] != dataset.dim or shape[1] not in (None, dataset.num_tokens):
+        raise _other(f"the model does not fit sequences of {dataset.num_tokens} tokens in dimension {dataset.dim}")
+    count = run.settings.get("num_examples", dataset.num_examples)
+    if count != dataset.num_examples:
+        raise _other(f"the run was trained on {count} sequences, these are {dataset.num_examples}")
+    known = trained_on(run, dataset)
+    if known is False:
+        raise _other("the run's fingerprint is not that of these data")
+    if known is None and run.settings.get("optimizer") == "gd" and len(run.steps):
+        first = int(run.steps[0])
+        eta, loss = float(run.settings["step_size"]), str(run.settings["loss"])
+        again = follow(run.start, dataset, step_size=eta, num_steps=max(first, 1), loss=loss)
+        compare(run, again.loss, again.gradient_norm, first)
+
+
+def compare(run: Trajectory, loss: np.ndarray, gradient_norm: np.ndarray, last: int) -> None:
+    """Refuse records that a repetition (one entry per step) does not give. The first gradient tells most sharply."""
+    double = run.settings.get("dtype") == "float64"
+    steps = run.steps[run.steps <= last]
+    pairs = (
+        (run.gradient_norm[:1], gradient_norm[steps[:1]], 1e-8 if double else 1e-3),
+        (run.train_loss[: len(steps)], loss[steps], 1e-6 if double else 2e-2),
+    )
+    for stored, again, allowed in pairs:
+        off = float(np.max(np.abs(np.asarray(stored, float) - again) / np.maximum(np.abs(again), 1e-3)))
+        if not off < allowed:
+            raise _other(f"the stored records differ from a repetition on these data by {100 * off:.3g}%")
+
+
+def _other(why: str) -> ValueError:
+    return ValueError(
+        f"{why}: pass the dataset that the run was trained on (a run with sample weights cannot be certified: the "
+        "theory is about the plain mean)"
+    )
