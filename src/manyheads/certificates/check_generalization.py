@@ -66,7 +66,7 @@ def _twins(start, weights, batch, full, without, eta, *, length):
 
     def step(carry, _):
         a, b = carry
-        loss_a, scores, slope_a = at(a, full)
+        _, scores, slope_a = at(a, full)
         _, _, slope_b = at(b, without)
         margins = scores * batch.labels.reshape(-1)[: scores.shape[0]]
         left_out = jnp.sum(jnp.where(without == 0, LOGISTIC.value(margins), 0.0))
@@ -77,7 +77,7 @@ def _twins(start, weights, batch, full, without, eta, *, length):
         on_segment = jax.lax.map(between, jnp.linspace(0.0, 1.0, GRID))
         new_a = jax.tree.map(lambda x, g: x - eta * g, a, slope_a)
         new_b = jax.tree.map(lambda x, g: x - eta * g, b, slope_b)
-        return (new_a, new_b), (a, b, loss_a, left_out, on_segment)
+        return (new_a, new_b), (a, b, left_out, on_segment)
 
     zero = jax.tree.map(jnp.zeros_like, start)
     _, seen = jax.lax.scan(step, (zero, zero), None, length=length)
@@ -100,7 +100,7 @@ def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, le
     with jax.enable_x64(True):
         heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
         seen = _twins(heads, head_weights(start), prepare(data, start), full, without, step_size, length=length + 1)
-        a, b, _, left_out, on_segment = jax.tree.map(np.asarray, seen)
+        a, b, left_out, on_segment = jax.tree.map(np.asarray, seen)
     apart = _distances(start.multiplicity, a, b)
 
     def norms(path):

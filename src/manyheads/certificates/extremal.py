@@ -174,7 +174,7 @@ def _class_hessians(U, W, counts, X, y):
 
 
 def class_spectrum(U, W, counts, X, y) -> np.ndarray:
-    """All eigenvalues of the full Hessian (at most two copies of those that repeat more often than once)."""
+    """All eigenvalues of the full Hessian (at most 65 copies of those that repeat more often)."""
     with jax.enable_x64(True):
         collapsed, within = _class_hessians(*(np.asarray(a, float) for a in (U, W, counts, X, y)))
         values = [np.linalg.eigvalsh(np.asarray(collapsed))]

@@ -142,9 +142,6 @@ class Search:
     def ratio(self, point: Point) -> jax.Array:
         return self.measure(point) / self.bounds(point)[self.bound]
 
-    def printed_ratio(self, point: Point) -> jax.Array:
-        return self.measure(point) / self.bounds(point)[f"{self.bound} printed"]
-
     def draw(
         self, rng: np.random.Generator, num_tokens: int, dim: int, heads: int, examples: int
     ) -> dict[str, np.ndarray]:
