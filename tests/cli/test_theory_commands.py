@@ -118,6 +118,34 @@ def test_certify_a_saved_run(data_file, tmp_path, capsys):
     assert "trained on" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("start", ["zero", "gaussian"])
+def test_runs_from_other_starts_are_certified_with_the_same_options(data_file, tmp_path, capsys, start):
+    """Such a run sets nothing aside for a first phase, and certify must find the same training data."""
+    run = tmp_path / "run.npz"
+    options = [str(data_file), "--start", start, "--heads", "2", "--steps", "20", "--out", str(run), "--quiet"]
+    assert main(["train", *options]) == 0
+    assert main(["certify", str(run), "--data", str(data_file), "--statement", "identity", "--quiet"]) == 0
+    assert "HOLDS     identity" in capsys.readouterr().out
+
+
+def test_a_first_phase_without_data_is_refused(data_file, capsys):
+    assert main(["certify", str(data_file), "--first-phase-examples", "0", "--quiet"]) == 2
+    assert "--first-phase-examples 0 leaves the first phase without data" in capsys.readouterr().err
+
+
+def test_json_is_not_colored_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for words in (["verify", "E7", "--quick", "--quiet"], ["explain"]):
+        assert main([*words, "--json"]) == 0
+        json.loads(capsys.readouterr().out)
+
+
+def test_a_silent_line_says_what_would_help(data_file, capsys):
+    assert main(["certify", str(data_file), "--steps", "5", "--heads", "2", "--statement", "thm1", "--quiet"]) == 3
+    assert "heads or more, or a target nearer to the start" in capsys.readouterr().out
+
+
 def test_certify_bad_files(tmp_path, capsys):
     bad = tmp_path / "bad.npz"
     bad.write_bytes(b"nonsense")

@@ -55,10 +55,10 @@ def command(
         steps: steps of a new run.
         step_size: step size of a new run.
         examples: training sequences of a generated task.
-        first_phase_examples: fresh sequences for the first phase.
+        first_phase_examples: fresh sequences for the first phase (other starts set none aside).
         test_examples: sequences for the test loss; 0 leaves it out.
         independent: start, step size, heads and steps were chosen without looking at the training sample.
-        full: every version of every bound with its hypotheses, instead of one line each.
+        full: every version of every bound with the hypotheses that fail, instead of one line each.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.
@@ -78,10 +78,13 @@ def command(
         raise ValueError(
             f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"
         )
-    task, fresh, dataset, test = parts(data or source, keys, examples, first_phase_examples, test_examples)
-    if stored:
-        run = mh.Trajectory.load(Path(source))
-    else:
+    run = mh.Trajectory.load(Path(source)) if stored else None
+    phased = start == "first-phase" if run is None else _first_phase(run.start)
+    if run is None and phased and first_phase_examples == 0:
+        raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+    first = first_phase_examples if phased else 0
+    task, fresh, dataset, test = parts(data or source, keys, examples, first, test_examples)
+    if run is None:
         model = {
             "first-phase": lambda: mh.first_phase(fresh, heads),
             "zero": lambda: mh.zero_start(heads, num_tokens=dataset.num_tokens, dim=dataset.dim),
@@ -105,7 +108,14 @@ def command(
     if not quiet:
         hush()
     if json:
-        show(result.to_json())
+        print(result.to_json())
     else:
         show(str(result) if full else result.brief())
     return {"HOLDS": 0, "VIOLATED": 1, "SILENT": 3}[result.verdict.name]
+
+
+def _first_phase(start) -> bool:
+    """Whether `train` set data aside for this start: after a first phase W is zero and U is not."""
+    import numpy as np
+
+    return not np.any(start.key_query) and bool(np.any(start.readout))

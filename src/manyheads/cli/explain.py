@@ -34,11 +34,11 @@ def command(
 
     if statement:
         found = entry(statement)
-        show(dumps(found.to_dict(), indent=2, ensure_ascii=False) if json else str(found))
+        print(dumps(found.to_dict(), indent=2, ensure_ascii=False)) if json else show(str(found))
         return 0
     entries = list(ledger().values())
     if json:
-        show(dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
+        print(dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
         return 0
     width = max(len(item.id) for item in entries)
     for item in entries:

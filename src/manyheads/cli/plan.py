@@ -63,5 +63,5 @@ def command(
     )
     if not quiet:
         hush()
-    show(result.to_json() if json else str(result))
+    print(result.to_json()) if json else show(str(result))
     return 3 if result.silent else 0

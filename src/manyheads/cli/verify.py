@@ -57,5 +57,5 @@ def command(
     result = verify(names, quick=quick, seed=seed, report=report)
     if not quiet:
         hush()
-    show(result.to_json() if json else str(result))
+    print(result.to_json()) if json else show(str(result))
     return 1 if result.violated else 0
