@@ -112,6 +112,14 @@ def test_equal_classes_do_not_share_an_eigenvector():
     assert np.linalg.norm(H @ v - end.value * v) <= 1e-9 * np.abs(H).max()
 
 
+def test_a_lanczos_of_a_block_of_zeros_is_zero():
+    model, data = random_case(4, counts=(3, 2), shape=(5, 1, 3))  # one token: nothing bends within a class
+    found = mh.loss_curvature(model, data, method="lanczos")
+    assert found.converged and abs(found.smallest.value) <= 1e-15
+    values = np.linalg.eigvalsh(dense(model, data))
+    assert found.largest.value == pytest.approx(values[-1], rel=1e-8)
+
+
 def test_a_lanczos_of_a_trillion_heads_runs_the_same_program(caplog):
     mixture = mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0))
     data, first = mixture.sample(10, key=jax.random.key(1)), mixture.sample(40, key=jax.random.key(2))
@@ -124,6 +132,7 @@ def test_a_lanczos_of_a_trillion_heads_runs_the_same_program(caplog):
     assert found.converged and found.method == "lanczos"
     # the scores are zero at any H, so the lower end falls as 1/sqrt(H), and what is left above is the kernel's part
     assert found.smallest.value == pytest.approx(exact[0] * 2 / 1e6, abs=2e-10 * exact[-1])
+    assert found.num_products < 300  # thousands, where the null space of the kernel's part is searched for a lower end
     kernel = mh.tangent_kernel(many, data).matrix
     assert found.largest.value == pytest.approx(np.linalg.eigvalsh(kernel)[-1] / 4 / 10, rel=1e-5)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigsh
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads.data.dataset import Dataset
 from manyheads.measures.hessian import HessianOperator
@@ -118,19 +118,23 @@ def _extremes(operator: HessianOperator, model: MultiHead, tolerance, max_produc
     if operator.size < 4:
         method = "dense"
     ends = _dense_ends if method == "dense" else _lanczos_ends
-    (low, low_vector), (high, high_vector) = ends(operator, tolerance, max_products, seed)
-    products = operator.products
-    smallest = (operator, low, low_vector, operator.direction(low_vector), None)
-    largest = (operator, high, high_vector, operator.direction(high_vector), None)
     several = np.flatnonzero(model.multiplicity >= 2)
+    within = None
     if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
         inner = operator.within(several)
         value, vector = ends(inner, tolerance, max_products, seed)[0]
-        products += inner.products
-        if value < low:
-            low = value
-            smallest = (inner, value, *_one_class(inner, vector, several, model))
-    scale = max(abs(low), abs(high))
+        within = (inner, value, *_one_class(inner, vector, several, model))
+    if within is not None and method == "lanczos" and len(several) == model.num_classes:
+        # every class has two members or more, so nothing lies below the lowest value within one
+        smallest, (high, top) = within, _lanczos_top(operator, tolerance, max_products, seed)
+    else:
+        (low, bottom), (high, top) = ends(operator, tolerance, max_products, seed)
+        smallest = (operator, low, bottom, operator.direction(bottom), None)
+        if within is not None and within[1] < low:
+            smallest = within
+    largest = (operator, high, top, operator.direction(top), None)
+    products = operator.products + (0 if within is None else within[0].products)
+    scale = max(abs(smallest[1]), abs(high))
     results = []
     for op, value, vector, direction, where in (smallest, largest):
         residual = float(np.linalg.norm(op(vector) - value * vector))
@@ -166,6 +170,11 @@ def _dense_ends(operator, tolerance, max_products, seed):
     return (values[0], vectors[:, 0]), (values[-1], vectors[:, -1])
 
 
+def _lanczos_top(operator, tolerance, max_products, seed):
+    start = np.random.default_rng(seed).standard_normal(operator.size)
+    return _arpack(operator, operator.size, 0.0, "LA", tolerance / 4, max_products // 2, start)
+
+
 def _lanczos_ends(operator, tolerance, max_products, seed):
     """The largest, then the smallest of the operator moved down by it, so that ARPACK measures both by one scale."""
     start = np.random.default_rng(seed).standard_normal(operator.size)
@@ -189,6 +198,8 @@ def _arpack(product, size, shift, which, tolerance, max_products, start) -> tupl
         if len(stopped.eigenvalues) == 0:
             return _rayleigh(operator, start, shift)
         values, vectors = stopped.eigenvalues, stopped.eigenvectors
+    except ArpackError:  # a matrix of zeros takes the start vector to zero; the residual tells whether it was one
+        return _rayleigh(operator, start, shift)
     return float(values[0] - shift), vectors[:, 0]
 
 
