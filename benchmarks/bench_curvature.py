@@ -3,7 +3,10 @@
 Run:  MANYHEADS_TORCH_PYTHON=... python benchmarks/bench_curvature.py
 One JSON line per case, then a table. A case is n,T,d,H, in float64. Ratios are the time of the peer over ours. curvlinops'
 eigenvalues come from the same two ARPACK calls with the same tolerance and start vector as ours. "autodiff product" is a jitted
-jvp of the gradient of the plain formula. "trillion heads" is the time of two classes of 5·10^11 heads over two classes of two.
+jvp of the gradient of the plain formula. "trillion heads" is the time of two classes of 5·10^11 heads over two classes of two: for
+one product, and at the small case for whole calls of `loss_curvature` by Lanczos. The two Hessians differ, and with them the
+products that a tolerance takes ("products to tolerance"), so the calls that are timed start from one vector and end after one number
+of products ("products of a whole call").
 """
 
 import os
@@ -25,8 +28,10 @@ from manyheads import Dataset, MultiHead, loss_curvature  # noqa: E402
 from manyheads.measures.hessian import HessianOperator  # noqa: E402
 from manyheads.model.loss import LOGISTIC  # noqa: E402
 
-CASES = {"1000,10,50,8": (1000, 10, 50, 8), "200,8,20,16": (200, 8, 20, 16)}
+SMALL = "200,8,20,16"
+CASES = {"1000,10,50,8": (1000, 10, 50, 8), SMALL: (200, 8, 20, 16)}
 TOLERANCE = 1e-7  # of the residual, relative to the largest eigenvalue
+WHOLE = dict(method="lanczos", tolerance=1e-16, max_products=120, seed=0)  # out of reach: the products end the call
 
 
 @jax.jit
@@ -46,7 +51,7 @@ def measure(case, rounds):
     X = 2 * rng.standard_normal((n, T, d)) / np.sqrt(d)
     data = Dataset.from_arrays(X, np.where(rng.random(n) < 0.5, 1.0, -1.0))
     model = MultiHead.create(rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T))
-    notes, agreement = [], {}
+    notes, agreement, products, to_tolerance = [], {}, {}, {}
     with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder:
         operator = HessianOperator.of_loss(model, data, LOGISTIC)
         vector = np.random.default_rng(0).standard_normal(operator.size)
@@ -93,6 +98,12 @@ def measure(case, rounds):
         many = MultiHead(two.key_query, two.readout, np.array([5e11, 5e11]))
         for name, counted in (("four heads", two), ("trillion heads", many)):
             variants[name] = partial(HessianOperator.of_loss(counted, data, LOGISTIC), vector[: operator.size * 2 // H])
+            if case == SMALL:
+                variants[f"{name}, whole call"] = partial(loss_curvature, counted, data, **WHOLE)
+                products[f"{name}, whole call"] = variants[f"{name}, whole call"]().num_products
+                to_tolerance[name] = loss_curvature(counted, data, method="lanczos", tolerance=TOLERANCE).num_products
+        if len(set(products.values())) > 1:
+            sys.exit(f"{case}: the whole calls differ in their products: {products}; nothing was timed")
         times = race(variants, rounds=rounds) | race(slow, rounds=min(3, rounds), warm=True)
     seconds = {name: t["median_s"] for name, t in times.items()}
     ratios = {"autodiff product / ours": seconds["autodiff product"] / seconds["our product"]}
@@ -100,12 +111,17 @@ def measure(case, rounds):
         ratios["curvlinops product / ours"] = seconds["curvlinops product"] / seconds["our product"]
         ratios["curvlinops eigenvalues / ours"] = seconds["curvlinops eigenvalues"] / seconds["our eigenvalues"]
     ratios["trillion heads / four heads"] = seconds["trillion heads"] / seconds["four heads"]
+    if products:
+        whole = [seconds[f"{name} heads, whole call"] for name in ("trillion", "four")]
+        ratios["trillion heads / four heads, whole call"] = whole[0] / whole[1]
     return {
         "case": case,
         "ratios": ratios,
         "eigenvalues": [found.smallest.value, found.largest.value],
         "residuals": [found.smallest.residual, found.largest.residual],
         "products": found.num_products,
+        "products of a whole call": products,
+        "products to tolerance": to_tolerance,
         "milliseconds": {name: 1e3 * s for name, s in seconds.items()},
         "spread_ms": {name: 1e3 * t["spread_s"] for name, t in times.items()},
         "disagreement": agreement,

@@ -3,13 +3,16 @@
 Run:  MANYHEADS_TORCH_PYTHON=... python benchmarks/bench_leave_one_out.py
 One JSON line per case, then a table. A case is n,T,d,H, in float64, 50 steps. Times are per run, without compilation. The "jitted
 loop" runs one loop of steps after another from Python and ends with the same distance and loss, with our closed-form gradient
-("closed form") and with autodiff of the plain formula; the ratio is to the faster of the two. "trillion heads" is the time of two classes of 5·10^11 heads over two
-classes of two.
+("closed form") and with autodiff of the plain formula; the ratio is to the faster of the two. "trillion heads" is the time of two
+classes of 5·10^11 heads over two classes of two: of the runs alone, and of whole calls of `leave_one_out`. "all exact runs
+/ screening" is the time of all n runs of `leave_one_out` over that of the estimate of them from 8 kernels, with the correlation of
+the two sets of distances beside it.
 """
 
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from harness import Peer, Timed, main, one_core, race
@@ -22,12 +25,15 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from manyheads import Dataset, MultiHead, leave_one_out  # noqa: E402
+from manyheads.measures.screening import screen  # noqa: E402
 from manyheads.measures.twins import Setup, reference_run, twin_runs  # noqa: E402
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare  # noqa: E402
 from manyheads.model.loss import LOGISTIC  # noqa: E402
 
 CASES = {"50,8,12,8": (50, 8, 12, 8), "100,10,50,8": (100, 10, 50, 8), "100,8,20,64": (100, 8, 20, 64)}
+SCREENED = ("50,8,12,8", "100,10,50,8")
 STEP_SIZE, NUM_STEPS, INDICES = 0.1, 50, (0, 1, 2)
+RUN = dict(step_size=STEP_SIZE, num_steps=NUM_STEPS)
 
 
 def gap_and_loss(final, reference, score, label):
@@ -87,7 +93,7 @@ def measure(case, rounds):
     X = 2 * rng.standard_normal((n, T, d)) / np.sqrt(d)
     data = Dataset.from_arrays(X, np.where(rng.random(n) < 0.5, 1.0, -1.0))
     model = MultiHead.create(rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T))
-    ours = leave_one_out(model, data, step_size=STEP_SIZE, num_steps=NUM_STEPS, indices=INDICES).distance[:, -1]
+    ours = leave_one_out(model, data, indices=INDICES, **RUN).distance[:, -1]
     notes, agreement = [], {}
     with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder:
         heads = jax.tree.map(jnp.asarray, model.heads)
@@ -122,14 +128,29 @@ def measure(case, rounds):
         if wrong:
             sys.exit(f"{case}: distances differ: {wrong}; nothing was timed")
         two = MultiHead.create(model.key_query[:2], model.readout[:2] / 1e6, multiplicity=[2, 2])
-        variants["four heads"] = twins(two, data)
-        variants["trillion heads"] = twins(MultiHead(two.key_query, two.readout, np.array([5e11, 5e11])), data)
+        many = MultiHead(two.key_query, two.readout, np.array([5e11, 5e11]))
+        for name, counted in (("four heads", two), ("trillion heads", many)):
+            variants[name] = twins(counted, data)
+            variants[f"{name}, whole call"] = partial(leave_one_out, counted, data, indices=INDICES, **RUN)
         times = race(variants, rounds=rounds)
-    seconds = {name: t["median_s"] / (1 if name == "torch loop" else len(INDICES)) for name, t in times.items()}
+        slow, correlation = {}, None
+        if case in SCREENED:
+            slow["all exact runs"] = partial(leave_one_out, model, data, **RUN)
+            slow["screening"] = partial(screen, model, data, STEP_SIZE, NUM_STEPS, 8, LOGISTIC)
+            exact, estimate = slow["all exact runs"]().distance[:, -1], slow["screening"]()[0]
+            correlation = float(np.corrcoef(exact, estimate)[0, 1])
+        times |= race(slow, rounds=min(3, rounds), warm=True)
+    each = {name: 1 if name in slow or name == "torch loop" else len(INDICES) for name in times}
+    seconds = {name: t["median_s"] / each[name] for name, t in times.items()}
     ratios = {"fastest jitted loop / ours": min(seconds["closed form"], seconds["autodiff"]) / seconds["ours"]}
     if "torch loop" in seconds:
         ratios["torch loop / ours"] = seconds["torch loop"] / seconds["ours"]
     ratios["trillion heads / four heads"] = seconds["trillion heads"] / seconds["four heads"]
+    whole = [seconds[f"{name} heads, whole call"] for name in ("trillion", "four")]
+    ratios["trillion heads / four heads, whole call"] = whole[0] / whole[1]
+    if correlation is not None:
+        ratios["all exact runs / screening"] = seconds["all exact runs"] / seconds["screening"]
+        ratios["correlation of screening and exact"] = correlation
     return {
         "case": case,
         "ratios": ratios,

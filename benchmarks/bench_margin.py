@@ -2,7 +2,8 @@
 
 Run:  python benchmarks/bench_margin.py
 One JSON line per case, then a table. A case is n and the kind of data; all solvers get the Gram matrix. Ratios are the time
-of the peer over ours; "gaps" holds what the answer of each leaves open between its two bounds. Peers: scikit-learn's SVC
+of the peer over ours; "gaps" holds what the answer of each leaves open between its two bounds. Before anything is timed, the two
+bounds that the answer of a peer proves must overlap our interval. Peers: scikit-learn's SVC
 (mirrored data, since it has a bias; up to n = 1000), piqp with its default accuracy on the plain dual program.
 """
 
@@ -71,13 +72,17 @@ def mirrored_svc(K, y):
     return np.maximum((a[:n] - a[n:]) * y, 0)
 
 
-def gap(K, y, weights):
-    """What weights prove on both sides: the length of the hull point, and the least correlation with it."""
+def bounds(K, y, weights):
+    """What weights prove on both sides: the least correlation with the hull point, and its length."""
     Q = K * np.outer(y, y)
     lam = weights / weights.sum()
     q = Q @ lam
-    square = lam @ q
-    return float(1 - q.min() / square) if square > 1e-14 else "hull point at the origin"
+    upper = np.sqrt(max(lam @ q, 0.0))
+    return (float(q.min() / upper) if upper > 0 else 0.0), float(upper)
+
+
+def gap(lower, upper):
+    return 1 - lower / upper if upper > 1e-7 else "hull point at the origin"
 
 
 def measure(case, rounds):
@@ -88,12 +93,19 @@ def measure(case, rounds):
     if not large:
         variants["scikit-learn SVC"] = partial(mirrored_svc, K, y)
     gaps = {"ours": ours.relative_gap if ours.verdict == "separable" else str(ours)}
-    gaps |= {name: gap(K, y, work()) for name, work in variants.items() if name != "ours"}
+    proved = {name: bounds(K, y, work()) for name, work in variants.items() if name != "ours"}
+    slack = 1e-7 * ours.scale  # what a Gram matrix resolves in double precision
+    wrong = {
+        name: pair for name, pair in proved.items() if pair[0] > ours.upper + slack or pair[1] < ours.lower - slack
+    }
+    if wrong:
+        sys.exit(f"{case}: our interval is [{ours.lower}, {ours.upper}], but {wrong}; nothing was timed")
+    gaps |= {name: gap(*pair) for name, pair in proved.items()}
     times = race(variants, rounds=3 if large else rounds)
     seconds = {name: t["median_s"] for name, t in times.items()}
     ratios = {
         "seconds": seconds["ours"],
-        "relative gap": ours.relative_gap if ours.lower > 0 else "not separable",
+        "relative gap": ours.relative_gap if ours.verdict == "separable" else ours.verdict,
     }
     ratios |= {f"{name} / ours": seconds[name] / seconds["ours"] for name in seconds if name != "ours"}
     return {

@@ -83,18 +83,7 @@ def estimate_leave_one_out(
     if not 2 <= num_exact <= n:
         raise ValueError(f"num_exact={num_exact} must be between 2 and the {n} examples there are.")
     loss = get_loss(loss)
-    ends, middles = _segments(num_steps, num_kernels)
-    with jax.enable_x64(True):
-        start = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
-        batch, weights, share = prepare(dataset, model), head_weights(model), np.full(n, 1 / n)
-        scores, moved = _reference(start, weights, batch, share, float(step_size), middles, num_steps, loss)
-        points = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), moved) for k in range(len(middles))]
-        kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
-        segment = np.searchsorted(ends, np.arange(num_steps), side="right")
-        squares, last = _difference(kernels, scores, dataset.labels, float(step_size), segment, loss)
-        squares, last = np.asarray(squares), np.asarray(last)
-        losses = np.asarray(loss.value(jnp.asarray(dataset.labels * last)))
-    distance = np.sqrt(np.maximum(squares, 0.0))
+    distance, losses = screen(model, dataset, step_size, num_steps, num_kernels, loss, memory)
     chosen = choose_examples(n, num_exact, None, key)
     exact = leave_one_out(
         model, dataset, step_size=step_size, num_steps=num_steps, indices=chosen.tolist(), loss=loss, progress=progress
@@ -104,6 +93,24 @@ def estimate_leave_one_out(
     return StabilityEstimate(
         distance, losses, num_steps, num_kernels, exact, np.abs(guess / true - 1), correlation
     )  # fmt: skip
+
+
+def screen(
+    model: MultiHead, dataset: Dataset, step_size: float, num_steps: int, num_kernels: int, loss: Loss, memory=MEMORY
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and left-out losses at the last step for all n examples, by the dynamics in function space alone."""
+    n = dataset.num_examples
+    ends, middles = _segments(num_steps, num_kernels)
+    with jax.enable_x64(True):
+        start = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
+        batch, weights, share = prepare(dataset, model), head_weights(model), np.full(n, 1 / n)
+        scores, moved = _reference(start, weights, batch, share, float(step_size), middles, num_steps, loss)
+        points = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), moved) for k in range(len(middles))]
+        kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
+        segment = np.searchsorted(ends, np.arange(num_steps), side="right")
+        squares, last = _difference(kernels, scores, dataset.labels, float(step_size), segment, loss)
+        losses = np.asarray(loss.value(jnp.asarray(dataset.labels * np.asarray(last))))
+    return np.sqrt(np.maximum(np.asarray(squares), 0.0)), losses
 
 
 def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
