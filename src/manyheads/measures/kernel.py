@@ -337,7 +337,8 @@ def _errors(heads, root, X, Xq, W, A, B, phi):
     of_Z = jnp.sum(by_D * size[:, :, None], axis=1).reshape(c, q, g) * queries[:, :, None]
     chain = jnp.ones(g, X.dtype)
     if isinstance(heads.key_query, tuple):
-        chain = sum(jnp.sum(factor**2, axis=(1, 2)) for factor in heads.key_query)
+        query, key = heads.key_query
+        chain = jnp.sum(query**2, axis=(1, 2)) + jnp.sum(key**2, axis=(1, 2))
     if heads.readout.ndim == 2:
         of_U = jnp.sum(of_U, axis=1, keepdims=True)
     square = (root**2)[None, None, :]

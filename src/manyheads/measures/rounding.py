@@ -2,8 +2,8 @@ r"""What rounding may do to attention, scores and gradients.
 
 A logit $x^\top W x'$ is known to about $\epsilon\,\|x\|\|W\|\|x'\|$, however small it is itself; an attention weight to
 that many times its size. Scores and gradients inherit it, times the sizes of what they add up, and the score of H heads
-adds terms of size $H^{1-c}\Phi$ that may cancel (math: an error of about $\sqrt H\epsilon$). The sizes are Frobenius norms
-and the longest real token, so these are estimates from above in what can grow (logits, readouts, heads) and not in
+adds terms of size $H^{1-c}\Phi$ that may cancel, at a cost of $\sqrt H$ roundings for $c = 1/2$. The sizes are
+Frobenius norms and the longest real token: estimates from above in all that can grow (logits, readouts, heads), not in
 the constant.
 """
 
@@ -52,9 +52,7 @@ def score_error(model: MultiHead, dataset: Dataset) -> float:
 
 
 def slope_error(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
-    r"""Largest error of $\langle\nabla\tilde\Phi(X_i), \theta\rangle$ for a move $\theta$ of full weights, in units of one
-    rounding.
-    """
+    r"""Largest error of $\langle\nabla\tilde\Phi(X_i), \theta\rangle$ for a move $\theta$ of full weights, in units."""
     r, real = lengths(dataset)
     W, U = head_sizes(model)
     dW, dU = head_sizes(MultiHead(*direction, model.multiplicity, model.decoder, model.exponent))
