@@ -56,12 +56,14 @@ def noted_training(cell, *, log):
     return train_and_measure(cell)
 
 
-def careless(cell):
+def careless(cell, *, log=""):
     """Trains and looks at no status; an interruption becomes an error of its own."""
     from manyheads.sweeps.setup import set_up
     from manyheads.training.descent import train
 
     setup = set_up(cell)
+    if log:
+        note(log, cell.hash)
     try:
         run = train(setup.start, setup.dataset, step_size=cell.train.step_size, num_steps=cell.train.num_steps)
     except KeyboardInterrupt:

@@ -1,9 +1,14 @@
 """A real Ctrl-C inside the cells of studies: nothing that it cut short is stored, and the next run is as if untouched."""
 
+import contextlib
+import os
 import signal
+import subprocess
+import time
+from dataclasses import replace
 
 import pytest
-from sweeps.killing import assert_same_bits
+from sweeps.killing import assert_same_bits, command, environment
 
 from manyheads.measures import stability
 from manyheads.sweeps.engine import run
@@ -69,3 +74,31 @@ def test_a_cell_that_ctrl_c_cut_short_is_not_stored_and_runs_again(tmp_path, mon
     assert status(tmp_path / "cut").finished == 1 and status(tmp_path / "cut").missing == 1
     run(sweep, tmp_path / "cut", progress=False)
     assert_same_bits(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize(("engine", "starting"), [("here", False), ("processes", False), ("processes", True)])
+def test_ctrl_c_at_a_terminal_ends_the_command_and_its_workers(tmp_path, engine, starting):
+    """The signal goes to the command and all that it has started, while these start or while they train."""
+    log, out = tmp_path / "log", tmp_path / "out"
+    long = replace(sweep_of("sweep_cells:careless"), parameters={"log": str(log)})
+    replace(long, train=replace(long.train, num_steps=10**8)).save(tmp_path / "s.toml")
+    line = [word for word in command(tmp_path / "s.toml", out, "--engine", engine) if word != "--quiet"]
+    process = subprocess.Popen(
+        line, env=environment(log), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (out / "journal.jsonl" if starting else log).exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.2 if starting else 2.0)
+        began = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+        took = time.monotonic() - began
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130 and took < 10
+    assert "interrupted: 0 of 2 cells are stored; run again to go on\nerror: interrupted\n" in err
+    assert "Traceback" not in err and not list(out.rglob("*.npz"))

@@ -9,14 +9,12 @@ import contextlib
 import json
 import multiprocessing
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from manyheads.studies.folder import FORMAT_VERSION, read_run, sweep_folder
 from manyheads.sweeps.progress import State
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import write_whole
+from manyheads.training.keyboard import deaf_children
 
 LOOK_EVERY = 0.2  # seconds between two looks at the workers
 
@@ -122,7 +121,7 @@ def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], An
     theirs, ours = context.Pipe(duplex=False)
     with contextlib.ExitStack() as stack:
         stack.enter_context(theirs)
-        with _deaf_children():
+        with deaf_children():
             heard = stack.enter_context(context.Manager()).Queue()
             pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow, initargs=(theirs,))
             stack.enter_context(pool)
@@ -146,17 +145,6 @@ def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], An
                 "run the same command again to go on, with --workers 1 if memory is short."
             ) from None
         pool.shutdown()
-
-
-@contextlib.contextmanager
-def _deaf_children() -> Generator[None, None, None]:
-    """Processes that are started inside do not hear Ctrl-C, not even while they start; this one hears it afterwards."""
-    resource_tracker.ensure_running()  # starting it would undo the mask
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow(driver: Connection) -> None:

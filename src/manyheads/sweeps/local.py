@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from manyheads.sweeps.environment import worker_environment
+from manyheads.training.keyboard import deaf_children
 
 Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path, git
 Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch returned)
@@ -90,9 +91,11 @@ class _Worker:
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         environment = {**os.environ, **worker_environment(threads), "PYTHONPATH": path}
         command = [sys.executable, "-m", "manyheads.sweeps.worker", str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        nothing = subprocess.DEVNULL
+        with deaf_children():  # Ctrl-C is for the driver, which then ends its workers
+            self.process = subprocess.Popen(
+                command, env=environment, pass_fds=[theirs.fileno()], stdin=nothing, stdout=nothing
+            )
         theirs.close()
         self.ready = False
         self.job: Job | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -13,7 +12,6 @@ from multiprocessing.connection import Connection
 
 def main(descriptor: int) -> None:
     """Serve jobs until the driver closes the pipe; end at once when the driver is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then ends its workers
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     with Connection(descriptor) as pipe:
         from manyheads.sweeps.cell import run_batch

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
@@ -77,6 +79,17 @@ class AllOrNothing:
         except KeyboardInterrupt:
             self.pressed = True
             raise
+
+
+@contextlib.contextmanager
+def deaf_children() -> Generator[None, None, None]:
+    """Processes that are started inside do not hear Ctrl-C, not even while they start; this one hears it afterwards."""
+    resource_tracker.ensure_running()  # the start of it, which comes with the first process, would undo the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _handler() -> Callable[[int, FrameType | None], Any] | None:
