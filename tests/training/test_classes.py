@@ -69,8 +69,8 @@ def reference(model, data, eta, num_steps, digits=40):
                 U[g] = [[U[g][t][b] - eta * dU[t, b] for b in range(d)] for t in range(T)]
         moved = [
             [[[float(v - mp(float(v0))) for v, v0 in zip(*rows, strict=True)] for rows in zip(a, a0, strict=True)]
-             for a, a0 in zip(now, before, strict=True)]
-            for now, before in ((W, model.key_query), (U, model.readout))
+             for a, a0 in zip(end, before, strict=True)]
+            for end, before in ((W, model.key_query), (U, model.readout))
         ]  # fmt: skip
         return np.array([float(v) for v in losses]), moved
 

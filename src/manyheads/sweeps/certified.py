@@ -30,7 +30,8 @@ def certificate_values(run: Run) -> dict[str, Any]:
     """Verdict, measured value, bound and tightness of every certificate that the cell names.
 
     A sweep chooses start, step size, heads and steps before it draws the sample, which the generalization statements
-    need. Where a statement has several parts the verdict is the worst, and the numbers are those of the tightest.
+    need. Where a statement has several parts, one that is violated decides, then one that is silent; the numbers are
+    those of the tightest.
     """
     names = run.setup.cell.certificates
     statements = [name for name in names if ":" not in name]
@@ -49,7 +50,7 @@ def certificate_values(run: Run) -> dict[str, Any]:
         label = name.replace(".", "_")
         tightest = max(parts, key=lambda part: -np.inf if np.isnan(part.tightness) else part.tightness)
         verdicts = {part.verdict for part in parts}
-        worst = next(v for v in (Verdict.VIOLATED, Verdict.HOLDS, Verdict.SILENT) if v in verdicts)
+        worst = next(v for v in (Verdict.VIOLATED, Verdict.SILENT, Verdict.HOLDS) if v in verdicts)
         values[f"{label}_verdict"] = worst.name
         values[f"{label}_measured"] = tightest.measured
         values[f"{label}_bound"] = tightest.bound().value
