@@ -1,6 +1,8 @@
 """The certificate along the run: within 2.1 times the measured mean loss, exact to rounding, for every H."""
 
+import json
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -114,8 +116,6 @@ def test_the_residual_sees_a_wrong_step():
     start = first_phase(s.fresh, 2)
     target = proximal_target(start, s.dataset, step_size=1.0, num_steps=20)
     walk = follow(start, s.dataset, step_size=1.0, num_steps=20, targets=[target])
-    from dataclasses import replace
-
     (part,) = parts = decompose(replace(walk, step_size=1.01))
     assert abs(part.residual) > 1e-5
     assert part.certificates()[1].verdict is Verdict.VIOLATED
@@ -123,6 +123,22 @@ def test_the_residual_sees_a_wrong_step():
     assert {c.verdict for c in judge(decompose(walk))} == {Verdict.HOLDS}
     (part,) = parts = decompose(replace(walk, slope=walk.slope * np.nan))
     assert Verdict.VIOLATED in {c.verdict for c in judge(parts)}
+
+
+def test_the_terms_of_every_step_are_told():
+    s = setting("A")
+    start = first_phase(s.fresh, 2)
+    target = proximal_target(start, s.dataset, step_size=1.0, num_steps=20)
+    (part,) = decompose(follow(start, s.dataset, step_size=1.0, num_steps=20, targets=[target]))
+    certificate = part.certificates()[0]
+    told = json.loads(certificate.to_json())["details"]["by step"]
+    assert told["step"] == list(range(20)) and told["convexity gap"] == part.convexity_gap.tolist()
+    total = part.target.loss + part.distance_term - part.returned
+    total += np.mean(told["convexity gap"]) + np.mean(told["descent defect"])
+    assert abs(total - part.mean_loss) < 1e-12
+    assert "by step" not in str(certificate)
+    long = replace(part, loss=np.ones(5001), convexity_gap=np.arange(5000.0), descent_defect=np.zeros(5000))
+    assert len(long.by_step()["step"]) == 1000 and long.by_step()["convexity gap"][-1] == 4999
 
 
 def test_the_proximal_target_is_a_minimizer():

@@ -162,7 +162,13 @@ def quasi_convexity(effort: Effort) -> Finding:
     if not effort.quick:
         _, top = ascend(_glqc_ratio, _segment_points(effort.seed, 12), steps=800)
         tally.add(top, 1.0)
-    return tally.finding("largest loss on the segment over the larger end divided by cos(√κ/2)")
+    far = _large_kappa(s, lambda i: s.loss[i].max() / max(s.loss[i, 0], s.loss[i, -1]) / glqc_factor(s.kappa[i]))
+    return tally.finding(f"largest loss on the segment over the larger end divided by cos(√κ/2); {far}")
+
+
+def _large_kappa(s: Segments, share) -> str:
+    """The largest share at κ ≥ 1: for small κ it is near 1 whatever the inequality is worth."""
+    return f"{max(share(i) for i in np.flatnonzero(s.kappa >= 1)):.3f} where κ ≥ 1"
 
 
 def _segment_points(seed: int, count: int) -> list[dict[str, np.ndarray]]:
@@ -201,7 +207,12 @@ def one_step(effort: Effort) -> Finding:
     for i in range(len(s.length)):
         A, B = step_coefficients(s.kappa[i])
         tally.add(s.slope[i] + B * s.loss[i, 0], A * s.loss[i, -1], noise=1e-13 * abs(B) * s.loss[i, 0])
-    return tally.finding("⟨∇L_k, θ−θ_k⟩ + B L_k over A L(θ)")
+
+    def share(i):
+        A, B = step_coefficients(s.kappa[i])
+        return (s.slope[i] + B * s.loss[i, 0]) / (A * s.loss[i, -1])
+
+    return tally.finding(f"⟨∇L_k, θ−θ_k⟩ + B L_k over A L(θ); {_large_kappa(s, share)}")
 
 
 def descent_lemma(effort: Effort) -> Finding:
@@ -230,7 +241,8 @@ def descent_lemma(effort: Effort) -> Finding:
     for i in range(trials):
         tally.add(after[i], loss[i] - eta[i] / 2 * square[i], noise=4e-16 * (1 + loss[i]))
         tally.printed = max(tally.printed or 0.0, printed_after[i] / (loss[i] - printed_eta[i] / 2 * square[i]))
-    return tally.finding("loss after the step over L_k − (η/2)‖∇L_k‖²")
+    promised = float(np.max(eta / 2 * square / (loss - after), where=square > 1e-6, initial=0.0))
+    return tally.finding(f"loss after the step over L_k − (η/2)‖∇L_k‖²; promised over actual decrease {promised:.3f}")
 
 
 def _largest_descent_step(first, slope, smoothness, norm) -> float:

@@ -22,6 +22,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
 
 SCALES = np.geomspace(0.1, 10, 13)
+SHOWN_STEPS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,15 @@ class Decomposition:
         moved = (self.target.distance + self.last_distance) ** 2 / self.step_size
         return float(np.finfo(float).eps * (64 * sizes + 8 * moved))
 
+    def by_step(self) -> dict[str, list]:
+        """Convexity gap and descent defect of each step; of 1000 steps, evenly spaced, where there are more."""
+        steps = np.unique(np.linspace(0, self.num_steps - 1, min(self.num_steps, SHOWN_STEPS)).astype(int))
+        return {
+            "step": steps.tolist(),
+            "convexity gap": self.convexity_gap[steps].tolist(),
+            "descent defect": self.descent_defect[steps].tolist(),
+        }
+
     def certificates(self) -> tuple[Certificate, Certificate]:
         """The mean train loss against its decomposition, with the terms as details; and the identity itself."""
         return (
@@ -103,6 +113,7 @@ class Decomposition:
                     "descent defect": self.descent_term,
                     "bound/measured": self.bound / self.mean_loss,
                     "residual": self.residual,
+                    "by step": self.by_step(),
                 },
             ),
             Certificate(

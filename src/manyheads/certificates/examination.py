@@ -286,5 +286,5 @@ def _one_sample() -> Hypothesis:
     return Hypothesis(
         "the expectation over samples is estimated",
         False,
-        "one sample is one draw: repeat on fresh samples (`verify thm2` does)",
+        "one sample is one draw: use certify_generalization on several (`verify thm2` does)",
     )

@@ -93,7 +93,7 @@ ENTRIES = (
         ours="8/3 can be replaced by 1/(1 − 4q + 2q²), which is 32/17 at q = 1/8",
         proof="docs/theory/mixture.md#proposition-3",
         checker="check_mixture.attention_expressivity",
-        remark="without noise the irrelevant mass reaches ε exactly",
+        remark="without noise, at the smallest Γ of ours, the irrelevant mass is ε/(1 + ε)",
         tightness=0.999,
         errata=("E16", "E20"),
         aliases=("eq9", "eq10", "eq11"),

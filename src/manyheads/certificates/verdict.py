@@ -224,7 +224,8 @@ class Certificate:
             lines.extend(f"       {h}" for h in bound.failing)
         if self.verdict is not Verdict.SILENT:
             lines.append(f"  because   {self.reason}")
-        lines.extend(f"  {name:<9} {_show(value)}" for name, value in self.details.items())
+        told = {name: value for name, value in self.details.items() if not isinstance(value, dict)}  # tables: JSON only
+        lines.extend(f"  {name:<9} {_show(value)}" for name, value in told.items())
         return "\n".join(lines)
 
     def to_dict(self) -> dict:
