@@ -118,6 +118,11 @@ def test_data_are_told_by_fingerprint_and_without_one_by_the_first_gradient(run)
     other = Dataset.from_arrays(s.dataset.tokens, labels, relevant=s.dataset.relevant)
     with pytest.raises(ValueError, match="fingerprint"):
         certify(trajectory, other, ["def1.p2"])
+    unmarked = Dataset.from_arrays(s.dataset.tokens, labels)
+    with pytest.raises(ValueError, match="fingerprint"):
+        certify(replace(trajectory, attention_mass=None), unmarked, ["def1.p2"])
+    with pytest.raises(ValueError, match="differ from a repetition"):
+        certify(trajectory, unmarked, ["def1.p2"])
     nameless = replace(trajectory, sources={})
     with pytest.raises(ValueError, match="differ from a repetition"):
         certify(nameless, other, ["def1.p2"])

@@ -15,14 +15,15 @@ from manyheads.training.trajectory import Trajectory
 def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
     """By the run's own fingerprint: True or False; None where it cannot tell.
 
-    The fingerprint of a run may or may not count which tokens are relevant, which no loss depends on.
+    The fingerprint of a run may or may not count which tokens are relevant, which no loss depends on; data without
+    them cannot be told by that of a run that knew them.
     """
     stored = run.sources.get("data")
     if stored is None:
         return None
     if stored in (fingerprint(dataset), fingerprint(replace(dataset, relevant=None))):
         return True
-    return None if dataset.relevant is None else False
+    return None if dataset.relevant is None and run.attention_mass is not None else False
 
 
 def check_data(run: Trajectory, dataset: Dataset) -> None:
