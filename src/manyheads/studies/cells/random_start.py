@@ -27,8 +27,12 @@ def separation(cell: Cell) -> dict:
     data = setup.dataset
     kernel = tangent_kernel(setup.start, data)
     whole, readout, key_query = (
-        hard_margin(data.labels, gram=part, gram_accuracy=kernel.accuracy, tolerance=1e-4)
-        for part in (kernel.matrix, kernel.readout, kernel.key_query)
+        hard_margin(data.labels, gram=part, gram_accuracy=accuracy, tolerance=1e-4)
+        for part, accuracy in (
+            (kernel.matrix, kernel.accuracy),
+            (kernel.readout, kernel.readout_accuracy),
+            (kernel.key_query, kernel.key_query_accuracy),
+        )
     )
     fresh = make_task(cell.data).sample(FIRST_PHASE_SIZE, key=stream(cell.seed, FIRST_PHASE))
     heads = np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in setup.start.heads], axis=1)
