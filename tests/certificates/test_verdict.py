@@ -87,6 +87,9 @@ def test_reason_names_the_hypothesis_and_the_factor():
     assert silent.line().endswith("fails: enough heads (off by a factor 2.5) -> use 25 heads")
     twice = certificate(1.0, 2.0, FALSE, Hypothesis("logistic loss", False, "use 25 heads"))
     assert twice.reason.count("use 25 heads") == 1 and "logistic loss" in twice.reason
+    steps = [Hypothesis.at_most(f"eta <= {x}", 1.0, x, f"use {x}") for x in (0.5, 0.1, 0.2)]
+    both = certificate(1.0, 2.0, FALSE, *steps).reason
+    assert both.endswith(" -> use 25 heads; use 0.1") and both.count("fails:") == 1
     assert FALSE.factor == 2.5
 
 

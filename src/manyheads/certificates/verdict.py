@@ -69,7 +69,7 @@ class Hypothesis:
             if self.holds or math.isnan(self.have) or math.isinf(self.factor)
             else f" (off by a factor {self.factor:.3g})"
         )
-        return f"{'holds' if self.holds else 'fails'}: {self.text}{off}"
+        return f"{self.text}{off}"
 
     def __str__(self) -> str:
         if self.holds:
@@ -176,8 +176,9 @@ class Certificate:
         bound = self._deciding()
         if self.verdict is Verdict.SILENT:
             if bound.failing:
-                remedies = "; ".join(dict.fromkeys(h.remedy for h in bound.failing if h.remedy))
-                return "; ".join(h.short() for h in bound.failing) + (f" -> {remedies}" if remedies else "")
+                remedies = "; ".join(_remedies(bound.failing))
+                failing = "; ".join(h.short() for h in bound.failing)
+                return f"fails: {failing}" + (f" -> {remedies}" if remedies else "")
             return "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
         noise = f" + noise {self.noise:.2g}" if self.noise else ""
         comparison = f"measured {self.measured:.6g} {self.sense} {bound.variant} bound {bound.value:.6g}{noise}"
@@ -292,6 +293,16 @@ class Certificate:
             stored["noise_source"],
             dict(stored["details"]),
         )
+
+
+def _remedies(failing: tuple[Hypothesis, ...]) -> list[str]:
+    """What would make the conditions true, each once; of several conditions on one number only the strictest."""
+    strictest = {}
+    for place, h in enumerate(failing):
+        number = place if math.isnan(h.have) else ("number", h.have)
+        if number not in strictest or h.factor > strictest[number].factor:
+            strictest[number] = h
+    return list(dict.fromkeys(h.remedy for h in strictest.values() if h.remedy))
 
 
 def ratio(measured: float, bound: float, sense: str = "<=") -> float:
