@@ -154,21 +154,22 @@ def weak_convexity(effort: Effort) -> Finding:
 
 def quasi_convexity(effort: Effort) -> Finding:
     """Proposition 4, sharp form, with κ up to π², and the printed form where (18) holds."""
-    tally, s = Tally("glqc"), _segments(effort)
+    tally, s, shares = Tally("glqc"), _segments(effort), []
     for i in range(len(s.length)):
         ends = max(s.loss[i, 0], s.loss[i, -1])
         printed = 4 / 3 * ends if s.printed_kappa[i] <= 0.5 else None
         tally.add(s.loss[i].max(), ends * glqc_factor(s.kappa[i]), printed)
+        shares.append(s.loss[i].max() / (ends * glqc_factor(s.kappa[i])))
     if not effort.quick:
         _, top = ascend(_glqc_ratio, _segment_points(effort.seed, 12), steps=800)
         tally.add(top, 1.0)
-    far = _large_kappa(s, lambda i: s.loss[i].max() / max(s.loss[i, 0], s.loss[i, -1]) / glqc_factor(s.kappa[i]))
+    far = _large_kappa(s, shares)
     return tally.finding(f"largest loss on the segment over the larger end divided by cos(√κ/2); {far}")
 
 
-def _large_kappa(s: Segments, share) -> str:
+def _large_kappa(s: Segments, shares: list[float]) -> str:
     """The largest share at κ ≥ 1: for small κ it is near 1 whatever the inequality is worth."""
-    return f"{max(share(i) for i in np.flatnonzero(s.kappa >= 1)):.3f} where κ ≥ 1"
+    return f"{np.asarray(shares)[s.kappa >= 1].max():.3f} where κ ≥ 1"
 
 
 def _segment_points(seed: int, count: int) -> list[dict[str, np.ndarray]]:
@@ -203,16 +204,13 @@ def _glqc_ratio(point) -> jax.Array:
 
 def one_step(effort: Effort) -> Finding:
     """⟨∇L_k, θ−θ_k⟩ + B·L_k ≤ A·L(θ)."""
-    tally, s = Tally("onestep"), _segments(effort)
+    tally, s, shares = Tally("onestep"), _segments(effort), []
     for i in range(len(s.length)):
         A, B = step_coefficients(s.kappa[i])
-        tally.add(s.slope[i] + B * s.loss[i, 0], A * s.loss[i, -1], noise=1e-13 * abs(B) * s.loss[i, 0])
-
-    def share(i):
-        A, B = step_coefficients(s.kappa[i])
-        return (s.slope[i] + B * s.loss[i, 0]) / (A * s.loss[i, -1])
-
-    return tally.finding(f"⟨∇L_k, θ−θ_k⟩ + B L_k over A L(θ); {_large_kappa(s, share)}")
+        left, right = s.slope[i] + B * s.loss[i, 0], A * s.loss[i, -1]
+        tally.add(left, right, noise=1e-13 * abs(B) * s.loss[i, 0])
+        shares.append(left / right)
+    return tally.finding(f"⟨∇L_k, θ−θ_k⟩ + B L_k over A L(θ); {_large_kappa(s, shares)}")
 
 
 def descent_lemma(effort: Effort) -> Finding:
