@@ -81,6 +81,15 @@ def test_the_job_script_of_a_dry_run(tmp_path, capsys):
     assert not (tmp_path / "results").exists()
 
 
+def test_a_job_script_leaves_ctrl_c_as_it_was():
+    program = (
+        "import signal; from manyheads.sweeps.cluster import Slurm; Slurm().job_script(); "
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.full
 def test_slurm_jobs_do_the_work(tmp_path, monkeypatch):
     """A stand-in for sbatch runs the job script on this machine: everything but the queue is real."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from manyheads.sweeps.environment import worker_environment
 from manyheads.sweeps.local import EngineError, Job, Results, lost
+from manyheads.training.keyboard import same_ctrl_c
 
 CONNECT_SECONDS = 10
 WINDOW = 2000  # batches handed over at a time
@@ -69,7 +70,8 @@ class Slurm:
     def cluster(self, threads: int = 1) -> Any:
         """The SLURMCluster, with no job submitted yet."""
         try:
-            from dask_jobqueue import SLURMCluster
+            with same_ctrl_c():  # importing it replaces the program's handler
+                from dask_jobqueue import SLURMCluster
         except ImportError:
             raise EngineError("engine 'slurm' needs dask-jobqueue; pip install 'manyheads[cluster]'") from None
         exports = [f"export {name}={value}" for name, value in worker_environment(threads).items()]

@@ -92,6 +92,17 @@ def deaf_children() -> Generator[None, None, None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def same_ctrl_c() -> Generator[None, None, None]:
+    """What Ctrl-C does is the same afterwards, whatever happens inside."""
+    before = _handler()
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
 def _handler() -> Callable[[int, FrameType | None], Any] | None:
     """What is called for Ctrl-C in this thread, if anything is."""
     if threading.current_thread() is not threading.main_thread():
