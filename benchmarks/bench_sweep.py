@@ -85,7 +85,7 @@ def batch(case, shape, rounds):
     cells = make_plan(sweep).cells
 
     def work(size):
-        common = dict(dims=["seed"], threads=1, cache=None, device=None, python_path=[])
+        common = dict(dims=["seed"], threads=1, cache=None, device=None, git="", python_path=[])
         groups = [cells[i : i + size] for i in range(0, len(cells), size)]
         jobs = [dict(id=str(i), cells=[c.to_dict() for c in group], **common) for i, group in enumerate(groups)]
         return [cell for job in jobs for cell in run_batch(job)["cells"]]
