@@ -28,7 +28,7 @@ FIRST, SECOND = 20, 220  # cells
 MIXTURE = dict(num_tokens=8, dim=12, num_patterns=4, num_test=0)
 SHAPES = {"8,4,4": 2, "20,4,6": 3, "10,8,8": 4, "20,8,12": 4, "100,8,12": 4}  # n,T,d -> irrelevant patterns
 STEPS = 200
-PROBE = 1500
+PROBES = 200, 1200
 CASES = ["overhead-here", "overhead-processes", "overhead-dask", "workers", *(f"batch-{name}" for name in SHAPES)]
 
 
@@ -53,22 +53,23 @@ def overhead(case, engine):
 
 
 def workers(case):
-    def sweep(steps):
+    def sweep(steps, seeds=40):
         return Sweep(
             data=dict(num_examples=200, **MIXTURE),
             start={"kind": "gaussian"},
             model={"num_heads": 4},
             train={"num_steps": steps, "dtype": "float64"},
-            seeds=40,
+            seeds=seeds,
         )
 
-    probe = Sweep.from_dict({**sweep(PROBE).to_dict(), "seeds": [0]})
-    timed_run(probe)  # compiles
-    steps = max(1, round(PROBE / timed_run(probe)))  # about a second
+    few = {n: timed_run(sweep(n, seeds=4), engine="processes", workers=1) for n in PROBES}
+    per_step = (few[PROBES[1]] - few[PROBES[0]]) / (4 * (PROBES[1] - PROBES[0]))
+    steps = round(1 / per_step)  # about a second
     times = {n: timed_run(sweep(steps), engine="processes", workers=n) for n in (1, 2)}
     return {
         "case": case,
         "cells": 40,
+        "steps per cell": steps,
         "seconds per cell": times[1] / 40,
         "one worker s": times[1],
         "two workers s": times[2],
