@@ -28,7 +28,7 @@ FIRST, SECOND = 20, 220  # cells
 MIXTURE = dict(num_tokens=8, dim=12, num_patterns=4, num_test=0)
 SHAPES = {"8,4,4": 2, "20,4,6": 3, "10,8,8": 4, "20,8,12": 4, "100,8,12": 4}  # n,T,d -> irrelevant patterns
 STEPS = 200
-PROBES = 200, 1200
+PROBES = 200, 2200
 CASES = ["overhead-here", "overhead-processes", "overhead-dask", "workers", *(f"batch-{name}" for name in SHAPES)]
 
 
@@ -62,6 +62,7 @@ def workers(case):
             seeds=seeds,
         )
 
+    timed_run(sweep(PROBES[0], seeds=1), engine="processes", workers=1)  # compiles
     few = {n: timed_run(sweep(n, seeds=4), engine="processes", workers=1) for n in PROBES}
     per_step = (few[PROBES[1]] - few[PROBES[0]]) / (4 * (PROBES[1] - PROBES[0]))
     steps = round(1 / per_step)  # about a second
