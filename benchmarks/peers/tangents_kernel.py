@@ -4,14 +4,11 @@ neural-tangents needs an old JAX, so a comparison in one JAX needs our formula t
 of manyheads.measures.kernel, class by class with upper-triangle blocks, without NumPy's symmetric product.
 """
 
-import json
-import sys
-import time
-
 import jax
 import jax.numpy as jnp
 import neural_tangents as nt
 import numpy as np
+from answering import serve, timed
 
 # its third implementation, products with vectors, takes n times as long for one output and is left out
 IMPLEMENTATIONS = {
@@ -77,14 +74,7 @@ def answer(request):
     if request["action"] == "check":
         np.savez(request["file"], kernel=np.asarray(work(*STATE["case"])))
         return {}
-    start = time.perf_counter()
-    for _ in range(request["repeats"]):
-        jax.block_until_ready(work(*STATE["case"]))
-    return {"seconds": (time.perf_counter() - start) / request["repeats"]}
+    return timed(lambda: jax.block_until_ready(work(*STATE["case"])), request["repeats"])
 
 
-for line in sys.stdin:
-    try:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+serve(answer)

@@ -1,12 +1,9 @@
 """Hessian-vector products and extreme eigenvalues by curvlinops; answers JSON lines on standard input."""
 
-import json
-import sys
-import time
-
 import curvlinops
 import numpy as np
 import torch
+from answering import serve, timed
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 torch.set_num_threads(1)
@@ -67,14 +64,7 @@ def answer(request):
         result = work()
         np.savez(request["file"], result=result.detach().numpy() if torch.is_tensor(result) else np.array(result))
         return {}
-    start = time.perf_counter()
-    for _ in range(request["repeats"]):
-        work()
-    return {"seconds": (time.perf_counter() - start) / request["repeats"]}
+    return timed(work, request["repeats"])
 
 
-for line in sys.stdin:
-    try:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+serve(answer)

@@ -1,11 +1,8 @@
 """Tangent kernel of the multi-head model by torch.func; answers JSON lines on standard input."""
 
-import json
-import sys
-import time
-
 import numpy as np
 import torch
+from answering import serve, timed
 from torch.func import grad, vmap
 
 torch.set_num_threads(1)
@@ -38,14 +35,7 @@ def answer(request):
     if request["action"] == "check":
         np.savez(request["file"], kernel=kernel(*STATE["case"]).numpy())
         return {}
-    start = time.perf_counter()
-    for _ in range(request["repeats"]):
-        kernel(*STATE["case"])
-    return {"seconds": (time.perf_counter() - start) / request["repeats"]}
+    return timed(lambda: kernel(*STATE["case"]), request["repeats"])
 
 
-for line in sys.stdin:
-    try:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+serve(answer)

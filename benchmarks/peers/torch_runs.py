@@ -1,11 +1,8 @@
 """Leave-one-out training runs in a PyTorch loop; answers JSON lines on standard input."""
 
-import json
-import sys
-import time
-
 import numpy as np
 import torch
+from answering import serve, timed
 
 torch.set_num_threads(1)
 
@@ -46,15 +43,8 @@ def answer(request):
         reference = run(-1)
         np.savez(request["file"], distance=np.array([distance(run(i), reference) for i in request["indices"]]))
         return {}
-    start = time.perf_counter()
-    for _ in range(request["repeats"]):
-        for i in request["indices"]:
-            run(i)
-    return {"seconds": (time.perf_counter() - start) / request["repeats"] / len(request["indices"])}
+    runs = timed(lambda: [run(i) for i in request["indices"]], request["repeats"])
+    return {"seconds": runs["seconds"] / len(request["indices"])}
 
 
-for line in sys.stdin:
-    try:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+serve(answer)

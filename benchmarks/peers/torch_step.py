@@ -1,11 +1,8 @@
 """One loss-and-gradient of the multi-head model in PyTorch, eager and compiled; answers JSON lines on standard input."""
 
-import json
-import sys
-import time
-
 import numpy as np
 import torch
+from answering import serve, timed
 
 torch.set_num_threads(1)
 torch.set_float32_matmul_precision("highest")
@@ -45,14 +42,7 @@ def answer(request):
         loss, dW, dU = step(value, STATE["arrays"])
         np.savez(request["file"], loss=loss.numpy(), key_query=dW.numpy(), readout=dU.numpy())
         return {}
-    start = time.perf_counter()
-    for _ in range(request["repeats"]):
-        step(value, STATE["arrays"])
-    return {"seconds": (time.perf_counter() - start) / request["repeats"]}
+    return timed(lambda: step(value, STATE["arrays"]), request["repeats"])
 
 
-for line in sys.stdin:
-    try:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+serve(answer)
