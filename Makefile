@@ -36,7 +36,7 @@ docs: .venv/.docs ## check links and examples, then build the pages into site/in
 
 constraints: $(READY) ## resolve the pinned versions anew (for maintainers)
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
-		--no-emit-index-url pyproject.toml -o constraints.txt
+		pyproject.toml -o constraints.txt
 
 clean: ## remove the environment, caches and builds; results are kept
 	@rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
