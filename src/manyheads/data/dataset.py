@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from manyheads._lazy import lazy
 from manyheads.data.door import array_of, checked_key, real_array, shown, whole
 
+jax = lazy("jax")
 FORMAT_VERSION = 1
 LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
 
@@ -134,8 +136,6 @@ class Dataset:
             raise ValueError(
                 f"first={first} must be between 1 and {self.num_examples - 1}, so that both parts have data."
             )
-        import jax
-
         order = np.asarray(jax.random.permutation(checked_key(key), self.num_examples))
         return self.subset(order[:first]), self.subset(order[first:])
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from manyheads._names import DECODERS
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, real_array, shown
 
 HIGHEST = jax.lax.Precision.HIGHEST
-DECODERS = ("full", "pooled", "last")
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
 
 

@@ -1,13 +1,20 @@
 """Losses of the margin m = y·score: convex, smooth, Lipschitz and self-bounded, each with its constants."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
-
-from manyheads._types import AnyArray
+from manyheads._lazy import lazy
+from manyheads._registry import Registry
 from manyheads.data.door import shown
+
+if TYPE_CHECKING:
+    from manyheads._types import AnyArray
+
+jax, jnp = lazy("jax"), lazy("jax.numpy")
+LOSSES: Registry[Loss] = Registry("loss")  # to add one, register a Loss in a plug-in under its name
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,8 @@ HYPERBOLIC = Loss(
     self_bound=1.0,
 )
 
-LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
+for _loss in (LOGISTIC, HYPERBOLIC):
+    LOSSES.register(_loss.name)(_loss)
 
 
 def get_loss(name: str | Loss) -> Loss:

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import optax
 
+from manyheads._names import OPTIMIZERS
 from manyheads.data.door import array_of, finite, shown
 from manyheads.model.attention import MultiHead
 from manyheads.model.gradient import head_weights, prepare
 from manyheads.training.loop import ADAM, Method, Problem
 
-OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
 FLOAT64_FROM = 1e6  # heads
 MOST_RECORDS = 10**7
 
