@@ -45,7 +45,7 @@ def setting(
 
 
 @functools.cache
-def settings(owner: type) -> dict[str, tuple[Any, Field]]:
+def settings(owner: Any) -> dict[str, tuple[Any, Field]]:
     """Name -> (type, field) of the fields that `setting` made; others, such as `key`, are no part of a spec."""
     types = get_type_hints(owner)
     return {item.name: (types[item.name], item) for item in fields(owner) if "help" in item.metadata}
@@ -139,7 +139,7 @@ def _converted(value: Any, wanted: type, strict: bool) -> Any:
     if wanted is int and isinstance(value, float) and not strict:
         return int(value) if value.is_integer() and abs(value) < 2**53 else None
     if wanted is float and isinstance(value, numbers.Real):
-        return float(value) if isinstance(value, float) or abs(value) < 1e308 else None
+        return float(value) if isinstance(value, float) or -1e308 < value < 1e308 else None
     return value if wanted is str and isinstance(value, str) else None
 
 

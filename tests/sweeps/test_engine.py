@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 
+from manyheads._fields import SpecError
 from manyheads.sweeps import cell as cell_module
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.engine import make_engine, run
 from manyheads.sweeps.environment import worker_facts
-from manyheads.sweeps.fields import SpecError
 from manyheads.sweeps.local import EngineError, Processes
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up

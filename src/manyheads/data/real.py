@@ -67,5 +67,5 @@ class File:
     def fingerprint(self) -> str:
         """A hash of the file's content."""
         if not Path(self.path).is_file():
-            raise FileNotFoundError(f"data.path = {self.path!r} is not a file; check the path.")
+            raise FileNotFoundError(f"data.path = {self.path!r} does not exist or is not a file; check the path.")
         return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()

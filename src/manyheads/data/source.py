@@ -1,8 +1,8 @@
 """Data sources by name: one dataclass each, whose settings are the fields of a sweep's `[data]`.
 
 A source has `sample(num_examples, *, key)` if it can draw any number of sequences, or `load()` if it is a fixed
-collection, of which disjoint parts are used. One that is random itself, as a planted model is, has a field `key`. To add
-a source, write such a class in a plug-in and register it:
+collection, of which disjoint parts are used. One that is random itself, as a planted model is, has a field `key`. To
+add a source, write such a class in a plug-in and register it:
 
     @SOURCES.register("my_data")
     @dataclass(frozen=True)

@@ -12,9 +12,7 @@ from importlib import import_module
 # Public name -> the module that holds it; loaded on first use, so that opening results needs no JAX.
 _HOME = {
     "Sweep": "spec",
-    "SpecError": "fields",
-    "DataSpec": "sections",
-    "StartSpec": "sections",
+    "SpecError": "sections",
     "ModelSpec": "sections",
     "TrainSpec": "sections",
     "Cell": "plan",

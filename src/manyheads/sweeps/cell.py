@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from manyheads._fields import SpecError
+from manyheads._registry import nearest
 from manyheads.sweeps.environment import on_device, worker_facts, working
-from manyheads.sweeps.fields import SpecError, nearest
 from manyheads.sweeps.measures import Run, find_measure, resolve
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
@@ -209,10 +210,8 @@ def check_function(cell: Cell) -> None:
     for name in cell.parameters:
         if name not in names:
             raise SpecError(
-                [f"{cell.function} takes no parameter {name!r}; {nearest(name, names) if names else 'it takes none'}"]
+                f"{cell.function} takes no parameter {name!r}; {nearest(name, names) if names else 'it takes none'}"
             )
     missing = [n for n in names if accepted[n].default is inspect.Parameter.empty and n not in cell.parameters]
     if missing:
-        raise SpecError(
-            [f"{cell.function} needs a parameter {missing[0]!r}; write it under [parameters] or as an axis"]
-        )
+        raise SpecError(f"{cell.function} needs a parameter {missing[0]!r}; write it under [parameters] or as an axis")

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import xarray
 
+from manyheads._registry import nearest
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.cluster import Dask, Slurm
+from manyheads.sweeps.cost import check_memory, work_seconds
 from manyheads.sweeps.environment import cache_folder, provenance, start_backend
-from manyheads.sweeps.fields import nearest
 from manyheads.sweeps.local import EngineError, Here, Job, Processes, Results
 from manyheads.sweeps.plan import Batch, Plan, make_plan
 from manyheads.sweeps.progress import Reporter, State, clock
-from manyheads.sweeps.resources import check_memory, work_seconds
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import CorruptPart, Store
 

@@ -61,9 +61,10 @@ class Store:
                 if Sweep.from_dict(old["spec"]) == plan.sweep:
                     return
             elif not extend:
+                what = _difference(self.sweep().to_dict(), manifest["spec"])
                 raise StoreError(
-                    f"{self.path} holds another sweep ({_difference(old['spec'], manifest['spec'])}); choose another "
-                    "folder, or pass extend to take over the batches that both have in common"
+                    f"{self.path} holds another sweep ({what}); choose another folder, or pass extend to take over the "
+                    "batches that both have in common"
                 )
         elif self.path.is_dir() and any(p.name not in ("parts", "lock", "journal.jsonl") for p in self.path.iterdir()):
             raise StoreError(f"{self.path} is not empty and holds no sweep; choose a new or empty folder")

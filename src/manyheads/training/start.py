@@ -34,32 +34,28 @@ if TYPE_CHECKING:
 jax, attention, gradient, losses = map(
     lazy, ("jax", "manyheads.model.attention", "manyheads.model.gradient", "manyheads.model.loss")
 )
-STARTS: Registry[type[Start]] = Registry("start")
+STARTS: Registry[Any] = Registry("start")
 LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
 LARGEST_START = 2**32  # numbers in a start: 32 GiB
 
 
 class Start:
-    """A start by its settings. One with a setting `num_examples` gets that many fresh sequences, for nothing else used."""
+    """A start by its settings. One with a setting `num_examples` gets that many sequences that are not trained on.
+
+    `make(num_heads, dataset, **facts)` returns the model at step 0 for data of this shape. Among the facts are `fresh`
+    (the sequences that are not trained on), `source` (where the data come from), `key`, `decoder`, `rank`, `exponent`
+    and `loss`; a start takes what it needs.
+    """
 
     takes_rank: ClassVar[bool] = False  # whether the key-query weights may be factored
     needs_mixture: ClassVar[bool] = False  # whether it is computed from the tokenized mixture itself
-    draws_every_head: bool = False
 
     def __post_init__(self) -> None:
         check(self)
 
     def num_classes(self, num_heads: float) -> int:
-        """Classes of identical heads that it makes, as far as known; used to estimate cost and memory."""
-        return int(num_heads) if self.draws_every_head else 1
-
-    def make(self, num_heads: float, dataset: Any, **facts: Any) -> Any:
-        """The model at step 0, for data of this shape.
-
-        `facts` holds `fresh` (sequences that are not trained on), `source` (where the data come from), `key`,
-        `decoder`, `rank`, `exponent` and `loss`; a start takes what it needs.
-        """
-        raise TypeError(f"{type(self).__name__} must define make(num_heads, dataset, **facts).")
+        """How many different heads it makes at most; cost and memory are estimated from it."""
+        return 1
 
 
 class Shape(NamedTuple):
@@ -111,7 +107,10 @@ class GaussianStart(Start):
     key_query_scale: float = setting(1.0, "root mean square of a head's norm of W", unit="1", low=0)
     readout_scale: float = setting(1.0, "root mean square of a head's norm of U", unit="1", low=0)
     takes_rank: ClassVar[bool] = True
-    draws_every_head: ClassVar[bool] = True
+
+    def num_classes(self, num_heads: float) -> int:
+        """Every head is different."""
+        return int(num_heads)
 
     def make(self, num_heads, dataset, *, key, decoder="full", rank=None, exponent=0.5, **_) -> MultiHead:
         """Draw every head."""
@@ -156,13 +155,9 @@ class _Signed(Start):
     )
     interval: Any = (-1.0, 1.0)
 
-    @property
-    def draws_every_head(self) -> bool:  # ty: ignore[invalid-method-override]
-        return self.signs == "uniform"
-
     def num_classes(self, num_heads: float) -> int:
-        """Coin flips may make one less."""
-        return int(num_heads if self.draws_every_head else min(num_heads, 2))
+        """Two with signs; coin flips may make one less."""
+        return int(num_heads if self.signs == "uniform" else min(num_heads, 2))
 
     def _stepped(self, num_heads, key, decoder, exponent, step) -> MultiHead:
         alphas, counts = self._alphas(num_heads, key)
@@ -177,7 +172,7 @@ class _Signed(Start):
         )
 
     def _alphas(self, num_heads, key) -> tuple[np.ndarray, np.ndarray]:
-        H = whole_heads(num_heads, explicit="uniform first-phase steps" if self.draws_every_head else None)
+        H = whole_heads(num_heads, explicit="uniform first-phase steps" if self.signs == "uniform" else None)
         if self.signs == "balanced":
             plus = np.ceil(H / 2)
         else:
@@ -186,7 +181,7 @@ class _Signed(Start):
                     f"signs={self.signs!r} draws at random: pass key=jax.random.key(0), or signs='balanced'."
                 )
             rng = random_stream(key)
-            if self.draws_every_head:
+            if self.signs == "uniform":
                 ends = array_of(self.interval)
                 real = ends.shape == (2,) and ends.dtype.kind in "fiu" and np.isfinite(ends).all()
                 if not (real and ends[0] < ends[1]):
