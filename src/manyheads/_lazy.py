@@ -30,9 +30,7 @@ def compiled(**options: Any) -> Callable[[Callable], Callable]:
     def decorate(function: Callable) -> Callable:
         @cache
         def program() -> Callable:
-            import jax
-
-            return jax.jit(function, **options)
+            return lazy("jax").jit(function, **options)
 
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:

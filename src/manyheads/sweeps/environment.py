@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 PACKAGES = ("manyheads", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax")
 LINUX_THREADS = Path("/proc/self/task")
 POOL_THREAD = "tf_XLAEigen"  # as the operating system names the threads of XLA's pool
@@ -106,9 +108,8 @@ def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, No
 
 def cache_folder(threads: int) -> str:
     """Where compiled programs are kept, apart for every kind of processor and thread count."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     kind = hashlib.sha256(f"{_processor()} {version('jaxlib')}".encode()).hexdigest()[:12]
-    return str(base / "manyheads" / "compiled" / f"{kind}-{threads}")
+    return str(platformdirs.user_cache_path("manyheads") / "compiled" / f"{kind}-{threads}")
 
 
 def _processor() -> str:
