@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,19 +213,30 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     return array.astype(bool)
 
 
-def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
-    """Arrays and a JSON header in one .npz, whole or not at all."""
-    path = checked_path(path)
-    scratch = path.with_name(path.name + f".{os.getpid()}.tmp")
-    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
+@contextlib.contextmanager
+def whole_file(path: Path) -> Generator[Any, None, None]:
+    """A binary file that appears under its name whole, or not at all."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(scratch, "wb") as file:
-            np.savez(file, **content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
+    """Arrays and a JSON header in one .npz, whole or not at all."""
+    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
+    with whole_file(checked_path(path)) as file:
+        np.savez(file, **content)
 
 
 def checked_path(path: str | Path, name: str = "") -> Path:

@@ -80,6 +80,11 @@ class Plan:
     cells: tuple[Cell, ...]
     batches: tuple[Batch, ...]
 
+    @property
+    def counts(self) -> list[int]:
+        """How many points of the grid each different cell fills."""
+        return np.bincount(self.grid.ravel(), minlength=len(self.cells)).tolist()
+
     def __str__(self) -> str:
         sizes = " x ".join(f"{dim} ({len(c['values'])})" for dim, c in self.coordinates.items())
         return f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"

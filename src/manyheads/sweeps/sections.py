@@ -108,8 +108,10 @@ def section_type(section: str, kinds: tuple[str, ...] = ()) -> Any:
     base = SECTIONS[section]
     if section not in KINDS:
         return base
+    if not kinds:
+        return section_type(section, (settings(base)["kind"][1].default,))
     found: dict[str, tuple[Any, Any, Mapping]] = {}
-    for kind in kinds or (settings(base)["kind"][1].default,):
+    for kind in kinds:
         for name, (type_, item) in _own_fields(section, kind).items():
             if name in settings(base):
                 raise SpecError(f"{section}.kind = {kind!r} has a setting {name!r}, which every sweep has; rename it")
