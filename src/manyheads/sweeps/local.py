@@ -57,10 +57,9 @@ class Processes:
                 pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
                 for worker in [pipes[pipe] for pipe in wait(list(pipes))]:
                     try:
-                        message = worker.take()
+                        done = worker.take()
                     except (EOFError, OSError):
-                        code = worker.end()
-                        job = worker.job
+                        code, job = worker.end(), worker.job
                         team[team.index(worker)] = _Worker(jobs[0]["threads"])
                         if job is None:
                             raise EngineError(
@@ -70,14 +69,10 @@ class Processes:
                         deaths[job["id"]] = deaths.get(job["id"], 0) + 1
                         if deaths[job["id"]] < MOST_DEATHS:
                             waiting.appendleft(job)
-                        else:
-                            yield (
-                                job["id"],
-                                lost(job, f"its worker process ended {MOST_DEATHS} times (exit code {code})"),
-                            )
-                        continue
-                    if message is not None:
-                        yield message
+                            continue
+                        done = job["id"], lost(job, f"its worker process ended {MOST_DEATHS} times (exit code {code})")
+                    if done is not None:
+                        yield done
         finally:
             for worker in team:
                 worker.end()
@@ -127,16 +122,7 @@ def lost(job: Job, why: str) -> dict[str, Any]:
     """The result of a batch that no worker survives."""
     from manyheads.sweeps.plan import Cell
 
-    cells = [
-        dict(
-            hash=Cell.from_dict(cell).hash,
-            status="failed",
-            message=f"{why}; too little memory?",
-            seconds=0.0,
-            values={},
-        )
-        for cell in job["cells"]
-    ]
-    return dict(
-        cells=cells, worker=dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
-    )
+    failed = dict(status="failed", message=f"{why}; too little memory?", seconds=0.0, values={})
+    cells = [{"hash": Cell.from_dict(content).hash, **failed} for content in job["cells"]]
+    worker = dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
+    return dict(cells=cells, worker=worker)
