@@ -91,9 +91,16 @@ def test_no_two_checkers_are_the_same():
     assert len(statements()) + len(errata_entries()) == len(names)
 
 
+BLOCKED = ("jax", "jaxlib", "equinox", "optax", "scipy", "piqp")
+
+
 def test_reading_the_ledger_and_verdicts_needs_no_jax():
-    code = (
-        "import sys; from manyheads.certificates import verdict, ledger; ledger.ledger(); str(ledger.entry('thm1'));"
-        "sys.exit('jax' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({BLOCKED}))
+from manyheads.certificates import ledger, verdict
+for item in ledger.ledger().values():
+    str(item), item.to_dict()
+assert ledger.entry("thm1").about is not None and ledger.papers()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
