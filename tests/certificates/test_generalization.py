@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from manyheads.certificates import generalization as module
-from manyheads.certificates.bounds import Shape
+from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.certificates.generalization import (
     LeaveOneOut,
     certify_generalization,
@@ -18,7 +18,7 @@ from manyheads.certificates.generalization import (
     measure_leave_one_out,
     stability_bound,
 )
-from manyheads.certificates.training import Case, largest_step
+from manyheads.papers.deora2023.training import Case, largest_step
 from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from manyheads.certificates import check_model, extremal
-from manyheads.certificates.bounds import Shape
+from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.certificates.finding import Effort, Tally
 from manyheads.certificates.search import SEARCHES, climb
 from manyheads.certificates.verdict import Verdict

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.certificates.bounds import Shape
+from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.certificates.initialization import good_start, heads_for_good_start, reach
-from manyheads.certificates.regime import Ray, conclusions, heads_to_realize, run_literally, smallest_heads
+from manyheads.papers.deora2023.regime import Ray, conclusions, heads_to_realize, run_literally, smallest_heads
 from manyheads.certificates.targets import along, mixture_direction, train_loss
-from manyheads.certificates.training import (
+from manyheads.papers.deora2023.training import (
     Case,
     case_of,
     heads_needed,

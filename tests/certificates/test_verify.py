@@ -9,7 +9,7 @@ import scipy.optimize
 
 from manyheads.certificates import check_errata, check_mixture, check_training
 from manyheads.certificates import verify as module
-from manyheads.certificates.bounds import Shape
+from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.certificates.finding import Effort, Finding, Tally, erratum
 from manyheads.certificates.ledger import entry, errata_entries, ledger, statements
 from manyheads.certificates.verdict import Verdict

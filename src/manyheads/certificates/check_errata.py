@@ -7,14 +7,15 @@ import math
 import jax
 import numpy as np
 
-from manyheads.certificates import extremal
-from manyheads.certificates.bounds import Shape, log_one_plus_exp
 from manyheads.certificates.check_generalization import twin_steps
-from manyheads.certificates.check_model import softmax_jacobian
-from manyheads.certificates.check_training import segments, small_problem
 from manyheads.certificates.finding import Effort, Finding, erratum
-from manyheads.certificates.search import single_bounds, single_head
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023 import formula
+from manyheads.papers.deora2023.convexity import segments
+from manyheads.papers.deora2023.derivatives import Shape, log_one_plus_exp
+from manyheads.papers.deora2023.formula import single_head
+from manyheads.papers.deora2023.model import hessian_bounds, softmax_jacobian
+from manyheads.papers.deora2023.problem import small_problem
 from manyheads.training.start import first_phase, population_first_phase
 
 
@@ -26,9 +27,7 @@ def e1(effort: Effort) -> Finding:
     p = np.asarray(np.exp(v) / np.exp(v).sum())
     printed = np.abs(np.diag(p) - np.outer(v, v) - true).max()
     corrected = np.abs(softmax_jacobian(v) - true).max()
-    return erratum(
-        "E1", printed > 1 and corrected < 1e-15, f"printed off by {printed:.3g}, corrected by {corrected:.1g}"
-    )
+    return erratum(printed > 1 and corrected < 1e-15, f"printed off by {printed:.3g}, corrected by {corrected:.1g}")
 
 
 def e2(effort: Effort) -> Finding:
@@ -38,9 +37,7 @@ def e2(effort: Effort) -> Finding:
         true = np.asarray(jax.jit(jax.jacfwd(jax.nn.softmax))(np.zeros(T)))
     centered = np.eye(T) - np.ones((T, T)) / T
     printed, corrected = np.abs(centered - true).max(), np.abs(centered / T - true).max()
-    return erratum(
-        "E2", printed > 0.5 and corrected < 1e-16, f"printed off by {printed:.4g}, corrected by {corrected:.1g}"
-    )
+    return erratum(printed > 0.5 and corrected < 1e-16, f"printed off by {printed:.4g}, corrected by {corrected:.1g}")
 
 
 def e3(effort: Effort) -> Finding:
@@ -55,7 +52,7 @@ def e3(effort: Effort) -> Finding:
         A = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         pooled = float(np.sum(A @ X @ u))
     fits = corrected.shape == (T, d) and printed.shape != (T, d)
-    return erratum("E3", fits and abs(full - pooled) < 1e-12, f"printed is {printed.shape}, U is {(T, d)}")
+    return erratum(fits and abs(full - pooled) < 1e-12, f"printed is {printed.shape}, U is {(T, d)}")
 
 
 def e4(effort: Effort) -> Finding:
@@ -72,14 +69,13 @@ def e4(effort: Effort) -> Finding:
     X[0], U[0] = 0.0, 0.0
     X[0, :, 0], U[0, :, 0] = R, x / math.sqrt(T)
     with jax.enable_x64(True):
-        bound = jax.jit(jax.vmap(lambda x, u: single_bounds({"X": x, "U": u})["hessian printed"]))
+        bound = jax.jit(jax.vmap(lambda x, u: hessian_bounds({"X": x, "U": u})[1]))
         proposition = np.asarray(bound(X, U))
     shape = Shape(T, d, R)
     factor = shape.beta3(x) / proposition.max()
     ours = shape.beta3(1e6) / shape.b3(1e6)
     good = proposition.argmax() == 0 and abs(factor - math.sqrt(d)) < 1e-12 and abs(ours / (6 * d**1.5) - 1) < 1e-3
-    return erratum(
-        "E4", good, f"d = {d}: printed/Proposition 1 = {factor:.3g}, printed/ours = {ours:.4g} for large readouts",
+    return erratum(good, f"d = {d}: printed/Proposition 1 = {factor:.3g}, printed/ours = {ours:.4g} for large readouts",
         trials=trials,
     )  # fmt: skip
 
@@ -89,9 +85,9 @@ def e5(effort: Effort) -> Finding:
     rng = np.random.default_rng(effort.seed)
     U, W = np.zeros((1, 4, 1)), np.zeros((1, 1, 1))
     X, y = rng.standard_normal((1, 4, 1)), np.ones(1)
-    least = [extremal.class_spectrum(U, W, np.array([h]), X, y).min() for h in (2.0, 8.0, 32.0, 128.0)]
+    least = [formula.class_spectrum(U, W, np.array([h]), X, y).min() for h in (2.0, 8.0, 32.0, 128.0)]
     good = all(a < 0 for a in least) and all(a < b for a, b in zip(least, least[1:], strict=False))
-    return erratum("E5", good, "λ_min = " + ", ".join(f"{a:.3g}" for a in least) + " for H = 2, 8, 32, 128", trials=4)
+    return erratum(good, "λ_min = " + ", ".join(f"{a:.3g}" for a in least) + " for H = 2, 8, 32, 128", trials=4)
 
 
 def e6(effort: Effort) -> Finding:
@@ -103,7 +99,6 @@ def e6(effort: Effort) -> Finding:
         shares.append(shape.heads_printed(norm, D) / shape.heads_explicit(norm, D))
     good = all(b < 0.2 * a for a, b in zip(shares, shares[1:], strict=False))
     return erratum(
-        "E6",
         good,
         f"(3) asks for {shares[0]:.1g} to {shares[-1]:.1g} of the sketch's √H as H goes from 1e2 to 1e8",
         trials=4,
@@ -115,7 +110,7 @@ def e7(effort: Effort) -> Finding:
     shape = Shape(1, 1, 1.0)
     quotients = [shape.rho_explicit(b, b, 1.0) / shape.rho_printed(b, b) for b in (1.0, 0.1, 0.01)]
     good = abs(quotients[0] - 3969) < 1 and quotients[1] > 1e6 and quotients[2] > 1e9
-    return erratum("E7", good, "ρ over its printed order: " + ", ".join(f"{q:.3g}" for q in quotients), trials=3)
+    return erratum(good, "ρ over its printed order: " + ", ".join(f"{q:.3g}" for q in quotients), trials=3)
 
 
 def e8(effort: Effort) -> Finding:
@@ -123,7 +118,7 @@ def e8(effort: Effort) -> Finding:
     s = segments(effort.count(600, 100), effort.seed)
     right = s.loss[:, 0] + s.slope + 0.5 * s.least.min(axis=1) * s.length**2
     broken = int(np.sum(s.loss[:, -1] > right + 1e-9))
-    return erratum("E8", broken > 0.9 * len(right), f"printed direction fails on {broken} of {len(right)} segments",
+    return erratum(broken > 0.9 * len(right), f"printed direction fails on {broken} of {len(right)} segments",
                    printed=float(np.max(s.loss[:, -1] / np.abs(right))), trials=len(right))  # fmt: skip
 
 
@@ -139,7 +134,7 @@ def e9(effort: Effort) -> Finding:
 
     def loss(w):
         with jax.enable_x64(True):
-            value, slope = extremal.class_loss(U, np.array([[[w]]]), np.ones(1), X, y)
+            value, slope = formula.class_loss(U, np.array([[[w]]]), np.ones(1), X, y)
         return float(value), float(slope[-1])
 
     value, slope = loss(0.0)
@@ -150,7 +145,7 @@ def e9(effort: Effort) -> Finding:
         gap / (0.5 * c * top * end**2) for c in (shape.beta3(0.0), shape.beta3(whole), shape.b3(size))
     )
     detail = f"with θ1 = θ2 = 0 the bound is exceeded {wrong:.1f} times; with the ends {ends:.2g} of it is used"
-    return erratum("E9", wrong > 1 and ends <= 1 and right <= 1, detail, printed=wrong, ours=right)
+    return erratum(wrong > 1 and ends <= 1 and right <= 1, detail, printed=wrong, ours=right)
 
 
 def e10(effort: Effort) -> Finding:
@@ -164,7 +159,7 @@ def e10(effort: Effort) -> Finding:
         wrong = max(wrong, step.after / ((1 + step.printed_rate) * step.top_loss * step.before + step.printed_push))
         right = max(right, step.after / ((1 + step.printed_rate * step.top_loss) * step.before + step.printed_push))
     allowed = all(step.small_step for step in steps)
-    return erratum("E10", allowed and wrong > 1 >= right, f"printed {wrong:.3g} of the bound, corrected {right:.3g}",
+    return erratum(allowed and wrong > 1 >= right, f"printed {wrong:.3g} of the bound, corrected {right:.3g}",
                    printed=wrong, ours=right, trials=len(steps))  # fmt: skip
 
 
@@ -174,7 +169,7 @@ def e11(effort: Effort) -> Finding:
     printed, corrected = (2 * B + math.log(K)) / gamma, math.sqrt(2) * (2 * B + math.log(K)) / gamma
     # worst start: margin -B; moving a distance D along theta_*/sqrt(2) adds gamma*D/sqrt(2)
     losses = [log_one_plus_exp(-(gamma * D / math.sqrt(2) - B)) for D in (printed, corrected)]
-    return erratum("E11", losses[0] > 1 / K >= losses[1], f"loss {losses[0]:.4f} at the printed radius, "
+    return erratum(losses[0] > 1 / K >= losses[1], f"loss {losses[0]:.4f} at the printed radius, "
                                                           f"{losses[1]:.4f} at √2 times it, 1/K = {1 / K}",
                    printed=losses[0] * K, ours=losses[1] * K)  # fmt: skip
 
@@ -191,7 +186,7 @@ def e12(effort: Effort) -> Finding:
         fits.append(row @ u / (u @ u))
         residuals.append([np.linalg.norm(row - c * mixture.sparsity * u) for c in (0.5, 0.25)])
     good = abs(fits[-1] - 0.0625) < 0.002 and residuals[1][0] > 0.08 and residuals[1][1] < residuals[0][1] / 4
-    return erratum("E12", good, f"fitted {fits[-1]:.4f}, ζ/4 = .0625; residual with ζ/2 {residuals[1][0]:.3f}, with "
+    return erratum(good, f"fitted {fits[-1]:.4f}, ζ/4 = .0625; residual with ζ/2 {residuals[1][0]:.3f}, with "
                                 f"ζ/4 {residuals[1][1]:.4f} at n1 = 20,000",
                    trials=2)  # fmt: skip
 
@@ -210,6 +205,4 @@ def e13(effort: Effort) -> Finding:
     J = (np.eye(4) - 0.25) / 4
     display = sum(np.outer(x, (X @ mixture.u_star) @ J @ X) for x in X)
     errors = [np.abs(c * mixture.sparsity * display - true).max() for c in (0.5, 0.25)]
-    return erratum(
-        "E13", errors[0] > 0.01 and errors[1] < 1e-15, f"αζ/2 is off by {errors[0]:.3g}, αζ/4 by {errors[1]:.1g}"
-    )
+    return erratum(errors[0] > 0.01 and errors[1] < 1e-15, f"αζ/2 is off by {errors[0]:.3g}, αζ/4 by {errors[1]:.1g}")

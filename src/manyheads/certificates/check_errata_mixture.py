@@ -8,7 +8,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from manyheads.certificates.bounds import Shape
 from manyheads.certificates.check_mixture import known_relevant
 from manyheads.certificates.finding import Effort, Finding, erratum
 from manyheads.certificates.mixture import (
@@ -24,6 +23,7 @@ from manyheads.certificates.targets import mixture_direction, tangent_margins
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.margin import hard_margin
 from manyheads.model.attention import MultiHead
+from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.training.start import first_phase, population_first_phase
 
 
@@ -51,7 +51,7 @@ def e14(effort: Effort) -> Finding:
         margins.append(tangent_margins(mixture_direction(start, mixture), start, data).min())
     formula = first_phase_margin(mixture)
     good = max(abs(m / formula - 1) for m in margins) < 1e-12
-    return erratum("E14", good, f"margin {margins[0]:.6f} = γ_* for H = 1, 3, 5; printed guarantee γ_*/2 = "
+    return erratum(good, f"margin {margins[0]:.6f} = γ_* for H = 1, 3, 5; printed guarantee γ_*/2 = "
                                 f"{formula / 2:.4f}",
                    printed=0.5 * formula / min(margins), ours=formula / min(margins), trials=3)  # fmt: skip
 
@@ -65,7 +65,7 @@ def e15(effort: Effort) -> Finding:
     weak = _mixture(effort, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
     first = measured > attention_margin(strong)
     second = printed_margin(weak) < linear_margin(weak)
-    return erratum("E15", first and second, f"γ_* = {measured:.2f} > γ_attn = {attention_margin(strong):.2f}; (7) = "
+    return erratum(first and second, f"γ_* = {measured:.2f} > γ_attn = {attention_margin(strong):.2f}; (7) = "
                                             f"{printed_margin(weak):.3f} < γ_lin = {linear_margin(weak):.3f}",
                    printed=measured / attention_margin(strong), trials=2)  # fmt: skip
 
@@ -77,7 +77,7 @@ def e16(effort: Effort) -> Finding:
     printed = sharpness(mixture, 0.5, printed=True)
     ours = sharpness(mixture, 0.5)
     mass = [_irrelevant_mass(data, gamma * mixture.W_opt) for gamma in (printed, ours)]
-    return erratum("E16", printed < 0 and mass[0] > 0.5 >= mass[1], f"Γ = {printed:.2f} leaves an irrelevant mass "
+    return erratum(printed < 0 and mass[0] > 0.5 >= mass[1], f"Γ = {printed:.2f} leaves an irrelevant mass "
                                                                     f"of {mass[0]:.4f} > .5",
                    printed=mass[0] / 0.5, ours=mass[1] / 0.5)  # fmt: skip
 
@@ -94,9 +94,7 @@ def e17(effort: Effort) -> Finding:
         gaps.append((gap, gap / np.linalg.norm(mixture.W_star)))
     exponents = [math.log2(b / a) for a, b in zip(*gaps, strict=True)]
     good = abs(exponents[0] - 4) < 1e-9 and abs(exponents[1] - 2) < 1e-9
-    return erratum(
-        "E17", good, f"measured exponents of S: {exponents[0]:.3f} (W_*), {exponents[1]:.3f} (W_opt)", trials=2
-    )
+    return erratum(good, f"measured exponents of S: {exponents[0]:.3f} (W_*), {exponents[1]:.3f} (W_opt)", trials=2)
 
 
 def e18(effort: Effort) -> Finding:
@@ -106,7 +104,6 @@ def e18(effort: Effort) -> Finding:
     corrected = C / math.log(n) ** 2.5 / H ** (p - 0.75)
     printed = C / math.log(n) ** 2.5 / H ** (p - 0.25)
     return erratum(
-        "E18",
         abs(corrected - 1) < 1e-12 and printed < 0.01,
         f"C·log^(-5/2)n over H^(p−3/4) is {corrected:.6f}, over H^(p−1/4) {printed:.1e}",
     )
@@ -118,7 +115,7 @@ def e19(effort: Effort) -> Finding:
     C = 1.0
     U, W = math.log(n) / S, C * H ** (0.5 - p)
     conditions = (S**2 >= H**p / C, W >= U, H**0.5 >= S**5 * max(U, W) ** 3)
-    return erratum("E19", all(conditions), "n = 2, H = S = C = 1 satisfy every condition with constants 1")
+    return erratum(all(conditions), "n = 2, H = S = C = 1 satisfy every condition with constants 1")
 
 
 def e20(effort: Effort) -> Finding:
@@ -132,7 +129,7 @@ def e20(effort: Effort) -> Finding:
     printed = S * math.sqrt(T / 2) * ((1 - mass) - 2 * mass * mixture.noise_mu / S)
     right = attention_margin(mixture, mass)
     good = margin > printed * 1.0001 and abs(printed / right - 1) > 1e-4 and margin >= right
-    return erratum("E20", good, f"measured {margin:.4f}, printed '=' {printed:.4f}, (11) gives ≥ {right:.4f}")
+    return erratum(good, f"measured {margin:.4f}, printed '=' {printed:.4f}, (11) gives ≥ {right:.4f}")
 
 
 def e21(effort: Effort) -> Finding:
@@ -144,7 +141,6 @@ def e21(effort: Effort) -> Finding:
     swapped = np.abs(W_Q @ W_K.T - mixture.W_star).max()
     straight = np.abs(W_K @ W_Q.T - mixture.W_star).max()
     return erratum(
-        "E21",
         swapped > 0.1 and straight < 1e-12,
         f"W_Q W_Kᵀ differs from W_* by {swapped:.3g}, W_K W_Qᵀ by {straight:.1g}",
     )
@@ -158,7 +154,6 @@ def e22(effort: Effort) -> Finding:
     q = R**2 * 0.5
     b1, b3 = math.sqrt(8) * R * math.sqrt(1 + q * q), math.sqrt(8) * R**3 * (q + math.sqrt(q * q + 4)) / 2
     return erratum(
-        "E22",
         printed < 1 <= mixture.token_radius and b1 > b3,
         f"printed R = {printed:.2f} < 1; there b1 = {b1:.3f} > b3 = {b3:.3f}",
     )
@@ -174,7 +169,7 @@ def e23(effort: Effort) -> Finding:
         for D in (0.1, 1, 10)
         for H in (1, 1e6)
     )
-    return erratum("E23", ratio > 3.9 and safe >= 1, f"β1²/β2 = {ratio:.3f} at 1e14 heads; ρ/β1² ≥ {safe:.3g} for "
+    return erratum(ratio > 3.9 and safe >= 1, f"β1²/β2 = {ratio:.3f} at 1e14 heads; ρ/β1² ≥ {safe:.3g} for "
                                                      f"Section 6.1's ρ",
                    printed=ratio, trials=19)  # fmt: skip
 
@@ -183,7 +178,7 @@ def e24(effort: Effort) -> Finding:
     """Weak signals: Proposition 2's B_2 is below the 1 that Definition 1 asks for."""
     mixture = _mixture(effort, signal=0.2)
     bounds = first_phase_bounds(mixture, 0.01, num_examples=50, failure=0.1)
-    return erratum("E24", bounds.printed_parameter_bound < 1 <= bounds.parameter_bound,
+    return erratum(bounds.printed_parameter_bound < 1 <= bounds.parameter_bound,
                    f"√T(S+P) = {bounds.printed_parameter_bound:.3f} < 1")  # fmt: skip
 
 
@@ -202,7 +197,6 @@ def e25(effort: Effort) -> Finding:
     n, delta = 60, 0.05
     loose = math.sqrt(math.log(n / delta) / math.log(2 / delta))
     return erratum(
-        "E25",
         worst < 1e-12 and loose > 1,
         f"Φ̃ = (Σα_h/√H)·c(X) to {worst:.0e}; printed is {loose:.2f} times larger at n = 60, δ = .05",
         trials=5,
@@ -225,7 +219,6 @@ def e26(effort: Effort) -> Finding:
         and fixed > 1.2 * random
     )
     return erratum(
-        "E26",
         good,
         f"random positions {values['random'].upper:.4f} (formula {random:.4f}), fixed {values['fixed'].lower:.4f} "
         f"(formula {fixed:.4f})",

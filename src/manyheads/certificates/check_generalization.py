@@ -10,8 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.certificates.bounds import HEADS_GENERALIZATION, Shape, glqc_factor
-from manyheads.certificates.check_training import segments, small_problem
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.generalization import (
     LeaveOneOut,
@@ -20,15 +18,18 @@ from manyheads.certificates.generalization import (
     measure_leave_one_out,
     stability_bound,
 )
-from manyheads.certificates.regime import Ray
 from manyheads.certificates.targets import along, mixture_direction
-from manyheads.certificates.training import Case, case_of, largest_step
 from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare
 from manyheads.model.loss import LOGISTIC
+from manyheads.papers.deora2023.convexity import glqc_factor, segments
+from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, Shape
+from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.regime import Ray
+from manyheads.papers.deora2023.training import Case, case_of, largest_step
 from manyheads.training.start import first_phase
 
 GRID = 9  # points on the segment between twins
@@ -151,7 +152,7 @@ def leave_one_out_runs(effort: Effort) -> tuple[Step, ...]:
 
 def expansiveness(effort: Effort) -> Finding:
     """(19): random pairs of points, steps up to three times 1/b2."""
-    tally, s = Tally("eq19"), segments(effort.count(600, 100), effort.seed)
+    tally, s = Tally(), segments(effort.count(600, 100), effort.seed)
     worst = 0.0
     for i in range(len(s.length)):
         top, eta = s.loss[i].max(), s.step[i]
@@ -164,7 +165,7 @@ def expansiveness(effort: Effort) -> Finding:
 
 def recursion(effort: Effort) -> Finding:
     """(20)."""
-    tally = Tally("eq20")
+    tally = Tally()
     for step in leave_one_out_runs(effort):
         printed = step.printed_expansion * step.before + step.printed_push
         tally.add(step.after, step.expansion * step.before + step.push, printed)
@@ -173,7 +174,7 @@ def recursion(effort: Effort) -> Finding:
 
 def small_step_recursion(effort: Effort) -> Finding:
     """(21) as corrected, for η ≤ 1/b2."""
-    tally = Tally("eq21")
+    tally = Tally()
     for step in leave_one_out_runs(effort):
         if step.small_step:
             printed = (1 + step.printed_rate * step.top_loss) * step.before + step.printed_push
@@ -183,7 +184,7 @@ def small_step_recursion(effort: Effort) -> Finding:
 
 def glqc_recursion(effort: Effort) -> Finding:
     """(22): the largest loss on the segment replaced by the ends."""
-    tally = Tally("eq22")
+    tally = Tally()
     for step in leave_one_out_runs(effort):
         if not step.small_step or step.kappa >= math.pi**2:
             continue
@@ -249,7 +250,7 @@ def _twins_of(start: MultiHead, data: Dataset, eta: float, steps: int, fresh: Da
 
 def average_stability(effort: Effort) -> Finding:
     """(1/n)Σ‖θ_K−θ_K^{-i}‖ against its bound, sample by sample."""
-    tally, runs = Tally("stability"), stability_runs(effort)
+    tally, runs = Tally(), stability_runs(effort)
     for case, twins in runs:
         tally.add(twins.stability, stability_bound(case, EXAMPLES), stability_bound(case, EXAMPLES, printed=True))
     return tally.finding(f"run at {runs[0][0].num_heads:.2g} heads, all twins")
@@ -257,7 +258,7 @@ def average_stability(effort: Effort) -> Finding:
 
 def generalization_theorem(effort: Effort) -> Finding:
     """(5): mean gap over samples against the mean bound, with two standard errors."""
-    tally, (cases, samples) = Tally("thm2"), zip(*stability_runs(effort), strict=True)
+    tally, (cases, samples) = Tally(), zip(*stability_runs(effort), strict=True)
     certificate = certify_generalization(samples, cases)[2]
     bound = certificate.bound().value
     tally.add(max(certificate.measured, 0.0), bound, noise=certificate.noise)
@@ -269,7 +270,7 @@ def generalization_theorem(effort: Effort) -> Finding:
 
 def stability_lemma(effort: Effort) -> Finding:
     """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with two standard errors."""
-    tally, certificate = Tally("lemma3"), certify_generalization(lively_runs(effort))[0]
+    tally, certificate = Tally(), certify_generalization(lively_runs(effort))[0]
     tally.add(max(certificate.measured, 0.0), certificate.bound().value, noise=certificate.noise)
     tally.broken += certificate.verdict is not Verdict.HOLDS
     return tally.finding(
@@ -279,7 +280,7 @@ def stability_lemma(effort: Effort) -> Finding:
 
 def leave_one_out(effort: Effort) -> Finding:
     """The leave-one-out certificate on lively runs: mean test loss against its mean, with two standard errors."""
-    tally, certificate = Tally("loo"), certify_generalization(lively_runs(effort))[1]
+    tally, certificate = Tally(), certify_generalization(lively_runs(effort))[1]
     tally.add(certificate.measured, certificate.bound().value, noise=certificate.noise)
     tally.broken += certificate.verdict is not Verdict.HOLDS
     plain = certificate.details["left-out loss"]

@@ -10,8 +10,6 @@ import jax
 import numpy as np
 import scipy.optimize
 
-from manyheads.certificates.bounds import HEADS_GENERALIZATION
-from manyheads.certificates.check_training import small_problem
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.initialization import (
     GoodStart,
@@ -30,6 +28,8 @@ from manyheads.certificates.walk import Walk, follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.planted import RandomLabels
 from manyheads.measures.kernel import tangent_kernel
+from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION
+from manyheads.papers.deora2023.problem import small_problem
 from manyheads.training.start import first_phase, gaussian_start
 
 STEPS = 100
@@ -50,7 +50,7 @@ def starts(effort: Effort) -> tuple[GoodStart, ...]:
 
 def parameter_bound(effort: Effort) -> Finding:
     """P1: the largest head norm, against explicit loops."""
-    tally = Tally("def1.p1")
+    tally = Tally()
     for good in starts(effort):
         W, U = good.start.heads
         norms = [math.sqrt(np.sum(np.square(w)) + np.sum(np.square(u))) for w, u in zip(W, U, strict=True)]
@@ -60,7 +60,7 @@ def parameter_bound(effort: Effort) -> Finding:
 
 def model_bound(effort: Effort) -> Finding:
     """P2: scores at the start by the plain formula."""
-    tally, plain = Tally("def1.p2"), jax.jit(jax.vmap(lambda model, X: model(X), in_axes=(None, 0)))
+    tally, plain = Tally(), jax.jit(jax.vmap(lambda model, X: model(X), in_axes=(None, 0)))
     for good in starts(effort):
         with jax.enable_x64(True):
             scores = np.asarray(plain(good.start, good.dataset.tokens))
@@ -71,7 +71,7 @@ def model_bound(effort: Effort) -> Finding:
 
 def kernel_separability(effort: Effort) -> Finding:
     """P3: the interval against nonnegative least squares, and a data set that is not separable."""
-    tally = Tally("def1.p3")
+    tally = Tally()
     for good in starts(effort):
         low, high = good.interval.p3_interval
         tally.add(good.margin, high)
@@ -108,7 +108,7 @@ def _contradicting(effort: Effort) -> GoodStart:
 
 def realizability(effort: Effort) -> Finding:
     """Assumption 2: (i) loss, (ii) distance, (iii) norm of θ_(ε) for a range of ε, at a huge number of heads."""
-    tally = Tally("asm2")
+    tally = Tally()
     for good in starts(effort):
         if good.num_heads < 1e9:
             continue
@@ -125,7 +125,7 @@ def realizability(effort: Effort) -> Finding:
 
 def realizable_target(effort: Effort) -> Finding:
     """Proposition 7 at the smallest number of heads it allows (to a tenth of a percent), for several allowances E."""
-    tally = Tally("prop7")
+    tally = Tally()
     for k in range(effort.count(3, 1)):
         mixture, data, fresh = small_problem(effort.seed + k)
         start = first_phase(fresh, 2)
@@ -169,7 +169,7 @@ def corollary_runs(effort: Effort) -> tuple[tuple[GoodStart, Walk, float], ...]:
 
 def good_start_bounds(effort: Effort) -> Finding:
     """Corollary 2: train loss on runs whose hypotheses are literally true; the gap against fresh data."""
-    tally = Tally("cor2")
+    tally = Tally()
     for k, (good, walk, step) in enumerate(corollary_runs(effort)):
         tally.add(walk.loss[-1], train_bound(good, STEPS, step), train_bound(good, STEPS, step, "printed"))
         mixture, data, _ = small_problem(effort.seed + k)
@@ -182,7 +182,7 @@ def good_start_bounds(effort: Effort) -> Finding:
 
 def realizable_training(effort: Effort) -> Finding:
     """Corollary 3: train ≤ 2/K + 5g_0²/(4ηK)."""
-    tally = Tally("cor3")
+    tally = Tally()
     for good, walk, step in corollary_runs(effort):
         tally.add(walk.loss[-1], 2 / STEPS + 5 * reach(good, STEPS) ** 2 / (4 * step * STEPS))
     return tally.finding("last train loss over the bound")
@@ -190,7 +190,7 @@ def realizable_training(effort: Effort) -> Finding:
 
 def realizable_generalization(effort: Effort) -> Finding:
     """Corollary 4: mean gap over data sets against (4/n)(2 + 9g_0²/(4η)) ≤ 17g_0²/(ηn), with two standard errors."""
-    tally = Tally("cor4")
+    tally = Tally()
     mixture, _, first = small_problem(effort.seed)
     gaps, bounds = [], []
     start = first_phase(first, 1e12)

@@ -63,7 +63,7 @@ def _key(rng: np.random.Generator) -> jax.Array:
 
 def mixture_model(effort: Effort) -> Finding:
     """(DM1): every relevant token is μ_y, every other one is a ν plus bounded noise, ν uniform among M."""
-    tally, rng = Tally("dm1"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     for k in range(effort.count(20, 6)):
         mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], 0.1)
         data = mixture.sample(60, key=_key(rng))
@@ -78,7 +78,7 @@ def mixture_model(effort: Effort) -> Finding:
 
 def mixture_assumptions(effort: Effort) -> Finding:
     """Assumption 3: orthogonality, and the almost-sure bounds on noise and tokens."""
-    tally, rng = Tally("asm3"), np.random.default_rng(effort.seed + 1)
+    tally, rng = Tally(), np.random.default_rng(effort.seed + 1)
     for k in range(effort.count(20, 6)):
         mixture = draw_mixture(rng, ("uniform", "vertex")[k % 2], 0.2)
         data, patterns, S = mixture.sample(60, key=_key(rng)), mixture.patterns, mixture.signal
@@ -96,7 +96,7 @@ def mixture_assumptions(effort: Effort) -> Finding:
 
 def first_phase_step(effort: Effort) -> Finding:
     """Lemma 2: the exact form of the step, and the (1−δ) quantile of ‖p‖ against P(δ) and (6)."""
-    tally, rng = Tally("lemma2"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     mixture = TokenizedMixture(
         num_tokens=8, dim=8, num_patterns=3, sparsity=0.25, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5,
         key=jax.random.key(effort.seed),
@@ -122,7 +122,7 @@ def _error(mixture, data) -> float:
 
 def margin_after_first_phase(effort: Effort) -> Finding:
     """Proposition 2: margin along θ_* against ours and (7); P1 and P2 for random signs."""
-    tally, rng = Tally("prop2"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     printed_trivial = 0
     for k in range(effort.count(300, 45)):
         noise = ("none", "uniform", "vertex")[k % 3]
@@ -150,7 +150,7 @@ def margin_after_first_phase(effort: Effort) -> Finding:
 
 def logits_under_oracle(effort: Effort) -> Finding:
     """Eq. (8): exact logits, and the smallest gap S⁴(1−4q+2q²), which worst-case noise attains."""
-    tally, rng = Tally("eq8"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     for k in range(effort.count(40, 10)):
         mixture = draw_mixture(rng, ("uniform", "vertex")[k % 2], float(rng.uniform(0.01, 0.49)))
         data = mixture.sample(40, key=_key(rng))
@@ -179,7 +179,7 @@ def _smallest_gap(mixture, data) -> float:
 
 def attention_expressivity(effort: Effort) -> Finding:
     """Proposition 3 with our constant (hence the printed one): (10) and (11)."""
-    tally, rng = Tally("prop3"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     for k in range(effort.count(60, 12)):
         noise = ("none", "uniform", "vertex")[k % 3]
         mixture = draw_mixture(rng, noise, float(rng.uniform(0.005, 0.125)))
@@ -203,7 +203,7 @@ def attention_expressivity(effort: Effort) -> Finding:
 
 def linear_separation(effort: Effort) -> Finding:
     """γ_lin: the certified margin of samples against the formula; equality for large noise-free samples."""
-    tally, rng = Tally("linear-margin"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     for k in range(effort.count(30, 9)):
         mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], 0.05)
         data = mixture.sample(60, key=_key(rng))
@@ -228,7 +228,7 @@ def impossibility(effort: Effort) -> Finding:
     inequalities in
     $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is what the section claims.
     """
-    tally = Tally("sec5.3")
+    tally = Tally()
     for first, exponent in product((True, False), (0.25, 0.5, 1.0, 2.0)):
         feasible = _feasible(first, exponent)
         tally.add(float(feasible), 0.0)

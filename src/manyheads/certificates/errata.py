@@ -1,6 +1,6 @@
 """Ledger texts: the 26 errata, each with its weight and the check that reproduces it."""
 
-from .ledger import Entry
+from manyheads.papers.deora2023.bridge import Entry
 
 _PROOF = "docs/theory/errata.md#{}"
 

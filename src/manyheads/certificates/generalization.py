@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyheads.certificates.bounds import HEADS_GENERALIZATION, Shape
-from manyheads.certificates.scope import require_scope
 from manyheads.certificates.targets import train_loss
-from manyheads.certificates.training import Case, Conditions, heads_needed, training_conditions
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
 from manyheads.data.dataset import Dataset
 from manyheads.measures.stability import leave_one_out
 from manyheads.model.attention import MultiHead
+from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, Shape
+from manyheads.papers.deora2023.setting import require_scope
+from manyheads.papers.deora2023.training import Case, Conditions, heads_needed, training_conditions
 from manyheads.training.descent import train
 
 INDEPENDENT = "start, step size, heads and number of steps do not depend on the training sample"

@@ -12,8 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from manyheads.certificates.bounds import HEADS_GENERALIZATION, HEADS_TRAINING, Shape, log_one_plus_exp
-from manyheads.certificates.scope import model_scope
 from manyheads.certificates.targets import (
     Direction,
     Target,
@@ -23,12 +21,14 @@ from manyheads.certificates.targets import (
     readout_norm,
     tangent_margins,
 )
-from manyheads.certificates.training import Conditions
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
 from manyheads.data.dataset import Dataset
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MarginInterval, hard_margin
 from manyheads.model.attention import MultiHead
+from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, HEADS_TRAINING, Shape, log_one_plus_exp
+from manyheads.papers.deora2023.setting import model_scope
+from manyheads.papers.deora2023.training import Conditions
 
 ALLOWANCE = 9 / 80  # E of Proposition 7; implied by the head condition of Theorem 1
 

@@ -1,6 +1,6 @@
 """Ledger texts, Sections 4.2, 4.3 and 6.2: generalization and good initialization."""
 
-from .ledger import Entry
+from manyheads.papers.deora2023.bridge import Entry
 
 ENTRIES = (
     Entry(

@@ -1,6 +1,6 @@
 """Ledger texts, Section 5: the tokenized mixture."""
 
-from .ledger import Entry
+from manyheads.papers.deora2023.bridge import Entry
 
 ENTRIES = (
     Entry(
