@@ -10,7 +10,7 @@ import pytest
 
 from manyheads.certificates import generalization as module
 from manyheads.papers.deora2023.derivatives import Shape
-from manyheads.certificates.generalization import (
+from manyheads.papers.deora2023.generalization import (
     LeaveOneOut,
     certify_generalization,
     gap_bound,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.certificates.initialization import (
+from manyheads.papers.deora2023.initialization import (
     good_start,
     good_start_conditions,
     heads_for_good_start,

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from manyheads.certificates.initialization import good_start
+from manyheads.papers.deora2023.initialization import good_start
 from manyheads.papers.deora2023.planner import _stable_step, plan
 from manyheads.papers.deora2023.regime import Ray
 from manyheads.certificates.targets import with_heads

@@ -8,7 +8,7 @@ import pytest
 from paper_settings import setting
 
 from manyheads.papers.deora2023.derivatives import Shape
-from manyheads.certificates.initialization import good_start, heads_for_good_start, reach
+from manyheads.papers.deora2023.initialization import good_start, heads_for_good_start, reach
 from manyheads.papers.deora2023.regime import Ray, conclusions, heads_to_realize, run_literally, smallest_heads
 from manyheads.certificates.targets import along, mixture_direction, train_loss
 from manyheads.papers.deora2023.training import (

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
 
 jax, optimize = lazy("jax"), lazy("scipy.optimize")
-mixtures, model, starts = lazy("manyheads.data.mixture"), lazy("manyheads.model.attention"), lazy("manyheads.training.start")
+mixtures, model, starts = (
+    lazy("manyheads.data.mixture"),
+    lazy("manyheads.model.attention"),
+    lazy("manyheads.training.start"),
+)
 margins, decomposition = lazy("manyheads.measures.margin"), lazy("manyheads.certificates.decomposition")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 

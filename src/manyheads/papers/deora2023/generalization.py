@@ -253,9 +253,7 @@ def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
     case = ray.case(1e10, scale, K)
     heads = 2 * math.ceil(1.5 * (HEADS_GENERALIZATION * case.distance**2 * ray.shape.b3(case.radius)) ** 2 / 2)
     start = starts.first_phase(first, heads)
-    probe = training.case_of(
-        start, plan, targets.along(direction, scale, start, plan), num_steps=K, token_radius=R
-    )
+    probe = training.case_of(start, plan, targets.along(direction, scale, start, plan), num_steps=K, token_radius=R)
     eta = 0.5 * min(training.largest_step(probe), 1 / ray.shape.b1(probe.radius) ** 2)
     runs = []
     for k in range(effort.count(12, 4)):

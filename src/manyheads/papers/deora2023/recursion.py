@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from manyheads.model.attention import MultiHead
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
-gradient, losses, starts = lazy("manyheads.model.gradient"), lazy("manyheads.model.loss"), lazy("manyheads.training.start")
+gradient, losses, starts = (
+    lazy("manyheads.model.gradient"),
+    lazy("manyheads.model.loss"),
+    lazy("manyheads.training.start"),
+)
 
 GRID = 9  # points on the segment between twins
 

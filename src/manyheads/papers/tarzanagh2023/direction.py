@@ -74,7 +74,7 @@ def path_bounds(problem: Selection, norm: float) -> tuple[float, float, float]:
 
 def check_path(effort: Effort) -> Finding:
     """Matrices of norm at most B that are no worse than B·Ŵ, from there to the minimizer."""
-    tally, rng, count = Tally("tarzanagh2023.path"), np.random.default_rng(effort.seed + 4), effort.count(20, 4)
+    tally, rng, count = Tally(), np.random.default_rng(effort.seed + 4), effort.count(20, 4)
     for problem in [*selection.draw(rng, count), *selection.draw(rng, count, even=True), selection.one_pair()]:
         c, C = pulls(problem)
         for room in (0.5, 2.0, 8.0, 32.0):
@@ -140,7 +140,7 @@ def _margin_ratio(point):
 
 def check_direction(effort: Effort) -> Finding:
     """Along runs of plain and normalized descent, at random matrices, and under attack."""
-    tally, rng = Tally("tarzanagh2023.direction"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     drawn, ends = selection.draw(rng, effort.count(40, 8)), {True: 1.0, False: 1.0}
     tried = selection.attack(effort, _margin_ratio, drawn[:4])
     for problem in drawn:
@@ -166,7 +166,7 @@ def about_direction(work: Examination) -> list[Certificate]:
     bound = Bound(OURS, cosine_bound(problem, W), (*_selectable(problem), small))
     reached = {"margin reached": problem.margin(W) / float(np.linalg.norm(W)), "largest margin": problem.upper}
     found = cosine(problem, W)
-    return [Certificate("tarzanagh2023.direction", CLAIM, found, (bound,), ">=", ROUNDING, details=reached)]
+    return [Certificate("direction", CLAIM, found, (bound,), ">=", ROUNDING, details=reached)]
 
 
 def _selectable(problem: Selection) -> tuple[Hypothesis, ...]:
@@ -198,7 +198,7 @@ def cone_bound(problem: Selection) -> float:
 
 def check_cone(effort: Effort) -> Finding:
     """Every iterate of plain and normalized descent from zero."""
-    tally = Tally("tarzanagh2023.cone")
+    tally = Tally()
     for problem, eta, path in runs(effort):
         least = cone_bound(problem)
         for k, W in enumerate(path, start=1):
@@ -220,7 +220,7 @@ def about_cone(work: Examination) -> list[Certificate]:
         Hypothesis("steps along the gradient", rule in ("gd", "normalized", "polyak"), 'use optimizer="gd"'),
     )
     bound = Bound(OURS, cone_bound(problem), hypotheses)
-    return [Certificate("tarzanagh2023.cone", CLAIM, cosine(problem, W), (bound,), ">=", ROUNDING)]
+    return [Certificate("cone", CLAIM, cosine(problem, W), (bound,), ">=", ROUNDING)]
 
 
 CONE = Statement(

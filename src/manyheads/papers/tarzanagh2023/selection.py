@@ -169,7 +169,7 @@ def _half_ratio(point):
 
 def check_selection(effort: Effort) -> Finding:
     """Masses at B·Ŵ from above, at any W from below; no W selects where the problem is infeasible."""
-    tally, rng = Tally("tarzanagh2023.selection"), np.random.default_rng(effort.seed)
+    tally, rng = Tally(), np.random.default_rng(effort.seed)
     drawn = draw(rng, effort.count(40, 8))
     tried = attack(effort, _mass_ratio, drawn[:4])
     for problem in [*drawn, one_pair(), one_pair(copies=3)]:
@@ -196,7 +196,7 @@ def about_selection(work: Examination) -> list[Certificate]:
     problem, W = work.shared(selection_of)
     least = problem.mass_range(float(np.linalg.norm(W)))[0] if problem.feasible else 0.5
     claim = "largest attention left on tokens that are not the best, at the end of the run"
-    return [Certificate("tarzanagh2023.selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING)]
+    return [Certificate("selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING)]
 
 
 SELECTION = Statement(
