@@ -42,7 +42,7 @@ _HOME = {
     "Certificate": "manyheads.certificates.verdict",
     "Verdict": "manyheads.certificates.verdict",
     "certify": "manyheads.certificates.certify",
-    "good_start": "manyheads.certificates.initialization",
+    "good_start": "manyheads.papers.deora2023.initialization",
     "explain_run": "manyheads.certificates.decomposition",
     "smallest_heads": "manyheads.papers.deora2023.regime",
     "plan": "manyheads.papers.deora2023.planner",

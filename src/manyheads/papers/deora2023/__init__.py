@@ -10,6 +10,20 @@ PAPER = Paper(
     reference="TMLR 2024, arXiv:2310.12680",
     text="the main text of arXiv:2310.12680; where a statement stands in its appendix, which was not available, the "
     "version given is ours",
-    files=("model", "derivatives", "training", "convexity", "identity", "bridge"),
+    files=(
+        "model",
+        "derivatives",
+        "training",
+        "convexity",
+        "identity",
+        "initialization",
+        "corollaries",
+        "generalization",
+        "recursion",
+        "mixture",
+        "expressivity",
+        "errata",
+        "errata_mixture",
+    ),  # fmt: skip
     scope=scope,
 )

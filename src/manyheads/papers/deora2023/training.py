@@ -31,7 +31,7 @@ jax = lazy("jax")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 decomposition, provenance = lazy("manyheads.certificates.decomposition"), lazy("manyheads.certificates.provenance")
 regime = lazy("manyheads.papers.deora2023.regime")
-initialization = lazy("manyheads.papers.deora2023.bridge")
+initialization = lazy("manyheads.papers.deora2023.initialization")
 
 
 @dataclass(frozen=True)
