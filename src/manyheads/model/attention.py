@@ -15,6 +15,11 @@ from manyheads.data.door import array_of, finite, real_array, shown
 
 HIGHEST = jax.lax.Precision.HIGHEST
 DECODERS = ("full", "pooled", "last")
+# Dimension numbers of products of arrays (sequence, token or key, ...).
+EACH_TOKEN = (((2,), (0,)), ((), ()))  # every token times one matrix
+EACH_PAIR = (((2,), (2,)), ((0,), (0,)))  # the tokens of a sequence with one another
+EACH_KEY = (((1,), (1,)), ((0,), (0,)))  # a sum over the keys of each sequence
+EACH_ROW = (((0, 1), (0, 1)), ((), ()))  # a sum over sequences and rows
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
 
 

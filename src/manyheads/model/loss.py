@@ -1,5 +1,6 @@
 """Losses of the margin m = y·score: convex, smooth, Lipschitz and self-bounded, each with its constants."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,6 +52,17 @@ HYPERBOLIC = Loss(
     lipschitz=2.0,
     smoothness=1.0,
     self_bound=1.0,
+)
+
+# The score itself, for its derivatives: with weight y it is y·m. Nothing trains on it.
+SCORE = Loss(
+    name="score",
+    value=lambda m: m,
+    slope=jnp.ones_like,
+    curvature=jnp.zeros_like,
+    lipschitz=1.0,
+    smoothness=0.0,
+    self_bound=math.inf,
 )
 
 LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
