@@ -111,6 +111,16 @@ class MultiHead(eqx.Module):
         return Heads(self.key_query, self.readout)
 
     @property
+    def parameters(self) -> Heads:
+        """What trains, as for any model (`model.protocol`)."""
+        return self.heads
+
+    @property
+    def copies(self) -> np.ndarray:
+        """How many heads each class stands for, as for any model."""
+        return self.multiplicity
+
+    @property
     def num_classes(self) -> int:
         return self.multiplicity.shape[0]
 
@@ -168,6 +178,12 @@ class MultiHead(eqx.Module):
                 "For many use scores(dataset) or jax.vmap(model)."
             )
         return X
+
+    def objective(self, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"):
+        """The closed form of loss and gradient on a dataset."""
+        from manyheads.model.gradient import attention_objective
+
+        return attention_objective(self, dataset, dtype, chunk, platform)
 
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""

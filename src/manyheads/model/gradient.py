@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -217,6 +218,71 @@ def batch_scores(
         return scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
 
     return jax.lax.map(one_chunk, batch).reshape(-1)[:num_examples]
+
+
+class AttentionObjective(eqx.Module):
+    """The objective of a MultiHead (`model.protocol`): the closed form on a prepared batch."""
+
+    weights: Weights
+    batch: Batch
+    copies: AnyArray
+    relevant: AnyArray | None  # (chunks, size, T)
+    num_examples: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> AnyArray:
+        return self.batch.labels.reshape(-1)[: self.num_examples]
+
+    def scores(self, parameters: Heads) -> jax.Array:
+        return batch_scores(parameters, self.weights, self.batch, self.num_examples)
+
+    def loss_and_gradient(
+        self, parameters: Heads, sample_weight: AnyArray, *, loss: Loss = LOGISTIC, precision=HIGHEST
+    ) -> tuple[jax.Array, jax.Array, Heads]:
+        return loss_and_gradient(parameters, self.weights, self.batch, sample_weight, loss=loss, precision=precision)
+
+    def evaluate(self, parameters: Heads, sample_weight: AnyArray, due, *, loss: Loss = LOGISTIC, precision=HIGHEST):
+        *found, mass = evaluate(
+            parameters, self.weights, self.batch, sample_weight, self.relevant, due, loss=loss, precision=precision
+        )
+        return *found, {} if mass is None else {"attention_mass": mass}
+
+    def measured(self, parameters: Heads) -> dict[str, jax.Array]:
+        r"""`readout_norm` $= \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
+        U = parameters.readout
+        repeat = self.batch.tokens.shape[-2] if U.ndim == 2 and self.batch.last is None else 1
+        return {"readout_norm": jnp.sqrt(repeat * jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1)))}
+
+    def replaced(self, i: AnyArray, other: AttentionObjective) -> AttentionObjective:
+        where = self._place(i)
+        batch = jax.tree.map(lambda a, b: a.at[where].set(b[where]), self.batch, other.batch)
+        return AttentionObjective(self.weights, batch, self.copies, None, self.num_examples)
+
+    def only(self, i: AnyArray) -> AttentionObjective:
+        alone = jax.tree.map(lambda a: a[self._place(i)][None, None], self.batch)
+        return AttentionObjective(self.weights, alone, self.copies, None, 1)
+
+    def _place(self, i: AnyArray) -> tuple[AnyArray, AnyArray]:
+        size = self.batch.labels.shape[1]
+        return i // size, i % size
+
+
+def attention_objective(
+    model: MultiHead, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
+) -> AttentionObjective:
+    """`MultiHead.objective`, in NumPy."""
+    batch, weights = prepare(dataset, model, dtype, chunk, platform), head_weights(model, dtype)
+    if not weights.of_head > 0:
+        raise ValueError(
+            f"H^-{model.exponent:g} is zero in {np.dtype(dtype)}; no head would move. Pass a smaller exponent."
+        )
+    relevant = None
+    if dataset.relevant is not None:
+        relevant = np.zeros((batch.labels.size, dataset.num_tokens), bool)
+        relevant[: dataset.num_examples] = dataset.relevant
+        relevant = relevant.reshape(*batch.labels.shape, -1)
+    copies = model.multiplicity.astype(dtype)
+    return AttentionObjective(weights, batch, copies, relevant, dataset.num_examples)
 
 
 _jitted_scores = partial(jax.jit, static_argnums=3)(batch_scores)
