@@ -22,9 +22,10 @@ import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import EACH_KEY, EACH_PAIR, EACH_ROW, EACH_TOKEN, HIGHEST, Factored, Heads, full_key_query
-from manyheads.model.autodiff import as_model, flatten, float64, hessian_product, unflatten
+from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
 from manyheads.model.gradient import Batch, Weights, head_weights, prepare, scores_and_parts
 from manyheads.model.loss import SCORE, Loss
+from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of, trained
 
 KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
@@ -45,20 +46,20 @@ class HessianOperator:
     def of_loss(cls, model: Any, dataset: Dataset, loss: Loss) -> HessianOperator:
         """The Hessian of the train loss of any model."""
         n = dataset.num_examples
-        return cls._weighted(as_model(model), dataset, loss, np.full(n, 1 / n))
+        return cls._weighted(checked_model(model), dataset, loss, np.full(n, 1 / n))
 
     @classmethod
     def of_score(cls, model: Any, dataset: Dataset) -> HessianOperator:
         """The Hessian of the summed scores of all sequences (take a data set of one for one sequence)."""
-        return cls._weighted(as_model(model), dataset, SCORE, dataset.labels)
+        return cls._weighted(checked_model(model), dataset, SCORE, dataset.labels)
 
     @classmethod
     def _weighted(cls, model, dataset, loss, sample_weight) -> HessianOperator:
         counts = np.ones(1) if model.copies is None else model.copies
         parameters, full = float64(model.parameters), attention_of(model)
         if full is None:
-            root = None if model.copies is None else np.sqrt(counts)
-            return cls(AutodiffPoint(parameters, root, model.objective(dataset), sample_weight, loss), counts)
+            objective = model.objective(dataset)
+            return cls(AutodiffPoint(parameters, np.sqrt(counts), objective, sample_weight, loss), counts)
         batch, weights = prepare(dataset, full), head_weights(full)
         padded = np.zeros(batch.labels.size)
         padded[: len(sample_weight)] = sample_weight
@@ -90,12 +91,12 @@ class HessianOperator:
 
     def direction(self, vector: np.ndarray) -> Any:
         """A vector in class coordinates as the move of one copy of every parameter."""
-        return jax.tree.map(np.asarray, unflatten(jnp.asarray(vector), self.point.parameters, self.point.root))
+        return jax.tree.map(np.asarray, unflatten(jnp.asarray(vector), self.point.parameters, 1 / self.point.root))
 
 
 def class_product(point: Any, vector: jax.Array) -> jax.Array:
     """Hessian times vector, both in class coordinates."""
-    return flatten(point.product(unflatten(vector, point.parameters, point.root)), point.root)
+    return flatten(point.product(unflatten(vector, point.parameters, 1 / point.root)), point.root)
 
 
 _flat_product = jax.jit(class_product)
@@ -106,7 +107,7 @@ class AutodiffPoint(eqx.Module):
     """Where the Hessian of any model is taken."""
 
     parameters: Any
-    root: Any  # (classes,) sqrt(N_g), or None
+    root: Any  # (classes,) sqrt(N_g)
     objective: Any
     sample_weight: Any
     loss: Loss = eqx.field(static=True)

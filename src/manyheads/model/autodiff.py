@@ -20,6 +20,7 @@ from manyheads.data.door import shown, whole
 from manyheads.model.attention import HIGHEST
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss
+from manyheads.model.protocol import Model, Objective, checked_model, scaled
 
 CHUNK = {"cpu": 256, "gpu": 4096}  # sequences differentiated together
 EXAMPLE = "write an equinox.Module whose __call__(self, tokens, mask) returns one number"
@@ -31,7 +32,7 @@ def as_model(thing: Any) -> Any:
     The floating-point arrays of the module are its parameters; a field marked `eqx.field(static=True)` does not train.
     `mask` is always given, True for real tokens.
     """
-    if hasattr(thing, "parameters") and hasattr(thing, "objective"):
+    if isinstance(thing, Model):
         return thing
     if not isinstance(thing, eqx.Module):
         kind = "a function, which has no parameters to train" if callable(thing) else "not a model"
@@ -183,29 +184,22 @@ def float64(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
 
 
-def by_copy(tree: Any, factor: Any) -> Any:
-    """Every leaf times one factor for each entry of its leading axis; None: as it is."""
-    if factor is None:
-        return tree
-    return jax.tree.map(lambda leaf: leaf * factor.reshape(-1, *(1,) * (leaf.ndim - 1)), tree)
+def flatten(tree: Any, factor: Any) -> Any:
+    """One vector of all entries, those of a class times its factor."""
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(scaled(tree, factor))])
 
 
-def flatten(tree: Any, root: Any = None) -> Any:
-    """One vector of all entries, those of a class times its root."""
-    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(by_copy(tree, root))])
-
-
-def unflatten(vector: Any, like: Any, root: Any = None) -> Any:
-    """The tree shaped as `like` that `flatten` makes this vector from."""
+def unflatten(vector: Any, like: Any, factor: Any) -> Any:
+    """A vector as a tree shaped like `like`, the entries of a class times its factor."""
     leaves, tree = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
     pieces = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(vector, ends), leaves, strict=True)]
-    return by_copy(jax.tree.unflatten(tree, pieces), None if root is None else 1 / root)
+    return scaled(jax.tree.unflatten(tree, pieces), factor)
 
 
 def scores(model: Any, dataset: Dataset) -> np.ndarray:
     """The score of every sequence under any model, in float64."""
-    model = as_model(model)
+    model = checked_model(model)
     with jax.enable_x64(True):
         return np.asarray(_scores(model.objective(dataset), float64(model.parameters)))
 
@@ -215,7 +209,7 @@ _scores = jax.jit(lambda objective, parameters: objective.scores(parameters))
 
 def loss_and_gradient(model: Any, dataset: Dataset, loss: Loss) -> tuple[float, Any]:
     """Train loss and the gradient of one copy of every parameter, in float64."""
-    model, n = as_model(model), dataset.num_examples
+    model, n = checked_model(model), dataset.num_examples
     with jax.enable_x64(True):
         objective = model.objective(dataset)
         value, gradient = _loss_and_gradient(objective, float64(model.parameters), np.full(n, 1 / n), loss)
@@ -228,7 +222,7 @@ def _loss_and_gradient(objective, parameters, sample_weight, loss):
     return value, gradient
 
 
-def hessian_product(objective: Any, parameters: Any, sample_weight: Any, move: Any, *, loss: Loss) -> Any:
+def hessian_product(objective: Objective, parameters: Any, sample_weight: Any, move: Any, *, loss: Loss) -> Any:
     """The change of the gradient of one copy when all copies move along `move`; inside jit."""
 
     def gradient(point):
@@ -237,19 +231,19 @@ def hessian_product(objective: Any, parameters: Any, sample_weight: Any, move: A
     return jax.jvp(gradient, (parameters,), (move,))[1]
 
 
-def score_gradients(objective: Any, parameters: Any, indices: Any, root: Any = None, batch: int = 16) -> jax.Array:
+def score_gradients(objective: Objective, parameters: Any, indices: Any, batch: int = 16) -> jax.Array:
     """The gradients of the scores of these sequences, one flat row each, in class coordinates; inside jit."""
 
     def one(i):
         gradient = jax.grad(lambda point: objective.only(i).scores(point)[0])(parameters)
-        return flatten(gradient, None if root is None else 1 / root)
+        return flatten(gradient, 1 / jnp.sqrt(objective.copies))
 
     return jax.lax.map(one, indices, batch_size=batch)
 
 
 def slopes(model: Any, dataset: Dataset, direction: Any) -> np.ndarray:
     r"""$\langle\nabla\Phi(X_i), \theta\rangle$ for a move $\theta$ of one copy of every parameter, in float64."""
-    model = as_model(model)
+    model = checked_model(model)
     with jax.enable_x64(True):
         return np.asarray(_slopes(model.objective(dataset), float64(model.parameters), float64(direction)))
 

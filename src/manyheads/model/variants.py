@@ -88,6 +88,14 @@ class FrozenObjective(eqx.Module):
         )
         return value, phi, trained(gradient, parameters)
 
+    def evaluate(self, parameters: Heads, sample_weight, due, **options):
+        heads = eqx.combine(parameters, self.held)
+        value, phi, gradient, records = self.full.evaluate(heads, sample_weight, due, **options)
+        return value, phi, trained(gradient, parameters), records
+
+    def measured(self, parameters: Heads) -> dict[str, jax.Array]:
+        return self.full.measured(eqx.combine(parameters, self.held))
+
     def replaced(self, i, other: FrozenObjective) -> FrozenObjective:
         return FrozenObjective(self.full.replaced(i, other.full), self.held)
 
