@@ -13,6 +13,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.rounding import attention_error
 from manyheads.model.attention import MultiHead, collapse, full_key_query
+from manyheads.model.variants import Frozen, attention_of
 from manyheads.training.trajectory import Trajectory
 
 COPY = 1e-13  # tokens this close, relative to the largest entry, are copies of one another
@@ -79,7 +80,7 @@ class Focus:
 
 
 def attention_focus(
-    run: Trajectory | MultiHead,
+    run: Trajectory | MultiHead | Frozen,
     dataset: Dataset,
     *,
     mixture: TokenizedMixture | None = None,
@@ -93,20 +94,22 @@ def attention_focus(
     """
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon={epsilon} must be strictly between 0 and 1.")
-    if isinstance(run, MultiHead) and steps is not None:
-        raise ValueError("steps= is for a run; a model has none. Pass the trajectory, or leave steps out.")
-    if isinstance(run, MultiHead):
-        chosen, models = np.zeros(1, np.int64), [run]
-    else:
+    if isinstance(run, Trajectory):
         chosen = np.union1d(run.snapshot_steps, [0, run.last_step]) if steps is None else np.asarray(steps)
-        models = (run.model(int(step)) for step in chosen)
+        found = [attention_of(run.model(int(step))) for step in chosen]
+    elif steps is None:
+        chosen, found = np.zeros(1, np.int64), [attention_of(run)]
+    else:
+        raise ValueError("steps= is for a run; a model has none. Pass the trajectory, or leave steps out.")
+    models = [model for model in found if model is not None]
+    if not models:
+        raise ValueError("attention_focus needs the attention of a MultiHead (or of one with a frozen block).")
     with jax.enable_x64(True):
         rows = [_focus_of(model, dataset, mixture) for model in models]
-    multiplicity = run.multiplicity if isinstance(run, MultiHead) else run.start.multiplicity
     needed = np.nan if mixture is None else sharpness_needed(mixture, epsilon)
     return Focus(
         steps=chosen.astype(np.int64),
-        multiplicity=multiplicity,
+        multiplicity=models[0].multiplicity,
         sharpness_needed=needed,
         accuracy=float(np.finfo(float).eps * max(row.pop("rounding") for row in rows)),
         **{name: np.array([row[name] for row in rows]) for name in rows[0]},

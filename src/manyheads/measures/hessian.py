@@ -6,7 +6,7 @@ $$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i \nabla\tilde\Phi_i^\top
 with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i \ell''(m_i)$. Members of a class that move against each other
 see $H^{-c} B_g$ alone, with multiplicity $N_g - 1$: together that is the whole spectrum of the H-head Hessian. The
 attention $A$ and the centered readout $C = B - \phi$ of every sequence are kept, so that a product costs as much as a
-gradient. That is for the paper's model, of which one block may be frozen; any other one is differentiated automatically.
+gradient. That is for the paper's model, of which one block may be frozen; any other one goes through autodiff.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import EACH_KEY, EACH_PAIR, EACH_ROW, EACH_TOKEN, HIGHEST, Factored, Heads, full_key_query
+from manyheads.model.attention import (
+    EACH_KEY,
+    EACH_PAIR,
+    EACH_ROW,
+    EACH_TOKEN,
+    HIGHEST,
+    Factored,
+    Heads,
+    full_key_query,
+)
 from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
 from manyheads.model.gradient import Batch, Weights, head_weights, prepare, scores_and_parts
 from manyheads.model.loss import SCORE, Loss
@@ -157,7 +166,9 @@ class AttentionPoint(eqx.Module):
 
     def product(self, move: Heads) -> Heads:
         """The change of the gradient of one head of each class when all heads of each class move along `move`."""
-        full = Heads(*(jax.tree.map(jnp.zeros_like, h) if m is None else m for h, m in zip(self.heads, move, strict=True)))
+        full = Heads(
+            *(jax.tree.map(jnp.zeros_like, h) if m is None else m for h, m in zip(self.heads, move, strict=True))
+        )
         return trained(attention_product(self, full), move)
 
 

@@ -133,27 +133,27 @@ class ModuleObjective(eqx.Module):
         def one_chunk(piece):
             return jax.vmap(lambda X, mask: self.score(parameters, X, mask))(*piece)
 
-        return jax.lax.map(one_chunk, (self.tokens, self.mask)).reshape(-1)[: len(self.labels)]
+        return jax.lax.map(one_chunk, (self.tokens, self.mask)).reshape(-1)[: self.labels.shape[0]]
 
     def loss_and_gradient(
         self, parameters: Any, sample_weight: Any, *, loss: Loss, precision: Any = HIGHEST
     ) -> tuple[jax.Array, jax.Array, Any]:
-        size = self.tokens.shape[1]
+        (chunks, size), n = self.tokens.shape[:2], self.labels.shape[0]
 
         def one_chunk(carry, piece):
             X, mask, y, w = piece
-            phi, back = jax.vjp(
-                lambda p: jax.vmap(lambda x, m: self.score(p, x, m, precision))(X, mask), parameters
-            )
+            phi, back = jax.vjp(lambda p: jax.vmap(lambda x, m: self.score(p, x, m, precision))(X, mask), parameters)
             margins = y * phi
             (gradient,) = back(w * loss.slope(margins) * y)
             part = (jnp.sum(w * loss.value(margins)), gradient)
             return jax.tree.map(jnp.add, carry, part), phi
 
         start = (jnp.zeros((), self.tokens.dtype), jax.tree.map(jnp.zeros_like, parameters))
-        pieces = (self.tokens, self.mask, chunked(self.labels, size), chunked(sample_weight, size, "constant"))
+        real = np.arange(chunks * size).reshape(chunks, size) < n
+        weight = jnp.where(real, chunked(jnp.asarray(sample_weight), size), 0)
+        pieces = (self.tokens, self.mask, chunked(jnp.asarray(self.labels), size), weight)
         (total, gradient), phi = jax.lax.scan(one_chunk, start, pieces)
-        return total, phi.reshape(-1)[: len(self.labels)], gradient
+        return total, phi.reshape(-1)[:n], gradient
 
     def only(self, i: Any) -> ModuleObjective:
         """Example i alone."""
@@ -170,13 +170,10 @@ class ModuleObjective(eqx.Module):
         return ModuleObjective(tokens, mask, labels, self.copies, self.fixed, self.static)
 
 
-def chunked(array: Any, size: int, mode: str = "edge") -> Any:
-    """Cut the leading axis into pieces of `size`; the last one repeats its last entry, or is filled up with zeros."""
-    missing = -len(array) % size
-    if missing:
-        pad = jnp.pad if isinstance(array, jax.Array) else np.pad
-        array = pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), mode=mode)
-    return array.reshape(-1, size, *array.shape[1:])
+def chunked(array: Any, size: int) -> Any:
+    """Cut the leading axis into pieces of `size`; the last piece repeats the last entry."""
+    n = array.shape[0]
+    return array[np.minimum(np.arange(-(-n // size) * size), n - 1)].reshape(-1, size, *array.shape[1:])
 
 
 def float64(tree: Any) -> Any:
@@ -197,11 +194,12 @@ def unflatten(vector: Any, like: Any, factor: Any) -> Any:
     return scaled(jax.tree.unflatten(tree, pieces), factor)
 
 
-def scores(model: Any, dataset: Dataset) -> np.ndarray:
-    """The score of every sequence under any model, in float64."""
+def scores(model: Any, dataset: Dataset, dtype: Any = np.float64) -> np.ndarray:
+    """The score of every sequence under any model, in float64 unless told otherwise."""
     model = checked_model(model)
-    with jax.enable_x64(True):
-        return np.asarray(_scores(model.objective(dataset), float64(model.parameters)))
+    with jax.enable_x64(np.dtype(dtype) == np.float64):
+        parameters = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.parameters)
+        return np.asarray(_scores(model.objective(dataset, dtype), parameters))
 
 
 _scores = jax.jit(lambda objective, parameters: objective.scores(parameters))
@@ -231,14 +229,29 @@ def hessian_product(objective: Objective, parameters: Any, sample_weight: Any, m
     return jax.jvp(gradient, (parameters,), (move,))[1]
 
 
-def score_gradients(objective: Objective, parameters: Any, indices: Any, batch: int = 16) -> jax.Array:
-    """The gradients of the scores of these sequences, one flat row each, in class coordinates; inside jit."""
+def score_gradients(objective: Objective, parameters: Any, indices: Any, reduce: Any = None) -> jax.Array:
+    """The gradients of the scores of these sequences, a flat row in class coordinates each; inside jit.
+
+    `reduce` is what is kept of a row; all of it by default.
+    """
 
     def one(i):
         gradient = jax.grad(lambda point: objective.only(i).scores(point)[0])(parameters)
-        return flatten(gradient, 1 / jnp.sqrt(objective.copies))
+        row = flatten(gradient, 1 / jnp.sqrt(objective.copies))
+        return row if reduce is None else reduce(row)
 
-    return jax.lax.map(one, indices, batch_size=batch)
+    return jax.lax.map(one, indices, batch_size=16)
+
+
+def gradient_norms(model: Any, dataset: Dataset) -> np.ndarray:
+    """The norm of the gradient of every score, over all parameters, in float64."""
+    model = checked_model(model)
+    with jax.enable_x64(True):
+        indices = np.arange(dataset.num_examples)
+        return np.asarray(_gradient_norms(model.objective(dataset), float64(model.parameters), indices))
+
+
+_gradient_norms = jax.jit(partial(score_gradients, reduce=jnp.linalg.norm))
 
 
 def slopes(model: Any, dataset: Dataset, direction: Any) -> np.ndarray:

@@ -57,7 +57,7 @@ HYPERBOLIC = Loss(
 # The score itself, for its derivatives: with weight y it is y·m. Nothing trains on it.
 SCORE = Loss(
     name="score",
-    value=lambda m: m,
+    value=jnp.asarray,
     slope=jnp.ones_like,
     curvature=jnp.zeros_like,
     lipschitz=1.0,

@@ -83,9 +83,7 @@ class FrozenObjective(eqx.Module):
         return self.full.scores(eqx.combine(parameters, self.held))
 
     def loss_and_gradient(self, parameters: Heads, sample_weight, **options) -> tuple[jax.Array, jax.Array, Heads]:
-        value, phi, gradient = self.full.loss_and_gradient(
-            eqx.combine(parameters, self.held), sample_weight, **options
-        )
+        value, phi, gradient = self.full.loss_and_gradient(eqx.combine(parameters, self.held), sample_weight, **options)
         return value, phi, trained(gradient, parameters)
 
     def evaluate(self, parameters: Heads, sample_weight, due, **options):
@@ -134,11 +132,11 @@ class LowRank(eqx.Module):
     exponent: float = eqx.field(static=True, default=0.5)
 
     def __check_init__(self) -> None:
-        Q, K, V, O, U = (np.shape(leaf) for leaf in (self.query, self.key, self.value, self.output, self.readout))
-        factors = all(len(shape) == 3 for shape in (Q, K, V, O)) and len(U) in (1, 2)
-        if not (factors and Q == K and V[:2] == Q[:2] and O == (V[0], V[2], V[1]) and U[-1] == Q[1]):
+        Q, K, V, out, U = (np.shape(leaf) for leaf in (self.query, self.key, self.value, self.output, self.readout))
+        factors = all(len(shape) == 3 for shape in (Q, K, V, out)) and len(U) in (1, 2)
+        if not (factors and Q == K and V[:2] == Q[:2] and out == (V[0], V[2], V[1]) and U[-1] == Q[1]):
             raise ValueError(
-                f"query {Q}, key {K}, value {V}, output {O}, readout {U} do not fit; they must be (heads, dim, rank) "
+                f"query {Q}, key {K}, value {V}, output {out}, readout {U} do not fit; they must be (heads, dim, rank) "
                 "twice, (heads, dim, value_rank), (heads, value_rank, dim), and (tokens, dim) or (dim,)."
             )
 
