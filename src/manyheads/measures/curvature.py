@@ -13,7 +13,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse import eye_array
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads.data.dataset import Dataset
 from manyheads.measures.hessian import HessianOperator
@@ -173,7 +174,7 @@ class _Search:
         ncv = min(size - 1, 40, max(3, products))
         # the first sweep costs ncv products, each restart about half as many
         sweeps = max(1, 2 * products // ncv - 1)
-        shifted = LinearOperator((size, size), matvec=lambda v: operator(v) + shift * v, dtype=float)
+        shifted = operator + shift * aslinearoperator(eye_array(size))
         try:
             values, vectors = eigsh(
                 shifted, k=1, which=which, tol=self.tolerance / 4, ncv=ncv, maxiter=sweeps, v0=start

@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import (
@@ -40,7 +41,7 @@ from manyheads.model.variants import attention_of, trained
 KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
 
 
-class HessianOperator:
+class HessianOperator(LinearOperator):
     """A Hessian in class coordinates as a symmetric matrix of order `size`: call it with a vector, or `dense()`.
 
     `counts` is how many copies every class stands for; a model without classes is one class with one copy.
@@ -50,6 +51,7 @@ class HessianOperator:
         self.point, self.counts = jax.device_put(point), counts
         self.size = sum(leaf.size for leaf in jax.tree.leaves(point.parameters))
         self.products = 0
+        super().__init__(np.float64, (self.size, self.size))
 
     @classmethod
     def of_loss(cls, model: Any, dataset: Dataset, loss: Loss) -> HessianOperator:
@@ -88,9 +90,9 @@ class HessianOperator:
         for g in np.flatnonzero(self.counts >= 2):
             yield self.within(np.array([g])), self.counts[g] - 1
 
-    def __call__(self, vector: np.ndarray) -> np.ndarray:
+    def _matvec(self, x: np.ndarray) -> np.ndarray:
         self.products += 1
-        return np.asarray(_flat_product(self.point, jnp.asarray(vector)))
+        return np.asarray(_flat_product(self.point, jnp.asarray(x)))
 
     def dense(self) -> np.ndarray:
         """The matrix itself, column by column."""

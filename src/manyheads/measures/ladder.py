@@ -135,7 +135,7 @@ def frobenius_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = 
 
 
 def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> tuple[float, float]:
-    r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$, with `start` over $\|\tilde U - \tilde U_0\|_F$; and its rounding.
+    r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$ (with `start`, $\|\tilde U - \tilde U_0\|_F$) and its rounding.
 
     Heads that started with cancelling readouts dilute the first; the second measures what training added. The rounding
     is that of the scores, and that of a small difference of readouts.
