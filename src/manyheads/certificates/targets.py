@@ -68,14 +68,15 @@ def with_heads(start: MultiHead, num_heads: float) -> MultiHead:
 def measure_target(name: str, start: Any, dataset: Dataset, displacement: Any, loss: str | Loss = "logistic") -> Target:
     """Loss, distance and norms of the point at `displacement` from the start."""
     displacement, start = float64(displacement), checked_model(start, "start")
-    point, full = start.displaced(displacement), attention_of(start)
+    point = start.displaced(displacement)
+    full = attention_of(point)
     copies = np.ones(1) if start.copies is None else start.copies
     return Target(
         name,
         displacement,
         train_loss(point, dataset, loss),
         float(np.sqrt(np.sum(copies * _class_squares(displacement, len(copies))))),
-        math.nan if full is None else readout_norm(attention_of(point), dataset),
+        math.nan if full is None else readout_norm(full, dataset),
         parameter_norm(point.parameters, len(copies)),
     )
 

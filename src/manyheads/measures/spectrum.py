@@ -135,15 +135,10 @@ def _quadrature(operator: HessianOperator, num_probes, num_products, key) -> tup
     nodes, weights = [], []
     for a, b in zip(np.asarray(diagonals), np.asarray(offs), strict=True):
         # an exhausted Krylov space (a zero matrix, after one product) leaves NaN: what came before is all there is
-        known = depth if np.isfinite(a).all() and np.isfinite(b).all() else _until_exhausted(a, b)
+        good = np.isfinite(a) & np.concatenate([[True], np.isfinite(b)])
+        known = depth if good.all() else max(1, int(np.argmin(good)))
         a, b = a[:known], b[: known - 1]
         values, vectors = np.linalg.eigh(np.diag(a) + np.diag(b, 1) + np.diag(b, -1))
         nodes.append(np.pad(values, (0, depth - known), mode="edge"))
         weights.append(np.pad(vectors[0] ** 2, (0, depth - known)))
     return np.array(nodes), np.array(weights)
-
-
-def _until_exhausted(a: np.ndarray, b: np.ndarray) -> int:
-    """How many steps of a Lanczos are numbers, joined by numbers."""
-    good = np.isfinite(a) & np.concatenate([[True], np.isfinite(b)])
-    return max(1, int(np.argmin(good)))
