@@ -18,7 +18,7 @@ import scipy.optimize
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
-from manyheads.model.autodiff import flatten, float64, scores, unflatten
+from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
 from manyheads.model.gradient import batch_scores, head_weights, prepare
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
 from manyheads.model.protocol import checked_model
@@ -121,13 +121,8 @@ def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: n
 
 def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) -> np.ndarray:
     r"""$y_i\langle\nabla\tilde\Phi(X_i;\theta_0),\theta_*\rangle$ for every sequence."""
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        unit = jax.tree.map(lambda leaf: jnp.asarray(leaf / math.sqrt(start.num_heads)), direction.heads)
-        slopes = _push_forward(
-            heads, unit, head_weights(start), prepare(dataset, start), num_examples=dataset.num_examples
-        )
-        return dataset.labels * np.asarray(slopes)
+    unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
+    return dataset.labels * slopes(start, dataset, unit)
 
 
 def along(
@@ -221,11 +216,6 @@ def _per_head(flat, parameters, root):
         return leaf / jnp.reshape(root, (-1, *(1,) * (leaf.ndim - 1)) if leaf.ndim else ())
 
     return jax.tree.map(divided, unflatten(flat, parameters, np.ones(1)))
-
-
-@partial(jax.jit, static_argnames="num_examples")
-def _push_forward(heads, direction, weights, batch, *, num_examples):
-    return jax.jvp(lambda h: batch_scores(h, weights, batch, num_examples), (heads,), (direction,))[1]
 
 
 @jax.jit

@@ -163,7 +163,7 @@ class MultiHead(eqx.Module):
 
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""
-        from manyheads.model.gradient import scores
+        from manyheads.model.autodiff import scores
 
         return scores(self, dataset)
 
