@@ -54,9 +54,21 @@ def whole(data: str, keys, examples: int):
     return task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
 
 
-def wants_fresh(start: str) -> bool:
-    """Whether a start is made from sequences that are not trained on."""
-    return "num_examples" in settings(STARTS[start])
+def fresh_wanted(start: str, examples: int) -> int:
+    """How many sequences a start is made from that are not trained on."""
+    if "num_examples" not in settings(STARTS[start]):
+        return 0
+    if examples == 0:
+        raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+    return examples
+
+
+def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
+    """The model at step 0; `scale` is the norm of each Gaussian head's two weight matrices."""
+    scales = {"key_query_scale": scale, "readout_scale": scale}
+    if scale is not None and not scales.keys() <= settings(STARTS[start]).keys():
+        raise ValueError(f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start.")
+    return STARTS[start](**({} if scale is None else scales)).make(heads, **facts)
 
 
 def holds_run(path: str) -> bool:

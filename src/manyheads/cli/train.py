@@ -13,7 +13,7 @@ import tyro
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import parts, wants_fresh
+from manyheads.cli.tasks import fresh_wanted, make_start, parts
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS
@@ -84,22 +84,16 @@ def command(
 
         import manyheads as mh
 
-        if scale is not None and start != "gaussian":
-            raise ValueError(f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start.")
-        if wants_fresh(start) and first_phase_examples == 0:
-            raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+        first = fresh_wanted(start, first_phase_examples)
         if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
-        first = first_phase_examples if wants_fresh(start) else 0
         task, fresh, dataset, test = parts(data, keys, 100 if examples is None else examples, first, test_examples)
         split = hasattr(task, "load")
         if split and examples is not None:
             raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
-        scales = {} if scale is None else {"key_query_scale": scale, "readout_scale": scale}
-        model = STARTS[start](**scales).make(
-            heads, dataset, fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss
-        )
+        facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
+        model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     tell(dataset)
     if split and (fresh or test):
