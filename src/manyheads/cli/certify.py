@@ -33,13 +33,10 @@ def command(
 ) -> int:
     """Say which statements of the theory speak about a run, and what they say: HOLDS, VIOLATED or SILENT.
 
-    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same
-    `--seed` and
-    numbers of examples), or data: an .npz file or a data source such as mixture, on which a run is made with the options
-    below.
-    The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which, by what
-    factor, and
-    what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
+    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same `--seed`
+    and numbers of examples), or data: an .npz file or a data source such as mixture, on which a run is made with the
+    options below. The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which,
+    by what factor, and what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
 
     Examples:
         manyheads certify mixture --heads 10^6
@@ -72,9 +69,7 @@ def command(
     keys = jax.random.split(jax.random.key(seed), 5)
     stored = holds_run(source)
     if stored and data is None:
-        raise ValueError(
-            f"{source} is a run; pass --data with what it was trained on (an .npz file, or a data source such as mixture)"
-        )
+        raise ValueError(f"{source} is a run; pass --data with what it was trained on, a file or a data source")
     if not stored and data is not None:
         raise ValueError(
             f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"

@@ -184,7 +184,11 @@ def _common(plan: Plan, threads: int, device: str | None, cache: bool) -> dict[s
 
 
 def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, reporter: Reporter, common: dict) -> None:
-    jobs = [dict(id=b.id, cells=[plan.cells[i].to_dict() for i in b.cells], **common) for b in missing]
+    jobs = []
+    for batch in missing:
+        cells = [plan.cells[i] for i in batch.cells]
+        content = dict(cells=[cell.to_dict() for cell in cells], hashes=[cell.hash for cell in cells])
+        jobs.append(dict(id=batch.id, **content, **common))
     by_id = {batch.id: batch for batch in missing}
     counts = plan.counts
     seconds = sum(work_seconds(plan.cells[i]) for batch in missing for i in batch.cells) / getattr(engine, "workers", 1)

@@ -15,7 +15,7 @@ from typing import Any
 from manyheads.sweeps.environment import worker_environment
 from manyheads.training.keyboard import deaf_children
 
-Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path, git
+Job = dict[str, Any]  # id, cells, hashes, dims, threads, cache, device, python_path, git
 Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch returned)
 MOST_DEATHS = 3  # of workers over one batch, before its cells count as failed
 
@@ -70,7 +70,8 @@ class Processes:
                         if deaths[job["id"]] < MOST_DEATHS:
                             waiting.appendleft(job)
                             continue
-                        done = job["id"], lost(job, f"its worker process ended {MOST_DEATHS} times (exit code {code})")
+                        why = f"its worker process ended {MOST_DEATHS} times (exit code {code}); too little memory?"
+                        done = job["id"], lost(job, why)
                     if done is not None:
                         yield done
         finally:
@@ -119,10 +120,7 @@ class _Worker:
 
 
 def lost(job: Job, why: str) -> dict[str, Any]:
-    """The result of a batch that no worker survives."""
-    from manyheads.sweeps.plan import Cell
-
-    failed = dict(status="failed", message=f"{why}; too little memory?", seconds=0.0, values={})
-    cells = [{"hash": Cell.from_dict(content).hash, **failed} for content in job["cells"]]
+    """The result of a batch that no worker can compute."""
+    failed = dict(status="failed", message=why[:500], seconds=0.0, values={})
     worker = dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
-    return dict(cells=cells, worker=worker)
+    return dict(cells=[{"hash": hash_, **failed} for hash_ in job["hashes"]], worker=worker)
