@@ -56,7 +56,7 @@ def train_and_measure(cell: Cell, *, device: str | None = None) -> dict[str, Any
 def train_setup(setup: Setup, *, device: str | None = None) -> Trajectory:
     """Train as the cell says."""
     spec = setup.cell.train
-    options = dict(step_size=spec.step_size, test=setup.test, device=device, **_options(spec))
+    options: dict[str, Any] = dict(step_size=spec.step_size, test=setup.test, device=device, **_options(spec))
     trajectory = train(setup.start, setup.dataset, **options)
     if trajectory.status == "interrupted":
         raise KeyboardInterrupt
