@@ -5,7 +5,6 @@ import math
 import jax
 import numpy as np
 import pytest
-
 from manyheads.certificates.mixture import (
     attention_margin,
     first_phase_bounds,
@@ -19,6 +18,7 @@ from manyheads.certificates.mixture import (
     sharpness,
     softmax_logits,
 )
+
 from manyheads.certificates.targets import mixture_direction, tangent_margins
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.training.start import first_phase, population_first_phase

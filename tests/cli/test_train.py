@@ -73,6 +73,14 @@ def test_own_data_are_split_and_the_mapping_of_labels_is_told(own, capsys):
     assert "own: 40 sequences" in captured.err and "set aside" not in captured.err and "test loss" not in captured.out
 
 
+def test_digits_are_a_data_source_like_any_other(capsys):
+    assert train("digits", "--steps", 3, "--heads", 3, "--start", "first-phase") == 0
+    captured = capsys.readouterr()
+    assert "digits 3 and 8: " in captured.err and "set aside: 89 for the first phase, 89 for the test" in captured.err
+    assert train("digits", "--examples", 5, "--quiet") == 2
+    assert "--examples 5 is for generated tasks" in capsys.readouterr().err
+
+
 def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
     np.savez(
         tmp_path / "huge.npz", tokens=1e25 * np.random.default_rng(0).standard_normal((40, 4, 3)), labels=[0, 1] * 20

@@ -10,7 +10,7 @@ import tyro
 
 
 def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Callable[[], int]:
-    """The call of `command` that the arguments ask for. Bad ones are a ValueError, `--help` ends the program."""
+    """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program."""
 
     @functools.wraps(command)
     def call(*args, **options):
