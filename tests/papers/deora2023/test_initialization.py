@@ -7,15 +7,6 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.papers.deora2023.initialization import (
-    good_start,
-    good_start_conditions,
-    heads_for_good_start,
-    largest_good_step,
-    reach,
-    realize,
-    train_bound,
-)
 from manyheads.certificates.targets import mixture_direction, tangent_margins
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Verdict
 from manyheads.certificates.walk import follow
@@ -23,6 +14,13 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.planted import RandomLabels
 from manyheads.data.real import digits
 from manyheads.measures.kernel import tangent_kernel
+from manyheads.papers.deora2023.corollaries import (
+    good_start_conditions,
+    heads_for_good_start,
+    largest_good_step,
+    train_bound,
+)
+from manyheads.papers.deora2023.initialization import good_start, reach, realize
 from manyheads.training.start import first_phase, gaussian_start
 
 
