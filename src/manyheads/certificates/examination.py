@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,7 +38,8 @@ class Examination:
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
         self.radius = known_radius(token_radius, dataset, test)
         self.independent, self.progress = independent, progress or (lambda text: None)
-        self.step_size, self.num_steps = run.settings.get("step_size"), int(run.last_step)
+        self.step_size: float = run.settings.get("step_size", math.nan)
+        self.num_steps = int(run.last_step)
         if self.num_steps < 1:
             raise ValueError("the run has no finite step; there is nothing to certify")
         self._shared: dict[Callable, object] = {}

@@ -254,14 +254,14 @@ def plain(value: Any) -> Any:
 _PARTS = {"bounds": Bound, "hypotheses": Hypothesis}
 
 
-def _restored(cls: type, stored: Mapping[str, Any]) -> Any:
+def _restored(cls: Any, stored: Mapping[str, Any]) -> Any:
     """A dataclass of this module from its plain form; what is derived is left to it."""
-    values = {}
+    values = {item.name: stored[item.name] for item in fields(cls)}
     for item in fields(cls):
-        value = stored[item.name]
         if item.name in _PARTS:
-            value = tuple(_restored(_PARTS[item.name], part) for part in value)
-        values[item.name] = float(value) if item.type == "float" else value
+            values[item.name] = tuple(_restored(_PARTS[item.name], part) for part in values[item.name])
+        elif item.type == "float":
+            values[item.name] = float(values[item.name])
     return cls(**values)
 
 
