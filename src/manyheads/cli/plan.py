@@ -25,8 +25,8 @@ def command(
     """Plan a training run: what each version of the theory asks for, beside what trial runs show to be enough.
 
     The plan is made on a part of the data that is split off and should not be trained on, so that the theory's
-    statements
-    about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and this start.
+    statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
+    this start.
 
     Examples:
         manyheads plan
@@ -40,20 +40,20 @@ def command(
         start: where descent begins.
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
-        trials: also run a few trials.
+        trials: make a few trial runs too; --no-trials leaves them out.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.
     """
     import jax
 
-    from manyheads.certificates.planner import plan
     from manyheads.cli.tasks import whole
+    from manyheads.papers.deora2023.planner import plan
 
     keys = jax.random.split(jax.random.key(seed), 5)
     result = plan(
         whole(data, keys, examples),
-        start=start.replace("-", " "),
+        start=start.replace("-", "_"),
         target_loss=target_loss,
         num_steps=steps,
         key=keys[4],

@@ -1,5 +1,6 @@
 """Losses of the margin m = y·score: convex, smooth, Lipschitz and self-bounded, each with its constants."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -64,6 +65,17 @@ HYPERBOLIC = Loss(
     self_bound=1.0,
     log_value=lambda m: jnp.log(_hyperbolic(m)),
     log_slope=lambda m: jnp.log(_hyperbolic(m)) - 0.5 * jnp.log1p(m * m),
+)
+
+# The score itself, for its derivatives: with weight y it is y·m. Nothing trains on it.
+SCORE = Loss(
+    name="score",
+    value=jnp.asarray,
+    slope=jnp.ones_like,
+    curvature=jnp.zeros_like,
+    lipschitz=1.0,
+    smoothness=0.0,
+    self_bound=math.inf,
 )
 
 LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
