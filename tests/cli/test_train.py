@@ -95,7 +95,7 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nothing-here",), "'nothing-here' is neither a file nor a task"),
+        (("nothing-here",), "'nothing-here' is neither a file nor a data source"),
         (("--steps", -1), "num_steps=-1 must be a whole number"),
         (("--step-size", "nan"), "step_size=nan must be a finite number > 0"),
         (("--examples", 1), "num_examples=1 must be a whole number >= 2"),
@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeyp
     monkeypatch.setattr(descent, "advance", with_a_key_press)
     out = tmp_path / "run.npz"
     assert train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**5, "--out", out) == 130
-    assert f"stopped by the keyboard; go on with --resume {out}" in capsys.readouterr().err
+    assert f"interrupted; continue with --resume {out}" in capsys.readouterr().err
     run = mh.Trajectory.load(out)
     assert run.status == "interrupted" and 0 < run.last_step < 10**5
 

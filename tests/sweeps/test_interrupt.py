@@ -100,5 +100,5 @@ def test_ctrl_c_at_a_terminal_ends_the_command_and_its_workers(tmp_path, engine,
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130 and took < 10
-    assert "interrupted: 0 of 2 cells are stored; run again to go on\nerror: interrupted\n" in err
+    assert "interrupted: 0 of 2 cells are stored; rerun to resume\nerror: interrupted\n" in err
     assert "Traceback" not in err and not list(out.rglob("*.npz"))
