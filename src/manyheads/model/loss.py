@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from manyheads._registry import Registry
 from manyheads._types import AnyArray
 from manyheads.data.door import shown
 
@@ -78,7 +79,9 @@ SCORE = Loss(
     self_bound=math.inf,
 )
 
-LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
+LOSSES: Registry[Loss] = Registry("loss function")  # a plug-in adds one by LOSSES.register(loss.name)(loss)
+for _loss in (LOGISTIC, HYPERBOLIC):
+    LOSSES.register(_loss.name)(_loss)
 
 
 def get_loss(name: str | Loss) -> Loss:
