@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from manyheads.model.loss import LOSSES, get_loss
+from manyheads.model.loss import LOSSES, Loss, get_loss
 
 MARGINS = jnp.concatenate([jnp.linspace(-60, 60, 4001), jnp.array([-1e4, 1e4, 0.0])])
 
@@ -57,3 +57,16 @@ def test_logarithms_are_exact_where_the_loss_underflows(loss):
             for found, exact in ((loss.log_value, value), (loss.log_slope, slope)):
                 want = mpmath.log(exact)
                 assert abs(float(found(jnp.asarray(float(m)))) - want) <= 4e-16 * max(1, abs(want)), float(m)
+
+
+def test_a_registered_loss_is_found_by_its_name():
+    squared = Loss("squared hinge", lambda m: jnp.maximum(1 - m, 0) ** 2, jnp.asarray, jnp.asarray, 1.0, 2.0, 1.0)
+    LOSSES.register(squared.name)(squared)
+    try:
+        assert get_loss("squared hinge") is squared
+        with pytest.raises(ValueError, match="there are two loss functions called 'logistic'"):
+            LOSSES.register("logistic")(squared)
+    finally:
+        del LOSSES._things["squared hinge"]
+    with pytest.raises(ValueError, match="loss='squared hinge' is not known; choose one of 'logistic', 'hyperbolic'"):
+        get_loss("squared hinge")
