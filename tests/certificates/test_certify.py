@@ -39,8 +39,15 @@ def everything(run):
 
 def test_all_statements_about_a_run_are_answered(everything):
     answered = {c.statement for c in everything}
-    assert answered == {name for name, item in about_runs().items() if not item.on_request}
-    assert set(about_runs()) == set(STATEMENTS) and answered == set(STATEMENTS) - {"lemma3", "loo"}
+    first = {name: item for name, item in about_runs().items() if item.paper == "deora2023"}
+    assert answered == {name for name, item in first.items() if not item.on_request}
+    assert set(first) == set(STATEMENTS) and answered == set(STATEMENTS) - {"lemma3", "loo"}
+
+
+def test_another_paper_speaks_of_its_own_setting_or_when_it_is_named(run):
+    s, trajectory = run
+    (found,) = certify(trajectory, s.dataset, ["tarzanagh2023.direction"])
+    assert found.verdict is Verdict.SILENT and "last-token readout" in found.reason
 
 
 def test_unconditional_statements_hold_and_conditional_ones_are_silent(everything):

@@ -124,7 +124,7 @@ def test_values_that_cannot_be_stored_fail_their_cell_only(tmp_path, monkeypatch
 
 def test_an_interrupted_sweep_goes_on(tmp_path, capsys):
     log = tmp_path / "log"
-    sweep = Sweep(cell="sweep_cells:slow", parameters={"log": str(log), "seconds": 0.0}, seeds=8)
+    sweep = Sweep(cell="sweep_cells:slow", parameters={"log": str(log)}, seeds=8)
 
     def stop(state):
         if state.done == 3:

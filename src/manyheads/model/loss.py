@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from manyheads._types import AnyArray
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
-LOSSES: Registry[Loss] = Registry("loss")  # to add one, register a Loss in a plug-in under its name
+LOSSES: Registry[Loss] = Registry("loss function")  # to add one, register a Loss in a plug-in under its name
 
 
 @dataclass(frozen=True)

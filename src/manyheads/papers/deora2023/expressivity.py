@@ -1,5 +1,5 @@
-r"""Sections 5.2, 5.3 and 7 on the mixture: what attention can express, beside a linear model, and why Theorem 1 does not
-reach it: Eq. (8), Proposition 3, the linear margin, Section 5.3. Proofs: docs/theory/mixture.md.
+r"""Sections 5.2, 5.3 and 7: what attention can express on the mixture, beside a linear model, and why Theorem 1 does
+not reach it. Proofs: docs/theory/mixture.md.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ LINEAR_MARGIN = Statement(
 def check_impossibility(effort: Effort) -> Finding:
     r"""Section 5.3: the exponents by linear programming, and the distance of the attention target as H grows.
 
-    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear inequalities in
-    $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is what the section claims.
+    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear inequalities
+    in $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is the claim.
     """
     tally = Tally()
     for first, exponent in product((True, False), (0.25, 0.5, 1.0, 2.0)):
@@ -258,8 +258,8 @@ def check_impossibility(effort: Effort) -> Finding:
 def _feasible(first: bool, exponent: float) -> bool:
     r"""Whether exponents exist for every large log n in one case, with scaling $1/H^{exponent}$.
 
-    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants are dropped,
-    as log n tends to infinity, by asking for the inequalities with a margin of any $\epsilon>0$ in the exponent of log n.
+    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants drop out as
+    log n tends to infinity: the inequalities are asked for with a margin of any $\epsilon>0$ in the exponent of log n.
     Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model, $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
     """
     # variables: h = log H, s = log S, c = log C, w = p log H, all in units of loglog n; log n itself is 1

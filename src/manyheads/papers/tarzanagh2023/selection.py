@@ -80,7 +80,7 @@ class Selection:
     @cached_property
     def direction(self) -> np.ndarray:
         """(d²,): the direction of W_svm, of norm 1."""
-        return self.dual / self.upper
+        return self.dual / np.linalg.norm(self.dual)
 
     @cached_property
     def lower(self) -> float:

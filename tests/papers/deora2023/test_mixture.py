@@ -5,22 +5,24 @@ import math
 import jax
 import numpy as np
 import pytest
-from manyheads.certificates.mixture import (
-    attention_margin,
+import scipy.optimize
+
+from manyheads.certificates.finding import Effort
+from manyheads.certificates.targets import mixture_direction, tangent_margins
+from manyheads.certificates.verdict import Verdict
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023 import expressivity
+from manyheads.papers.deora2023 import mixture as section
+from manyheads.papers.deora2023.expressivity import attention_margin, logit_gap, sharpness, softmax_logits
+from manyheads.papers.deora2023.mixture import (
     first_phase_bounds,
     first_phase_error,
     first_phase_margin,
     linear_margin,
-    logit_gap,
     measured_first_phase_error,
     printed_first_phase_error,
     printed_margin,
-    sharpness,
-    softmax_logits,
 )
-
-from manyheads.certificates.targets import mixture_direction, tangent_margins
-from manyheads.data.mixture import TokenizedMixture
 from manyheads.training.start import first_phase, population_first_phase
 
 
@@ -144,3 +146,27 @@ def test_golden_values():
         attention_margin(mixture(signal=3.0)),
     ]
     np.testing.assert_allclose(values, [0.9000846, 1.0, 6.0], rtol=1e-6)
+
+
+def test_the_logit_gap_breaks_when_raised_by_one_percent(monkeypatch):
+    honest = expressivity.logit_gap
+    monkeypatch.setattr(expressivity, "logit_gap", lambda mixture: 1.01 * honest(mixture))
+    assert expressivity.check_logits(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_margin_formula_breaks_when_raised_by_one_percent(monkeypatch):
+    honest = section.first_phase_margin
+    monkeypatch.setattr(section, "first_phase_margin", lambda *a: 1.01 * honest(*a))
+    assert section.check_proposition_2(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_linear_program_of_section_53_is_feasible_without_saturation(monkeypatch):
+    """The impossibility comes from saturation: without it exponents exist, so the check is not empty."""
+    honest = scipy.optimize.linprog
+    assert not expressivity._feasible(True, 0.5)
+
+    def without(c, A_ub, b_ub, bounds):
+        return honest(c, A_ub=np.delete(A_ub, 1, 0), b_ub=np.delete(b_ub, 1), bounds=bounds)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", without)
+    assert expressivity._feasible(True, 0.5)

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from manyheads.certificates import generalization as module
 from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.measures import stability
 from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.generalization import (
     LeaveOneOut,
@@ -160,7 +160,7 @@ def test_a_run_that_diverged_is_silent_not_violated():
 
 def test_interrupted_twins_are_no_result(samples, monkeypatch):
     mixture, start, data, _ = samples
-    monkeypatch.setattr(module, "leave_one_out", lambda *a, **k: SimpleNamespace(status="interrupted"))
+    monkeypatch.setattr(stability, "leave_one_out", lambda *a, **k: SimpleNamespace(status="interrupted"))
     with pytest.raises(KeyboardInterrupt):
         measure_leave_one_out(start, data[0], step_size=0.5, num_steps=60)
 

@@ -14,15 +14,13 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.planted import RandomLabels
 from manyheads.data.real import digits
 from manyheads.measures.kernel import tangent_kernel
-from manyheads.papers.deora2023.initialization import (
-    good_start,
+from manyheads.papers.deora2023.corollaries import (
     good_start_conditions,
     heads_for_good_start,
     largest_good_step,
-    reach,
-    realize,
     train_bound,
 )
+from manyheads.papers.deora2023.initialization import good_start, reach, realize
 from manyheads.training.start import first_phase, gaussian_start
 
 
