@@ -13,7 +13,7 @@ import manyheads as mh
 from manyheads.cli import main as cli
 from manyheads.cli import train as command
 from manyheads.cli.tasks import parts
-from manyheads.training import descent
+from manyheads.training import loop
 
 SMALL = ("--steps", "6", "--examples", "10", "--first-phase-examples", "20", "--test-examples", "10", "--quiet")
 
@@ -164,7 +164,7 @@ def test_examples_are_for_generated_tasks(own, capsys):
 
 
 def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeypatch):
-    calls, advance = [], descent.advance
+    calls, advance = [], loop.advance
 
     def with_a_key_press(*arguments):
         calls.append(1)
@@ -172,7 +172,7 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeyp
             signal.raise_signal(signal.SIGINT)
         return advance(*arguments)
 
-    monkeypatch.setattr(descent, "advance", with_a_key_press)
+    monkeypatch.setattr(loop, "advance", with_a_key_press)
     out = tmp_path / "run.npz"
     assert train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**5, "--out", out) == 130
     assert f"interrupted; continue with --resume {out}" in capsys.readouterr().err
