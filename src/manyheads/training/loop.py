@@ -78,6 +78,13 @@ class View(NamedTuple):
         """NaN where there is no readout."""
         return self.measured.get("readout_norm", jnp.full_like(self.loss, jnp.nan))
 
+    def at(self, displacement: Any) -> tuple[jax.Array, jax.Array, Any]:
+        """Loss, scores and gradient at another displacement from the start."""
+        problem, method = self.problem, self.problem.method
+        point = jax.tree.map(jnp.add, problem.start, displacement)
+        how = {"loss": method.loss, "precision": method.precision}
+        return problem.objective.loss_and_gradient(point, problem.sample_weight, **how)
+
 
 def displacement(view: View) -> Any:
     """The look of an observer that keeps the path."""
