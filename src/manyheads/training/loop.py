@@ -232,14 +232,8 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
     finite = run.finite & jnp.isfinite(view.loss) & jnp.isfinite(view.gradient_norm)
     kept = dict(run.kept)
     for name, observer in observers.items():
-        look = partial(observer.look, view._replace(row=at[name]), *observer.arguments)
-        blank = jax.tree.map(lambda rows: jnp.zeros(rows.shape[1:], rows.dtype), kept[name])
-        row = jax.lax.cond(due[name], look, lambda blank=blank: blank)
-        kept[name] = jax.tree.map(
-            lambda rows, new, k=at[name], now=due[name]: rows.at[k].set(jnp.where(now & finite, new, rows[k])),
-            kept[name],
-            row,
-        )
+        keep = partial(_kept, observer, view._replace(row=at[name]), finite)
+        kept[name] = jax.lax.cond(due[name], keep, lambda rows: rows, kept[name])
     here = (run.displacement, run.optimizer)
     moves, optimizer = _move(problem, view, run.optimizer, axis)
     new = (jax.tree.map(jnp.add, run.displacement, moves), optimizer)
@@ -250,6 +244,11 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
         {name: written[name] + due[name] if name in due else written[name] for name in written},
         Run(displacement, optimizer, good, run.evaluated + finite, kept, view.loss, finite),
     )
+
+
+def _kept(observer: Observer, view: View, finite, rows):
+    new = observer.look(view, *observer.arguments)
+    return jax.tree.map(lambda r, row: r.at[view.row].set(jnp.where(finite, row, r[view.row])), rows, new)
 
 
 def _choose(flag, new, old):
