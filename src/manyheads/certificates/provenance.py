@@ -28,8 +28,9 @@ def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
 
 def check_data(run: Trajectory, dataset: Dataset) -> None:
     """Refuse data that the run was not trained on: by the fingerprint, else by its first loss and gradient."""
-    shape = (run.start.readout.shape[-1], run.start.readout.shape[1] if run.start.decoder == "full" else None)
-    if shape[0] != dataset.dim or shape[1] not in (None, dataset.num_tokens):
+    model = getattr(run.start, "full", run.start)  # of which a block may be frozen
+    dim, tokens = getattr(model, "dim", dataset.dim), getattr(model, "num_tokens", None)
+    if dim != dataset.dim or tokens not in (None, dataset.num_tokens):
         raise _other(f"the model does not fit sequences of {dataset.num_tokens} tokens in dimension {dataset.dim}")
     count = run.settings.get("num_examples", dataset.num_examples)
     if count != dataset.num_examples:
