@@ -109,7 +109,7 @@ def data():
     return Dataset.from_arrays(tokens, labels)
 
 
-def run(data, *, block="readout", steps=150, optimizer="normalized"):
+def run(data, *, block="readout", steps=100, optimizer="normalized"):
     """Descent from zero with one block frozen; with `block=None` both train."""
     start = MultiHead.create(np.zeros((1, 5, 5)), np.eye(5)[:1], decoder="last")
     model = start if block is None else frozen(start, block)

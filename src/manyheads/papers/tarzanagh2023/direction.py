@@ -223,7 +223,7 @@ def check_cone(effort: Effort) -> Finding:
             noise = gradient_rounding(problem, W)
             tally.add(cosine(problem, W), least, sense=">=", noise=noise)
             if not math.isnan(eta):
-                tally.add(np.linalg.norm(W), k * eta * least, sense=">=", noise=k * eta * noise)
+                tally.add(float(np.linalg.norm(W)), k * eta * least, sense=">=", noise=k * eta * noise)
     return tally.finding("correlation at every step, and the norm of normalized descent")
 
 

@@ -193,7 +193,7 @@ def about_selection(work: Examination) -> list[Certificate]:
     problem, W = work.shared(selection_of)
     least = problem.mass_range(float(np.linalg.norm(W)))[0] if problem.feasible else 0.5
     claim = "largest attention left on tokens that are not the best, at the end of the run"
-    return [Certificate("selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING)]
+    return [Certificate("selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING * least)]
 
 
 SELECTION = Statement(
