@@ -142,8 +142,8 @@ class _Blocks:
     """A kernel in blocks of sequences, summed over groups of heads.
 
     Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array (2, parts, sequences)
-    of the squared norms of their gradients and of the errors in these, in units of one rounding; and `products(left,
-    right)` of features, one matrix for each part.
+    of the squared norms of their gradients (read off the diagonal for one data set) and of the errors in these, in
+    units of one rounding; and `products(left, right)` of features, one matrix for each part.
     """
 
     names: tuple[str, ...]
@@ -171,8 +171,9 @@ class _Blocks:
                     for part, product in zip(K, self.products(left, right), strict=True):
                         part[rows, columns] += product[: rows.stop - rows.start, : columns.stop - columns.start]
         if self.symmetric:
-            for part in K:
+            for part, squares in zip(K, seen[0][0], strict=True):
                 _mirror(part)
+                squares[:] = part.diagonal()
         return K, *np.concatenate(seen, axis=-1)
 
     def _ranges(self, side: Dataset) -> list[slice]:
@@ -212,9 +213,10 @@ class _Autodiff(_Blocks):
 
     def features(self, group, side, chosen):
         wide, narrow = (self._gradients(side.subset(chosen), kind) for kind in (np.float64, np.float32))
+        square = np.sum(wide**2, axis=1)
         lost = np.sum((wide - narrow) ** 2, axis=1) / float(np.finfo(np.float32).eps) ** 2
-        rows = wide if self.dtype == np.float64 else narrow
-        return rows, np.stack([np.sum(wide**2, axis=1), lost])[:, None, :]
+        lost = np.where(np.isfinite(lost), lost, square / float(np.finfo(self.dtype).eps) ** 2)  # nothing is known
+        return wide if self.dtype == np.float64 else narrow, np.stack([square, lost])[:, None, :]
 
     def _gradients(self, data: Dataset, kind) -> np.ndarray:
         with jax.enable_x64(kind == np.float64):
@@ -289,7 +291,7 @@ class _Closed(_Blocks):
     def features(self, group, side, chosen):
         batch = prepare(side.subset(chosen), self.model, self.dtype, len(chosen))
         piece = (None if a is None else a[0] for a in (batch.tokens, batch.mask, batch.last))
-        return _features(*group, *piece, form=self.form)
+        return _features(*group, *piece, form=self.form, squares=not self.symmetric)
 
     def products(self, left, right):
         u = self.gram(left[0], right[0])
@@ -332,10 +334,10 @@ def _block_sums(tokens, Z, shape):
     return np.einsum("aibj,aibj->ab", tokens.reshape(blocks), Z.reshape(blocks))
 
 
-@partial(jax.jit, static_argnames="form")
-def _features(heads, root, X, mask, last, *, form):
+@partial(jax.jit, static_argnames=("form", "squares"))
+def _features(heads, root, X, mask, last, *, form, squares):
     """Rows whose inner products are the two parts of the kernel, already weighted by $\\sqrt{N_g} H^{-c}$; and the
-    squared norms of the two gradients of every sequence, with the squared errors that rounding may leave in them.
+    squared norms of the two gradients of every sequence (if asked for), with the squared errors of rounding in them.
     """
     W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
     (c, _, d), g = X.shape, W.shape[0]
@@ -349,18 +351,19 @@ def _features(heads, root, X, mask, last, *, form):
     D = weight * A * (B - phi[:, None, :])
     Z = product(D, X).reshape(c, q, g, d)
     if form == "jacobian":
-        J = _key_query_gradients(heads, Xq, Z)
-        features, square = (AX.reshape(c, -1), J), jnp.sum(J**2, axis=1)
+        rest = (_key_query_gradients(heads, Xq, Z),)
+    elif form == "tokens":
+        rest = (Z.reshape(c * q, g * d), Xq.reshape(c * q, d))
     else:
-        pairs = (jnp.einsum("cid,cjd->cij", M, M, precision=HIGHEST) for M in (Z.reshape(c, q, g * d), Xq))
-        square = jnp.sum(next(pairs) * next(pairs), axis=(1, 2))
-        if form == "tokens":
-            rest = (Z.reshape(c * q, g * d), Xq.reshape(c * q, d))
-        else:
-            rest = (D.reshape(c, -1, q, g).transpose(0, 2, 3, 1), Xq.reshape(c * q, d), X.reshape(-1, d))
-        features = (AX.reshape(c, -1), *rest)
-    squares = jnp.stack([jnp.sum(AX.reshape(c, -1) ** 2, axis=1), square])
-    return features, jnp.stack([squares, errors])
+        rest = (D.reshape(c, -1, q, g).transpose(0, 2, 3, 1), Xq.reshape(c * q, d), X.reshape(-1, d))
+    AX = AX.reshape(c, -1)
+    norms = jnp.zeros((2, c), X.dtype)
+    if squares and form == "jacobian":
+        norms = jnp.stack([jnp.sum(part**2, axis=1) for part in (AX, rest[0])])
+    elif squares:
+        by_z, by_x = (jnp.einsum("cid,cjd->cij", M, M, precision=HIGHEST) for M in (Z.reshape(c, q, g * d), Xq))
+        norms = jnp.stack([jnp.sum(AX**2, axis=1), jnp.sum(by_z * by_x, axis=(1, 2))])
+    return (AX, *rest), jnp.stack([norms, errors])
 
 
 def _key_query_gradients(heads, Xq, Z):

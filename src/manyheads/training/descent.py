@@ -105,7 +105,7 @@ def train(
     if test is not None:
         checked_dataset(test, "test")
     sources = {"data": fingerprint(dataset, sample_weight), "test": None if test is None else fingerprint(test)}
-    before = Trajectory.load(resume, like=model) if isinstance(resume, str | Path) else resume
+    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
     if before is not None:
         check_same_run(before, model, settings, sources)
         record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
@@ -145,8 +145,8 @@ def train(
                         saved = time.monotonic()
             except KeyboardInterrupt:
                 status = "interrupted"
-        ctrl_c.answered = status == "interrupted"
         done = finish(state, status)
+        ctrl_c.answered = done.status == "interrupted"
     if checkpoint is not None:
         done.save(checkpoint)
     return done
