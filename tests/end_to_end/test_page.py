@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from manyheads.report.build import build
-from manyheads.studies.catalog import STORY
-from manyheads.studies.run import run_studies
+from manyheads.studies.kit.catalog import story
+from manyheads.studies.kit.run import run_studies
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -86,7 +86,7 @@ def test_the_story_runs_from_the_command_line_to_the_page(opened, tmp_path):
     command = [sys.executable, "-m", "manyheads.cli.main", "run", "--out", str(tmp_path / "story")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in STORY) and str(tmp_path / "story" / "index.html") in done.stdout
+    assert all(name in done.stdout for name in story()) and str(tmp_path / "story" / "index.html") in done.stdout
     for size in SIZES:
         check_page(*opened(size, path=tmp_path / "story" / "index.html"), least=30)
 

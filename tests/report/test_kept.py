@@ -4,7 +4,7 @@ import html
 import json
 from pathlib import Path
 
-from manyheads.studies.catalog import find
+from manyheads.studies.kit.catalog import find
 
 KEPT = Path(__file__).parent.parent.parent / "docs" / "report"
 

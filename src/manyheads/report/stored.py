@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyheads.report.page import Chapter
-from manyheads.studies.folder import sweep_folder
-from manyheads.studies.study import Results, Study
+from manyheads.studies.kit.folder import sweep_folder
+from manyheads.studies.kit.study import Results, Study
 from manyheads.sweeps.store import Store
 
 if TYPE_CHECKING:

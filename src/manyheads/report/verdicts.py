@@ -9,8 +9,8 @@ from typing import Any
 
 from manyheads.certificates.ledger import Entry, errata_entries, statements
 from manyheads.certificates.verdict import Certificate, Verdict
-from manyheads.studies.estimate import number
-from manyheads.studies.study import Results
+from manyheads.studies.kit.estimate import number
+from manyheads.studies.kit.study import Results
 
 MOST_REASONS = 8
 ABOUT = (
