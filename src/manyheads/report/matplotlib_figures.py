@@ -182,9 +182,7 @@ def _series(axes, mark: Mark, categories: list[str]) -> None:
     x = [categories.index(row["x"]) if categories else row["x"] for row in rows]
     y = [row["y"] for row in rows]
     banded = [(at, row) for at, row in zip(x, rows, strict=True) if "low" in row]
-    every = (
-        1 if len(rows) <= 14 else -(-len(rows) // 6)
-    )  # markers on every point of a short line, on some of a dense one
+    every = 1 if len(rows) <= 14 else -(-len(rows) // 6)  # a dense line has markers on some of its points
     axes.plot(x, y, **_stroke(appearance), marker=appearance.marker or None, markevery=every)
     if banded:
         lows, highs = [row["low"] for _, row in banded], [row["high"] for _, row in banded]

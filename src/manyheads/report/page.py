@@ -58,7 +58,7 @@ def render(
             names = [f"{figure.name}-{i}" for i in range(len(figure.panels))]
             figures |= dict(zip(names, vega.views(figure), strict=True))
             colors |= vega.colors(figure)
-            drawings = [light.svg(figures[name], vega.colors(figure)) if static else "" for name in names]
+            drawings = [light.svg(name, figures[name], vega.colors(figure)) if static else "" for name in names]
             drawn.append(_figure(figure, names, drawings, Markup))
         shown.append(
             {
