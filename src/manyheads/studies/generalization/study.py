@@ -7,7 +7,7 @@ import xarray
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, number, power, ratio, rows
-from manyheads.studies.kit.figure import Axis, Figure, Panel, by_heads, over_seeds
+from manyheads.studies.kit.figure import Axis, Figure, Mark, Panel, by_heads, over_seeds
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.words import choose, choose_all, heads_text
 from manyheads.sweeps.spec import Sweep
@@ -16,6 +16,14 @@ CELLS = "manyheads.studies.generalization.cells"
 DATA = {**tasks.MIXTURE, "dim": 14, "num_patterns": 6, "noise_mu": 0.3, "noise_nu": 0.3, "noise_norm": 1.2}
 SIZES = Scaled([10, 20, 40, 80], [10, 20, 40, 80, 160])
 STEP_SIZE, STEPS, FRESH = 0.2, 100, 100
+LOOKS = {
+    "test_loss": ("test", "test loss"),
+    "left_out_loss": ("reference", "left-out loss"),
+    "certificate": ("ours", "certificate"),
+    "gap": ("measured", "measured gap"),
+    "lemma3": ("ours", "Lemma 3"),
+    "theorem2": ("printed", "Theorem 2, (5)"),
+}
 LITERAL_HEADS, LITERAL_STEP = 1e12, 0.004  # where Theorem 2's hypotheses are true
 
 
@@ -68,7 +76,7 @@ def finding(results: Results) -> Finding:
     caption = f"gap, H = {many} / H = {few}, mean over n"
     more = numbers.add("gap_ratio", caption, ratio(by_number[-1], by_number[0]))
     most = loo.isel(num_heads=-1)
-    caption = f"exponent of the stability in n, H = {heads_text(most['num_heads'])}"
+    caption = f"exponent of the stability in n, H = {heads_text(float(most['num_heads']))}"
     spread = numbers.add("stability_exponent", caption, power("num_examples", most["stability"]))
     last, cover = most.isel(num_examples=-1), literal.isel(num_examples=-1)
     test = last["test_loss"]
@@ -168,15 +176,9 @@ def figures(results: Results) -> list[Figure]:
     most = loo.isel(num_heads=-1)
     size, gap = Axis("sequences n", "count", log=True), Axis("gap", "nats", log=True)
 
-    def series(data, **variables):
-        looks = {"gap": ("measured", "measured gap"), "lemma3": ("ours", "Lemma 3")} | variables
-        return [over_seeds(*look, "num_examples", data[v], floor=0.0) for v, look in looks.items() if look]
+    def series(data: xarray.Dataset, *names: str) -> list[Mark]:
+        return [over_seeds(LOOKS[n][0], LOOKS[n][1], "num_examples", data[n], floor=0.0) for n in names]
 
-    risk = {
-        "test_loss": ("test", "test loss"),
-        "left_out_loss": ("reference", "left-out loss"),
-        "certificate": ("ours", "certificate"),
-    }
     return [
         Figure(
             "generalization-gap",
@@ -196,7 +198,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "generalization-bounds",
             "What is certified",
-            f"Top: {heads_text(most['num_heads'])} heads, step size {STEP_SIZE:g}, the test loss and its certificate; "
+            f"Top: {heads_text(float(most['num_heads']))} heads, step size {STEP_SIZE:g}, the test loss and its certificate; "
             f"middle: its gap and Lemma 3. Bottom: {heads_text(LITERAL_HEADS)} heads, step size {LITERAL_STEP:g}, "
             "Theorem 2 made literal.",
             [
@@ -204,10 +206,10 @@ def figures(results: Results) -> list[Figure]:
                     "Test loss and certificate",
                     size,
                     Axis("loss", "nats", log=True),
-                    series(most, gap=None, lemma3=None, **risk),
+                    series(most, "test_loss", "left_out_loss", "certificate"),
                 ),
-                Panel("Gap and Lemma 3", size, gap, series(most)),
-                Panel("Gap and Theorem 2", size, gap, series(literal, theorem2=("printed", "Theorem 2, (5)"))),
+                Panel("Gap and Lemma 3", size, gap, series(most, "gap", "lemma3")),
+                Panel("Gap and Theorem 2", size, gap, series(literal, "gap", "lemma3", "theorem2")),
             ],
         ),
     ]

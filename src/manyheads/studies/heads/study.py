@@ -71,7 +71,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def finding(results: Results) -> Finding:
     numbers, speed = Numbers(), results["speed"]
-    last, most = speed["train_loss"].isel(record=-1), speed["num_heads"].max()
+    last, most = speed["train_loss"].isel(record=-1), float(speed["num_heads"].max())
     said: dict[str, dict[str, str]] = {"equal": {}, "best": {}}
     for kind, (_, label) in STARTS.items():
         for which, losses in (("equal", last), ("best", speed["best_loss"])):
