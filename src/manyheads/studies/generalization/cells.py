@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from manyheads.certificates.generalization import (
+from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
+from manyheads.certificates.verdict import OURS
+from manyheads.papers.deora2023.generalization import (
     certify_generalization,
     gap_bound,
     generalization_conditions,
     measure_leave_one_out,
     stability_bound,
 )
-from manyheads.certificates.regime import Ray
-from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
-from manyheads.certificates.training import Case
-from manyheads.certificates.verdict import OURS, Bound, Certificate
+from manyheads.papers.deora2023.regime import Ray
+from manyheads.papers.deora2023.training import Case
 from manyheads.studies.kit.cells import coordinate, descend, mixture_of, verdicts
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
@@ -67,8 +67,7 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
             independent=True,
         )
         case, n = best_case(setup), setup.dataset.num_examples
-        ours = _conditions(case, n)
-        cases.append((case, ours))
+        cases.append(case)
         runs.append(run)
         rows.append(
             {
@@ -81,11 +80,11 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
                 "certificate": run.test_certificate,
                 "lemma3": run.lemma3,
                 "theorem2": gap_bound(case, n),
-                "hypotheses": ours.holds,
+                "hypotheses": _holds(case, n),
             }
         )
     name = f"{cell.model.num_heads:.3g} heads, {cell.data.num_examples} sequences, step size {cell.train.step_size:g}"
-    certificates = [*certify_generalization(runs), _theorem2(runs, cases, cell.data.num_examples)]
+    certificates = certify_generalization(runs, cases)
     return {
         **{key: (("sample",), np.array([row[key] for row in rows], float)) for key in rows[0]},
         "certificates": verdicts(name, certificates),
@@ -104,27 +103,11 @@ def best_case(setup: Setup) -> Case:
         replace(ray.case(heads, scale, train_spec.num_steps, loss, start_loss), step_size=train_spec.step_size)
         for scale, loss in zip(SCALES.tolist(), losses.tolist(), strict=True)
     ]
-    literal = [case for case in cases if _conditions(case, setup.dataset.num_examples).holds]
+    literal = [case for case in cases if _holds(case, setup.dataset.num_examples)]
     return min(literal or cases, key=lambda case: gap_bound(case, setup.dataset.num_examples))
 
 
-def _conditions(case: Case, num_examples: int):
-    """The hypotheses of our version of Theorem 2."""
+def _holds(case: Case, num_examples: int) -> bool:
+    """Whether the hypotheses of our version of Theorem 2 hold."""
     versions = generalization_conditions(case, num_examples, independent=True)
-    return next(c for c in versions if c.variant == OURS)
-
-
-def _theorem2(runs, cases, num_examples: int) -> Certificate:
-    """Theorem 2 in expectation: the mean gap against the mean bound, with two standard errors."""
-    gaps = np.array([run.test_loss - run.train_loss for run in runs])
-    bounds = np.array([gap_bound(case, num_examples) for case, _ in cases])
-    weakest = next((c for _, c in cases if not c.holds), cases[0][1])
-    noise = 2 * float(np.std(gaps - bounds, ddof=1)) / np.sqrt(len(gaps)) if len(gaps) > 1 else 0.0
-    return Certificate(
-        "thm2",
-        "in expectation over data sets: mean generalization gap against (5)",
-        float(gaps.mean()),
-        (Bound(OURS, float(bounds.mean()), weakest.hypotheses),),
-        noise=noise,
-        noise_source=f"2 standard errors over {len(gaps)} data sets",
-    )
+    return next(c for c in versions if c.variant == OURS).holds

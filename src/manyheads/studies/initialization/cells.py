@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from manyheads.certificates.initialization import GoodStart, good_start
 from manyheads.model.attention import MultiHead, collapse
+from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.studies.kit.cells import descend, focus, mixture_of, normalized_margins, records, verdicts
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up

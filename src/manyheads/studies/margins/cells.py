@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from manyheads.certificates.mixture import attention_margin, linear_margin
+from manyheads.papers.deora2023.expressivity import attention_margin
+from manyheads.papers.deora2023.mixture import linear_margin
 from manyheads.studies.kit.cells import descend, focus, mixture_of, normalized_margins, records, sample_margin
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up

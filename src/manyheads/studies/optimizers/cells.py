@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.certificates.mixture import attention_margin
+from manyheads.papers.deora2023.expressivity import attention_margin
 from manyheads.studies.kit.cells import coordinate, descend, focus, mixture_of, normalized_margins, sample_margin
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
