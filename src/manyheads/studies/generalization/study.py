@@ -199,8 +199,8 @@ def figures(results: Results) -> list[Figure]:
             "generalization-bounds",
             "What is certified",
             f"Top: {heads_text(float(most['num_heads']))} heads, step size {STEP_SIZE:g}, the test loss and its "
-            f"certificate; middle: its gap and Lemma 3. Bottom: {heads_text(LITERAL_HEADS)} heads, step size {LITERAL_STEP:g}, "
-            "Theorem 2 made literal.",
+            f"certificate; middle: its gap and Lemma 3. Bottom: {heads_text(LITERAL_HEADS)} heads, step size "
+            f"{LITERAL_STEP:g}, Theorem 2 made literal.",
             [
                 Panel(
                     "Test loss and certificate",
