@@ -81,6 +81,25 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(opened, size, scheme):
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
+def test_the_light_page_is_drawn_without_a_library_in_both_themes(opened, page_path, tmp_path):
+    light = build(page_path.parent, light=tmp_path / "light").page
+    assert not (light.parent / "figures").exists() and light.stat().st_size < page_path.stat().st_size / 3
+    page, complaints, elsewhere = opened(path=light)
+    charts = page.locator(".chart")
+    assert charts.count() >= 3 and (complaints, elsewhere) == ([], [])
+    assert all(charts.nth(i).locator("svg path").count() > 3 for i in range(charts.count()))
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    text = charts.first.locator("svg text").first
+
+    def color():
+        return text.evaluate("e => getComputedStyle(e).fill")
+
+    before = color()
+    page.locator(".theme").click()
+    page.wait_for_function("document.documentElement.dataset.ready === 'dark'")
+    assert color() != before  # the drawing follows the theme
+
+
 @pytest.mark.full
 def test_the_story_runs_from_the_command_line_to_the_page(opened, tmp_path):
     command = [sys.executable, "-m", "manyheads.cli.main", "run", "--out", str(tmp_path / "story")]

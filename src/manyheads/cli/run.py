@@ -130,7 +130,7 @@ class _Progress:
             print(f"{job.name}: {state.done} cells done", file=sys.stderr, flush=True)
 
     def note(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line above the bars."""
         if not self.quiet:
             self.bars.stop()
             print(line, file=sys.stderr, flush=True)

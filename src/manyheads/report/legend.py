@@ -17,7 +17,7 @@ _MARKERS = {
 
 
 def legend_svg(role: str, kind: str) -> str:
-    """The drawing beside a label."""
+    """The drawing next to a label."""
     appearance = look(role)
     parts = []
     for paper, color in (("light", appearance.light), ("dark", appearance.dark)):

@@ -21,7 +21,7 @@ COORDINATE = r'(?<!opacity=")(?<![\d.])-?\d+\.\d\d+'
 
 
 def svg(name: str, view: dict[str, Any], colors: dict[str, str]) -> str:
-    """A view as an SVG without what only a pointer needs, coordinates to a tenth, colors as variables of `style`.
+    """A view as an SVG without tooltips, coordinates to a tenth, colors as variables of `style`.
 
     Its ids begin with its name, so that those of several drawings on one page differ.
     """
@@ -41,7 +41,7 @@ def _tenth(found: re.Match) -> str:
 
 
 def _still(layer: dict[str, Any]) -> dict[str, Any]:
-    """A layer that does not answer to the pointer."""
+    """A layer without tooltips and zoom."""
     kept = {name: value for name, value in layer.items() if name != "params"}
     if "encoding" in kept:
         kept["encoding"] = {name: channel for name, channel in kept["encoding"].items() if name != "tooltip"}

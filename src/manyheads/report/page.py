@@ -115,7 +115,7 @@ def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> di
 
 
 def require_javascript() -> None:
-    """Say at once that the page cannot be made, rather than after the runs."""
+    """Fail before the runs, not after them, if the page cannot be made."""
     if importlib.util.find_spec("vl_convert") is None:
         raise ValueError(
             "the page needs vl-convert, which is not installed: run `pip install 'manyheads[report]'`, or `make run`."

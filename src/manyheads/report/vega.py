@@ -16,7 +16,7 @@ HEIGHT = 270
 MAP_HEIGHT = 230
 LINE_HEIGHT = 20
 MOST_MARKERS = 14
-HIDDEN = 0.0  # opacity of points that only answer to the pointer
+HIDDEN = 0.0  # opacity of points that only carry tooltips
 
 
 def views(figure: Figure) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def _line(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
     dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 1.0}
     dot |= {"color": appearance.light, "shape": SHAPES[appearance.marker]}
     dense = len(rows) > MOST_MARKERS
-    if dense and appearance.marker:  # a dense line carries some markers, and answers to the pointer everywhere
+    if dense and appearance.marker:  # a dense line carries some markers, and tooltips everywhere
         some = {"values": rows[:: -(-len(rows) // 6)]}
         layers.append({"data": some, "mark": {**dot, "tooltip": None}, "encoding": place})
     if dense or not appearance.marker:

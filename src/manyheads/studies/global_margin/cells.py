@@ -1,4 +1,4 @@
-"""The best margin of the model at parameter norm √2, found by ascent, beside the best tangent margins of its starts."""
+"""The best margin of the model at parameter norm √2, found by ascent, and the best tangent margins of its starts."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "heads-focus",
             "Focus and test loss over the number of heads",
-            f"After {steps} steps at step size {STEP_SIZE:g}: the attention that falls on relevant tokens (focus; "
+            f"After {steps} steps at step size {STEP_SIZE:g}: the attention on relevant tokens (focus; "
             f"{MIXTURE['sparsity']:g} if uniform), and the loss on fresh sequences.",
             [
                 Panel("Focus", HEADS, FOCUS, by_start("num_heads", speed["focus"])),

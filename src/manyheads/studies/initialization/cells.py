@@ -1,4 +1,4 @@
-"""One start: Definition 1 on it, how many heads are different, and what training makes of it."""
+"""One start: Definition 1 measured on it, how many heads differ, and the run from it."""
 
 from __future__ import annotations
 

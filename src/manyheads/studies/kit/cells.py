@@ -1,4 +1,4 @@
-"""What several cells share. JAX lives in cells, not in studies."""
+"""What several cells share. Cells may import JAX; studies may not."""
 
 from __future__ import annotations
 

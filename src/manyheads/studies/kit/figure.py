@@ -1,4 +1,4 @@
-"""What a figure shows, without saying how it is drawn: the page and the paper draw the same description.
+"""What a figure shows, without saying how it is drawn: the page and the print draw the same description.
 
 A `Figure` has panels; a `Panel` has two axes and marks; a `MapPanel` is a matrix of colors. A mark names a role of the
 palette and never a color. A mark lives on a `scale` (how its quantity is normalized), and a panel refuses marks of
@@ -156,7 +156,7 @@ class MapPanel:
     column_labels: tuple[str, ...] = ()
 
     def legend(self) -> list[tuple[str, str, str]]:
-        """No series: the color scale explains itself."""
+        """No series: the color scale needs no entries."""
         return []
 
     def rows(self) -> list[dict]:

@@ -86,7 +86,7 @@ def heads(num_heads: float) -> str:
 
 
 def tick_text(value: float) -> str:
-    """A value beside a tick: 0.5, 64, 1,024, 10⁶."""
+    """The label of a tick: 0.5, 64, 1,024, 10⁶."""
     return _power_of_ten(value) or number(value, 4)
 
 

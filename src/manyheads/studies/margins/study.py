@@ -133,7 +133,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "margins-sparsity",
             "Margin and focus over the share of relevant tokens",
-            "Zero start, at the last step, over the share of relevant tokens: the margin, and the attention that falls "
+            "Zero start, at the last step, over the share of relevant tokens: the margin, and the attention "
             "on relevant tokens (focus).",
             [
                 Panel("Margin", zeta, margin, ends),

@@ -1,4 +1,4 @@
-"""The largest step size at which the loss never rises, beside the ones that the theory allows."""
+"""The largest step size at which the loss never increases, and the ones that the theory allows."""
 
 from __future__ import annotations
 
