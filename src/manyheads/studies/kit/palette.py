@@ -1,7 +1,8 @@
 """The same look for the same thing in every figure: colors, markers and dashes.
 
-Color-blind readers can tell the colors apart. A role names what is shown. Each role has a color for light and one for dark paper; where two roles of one group meet in
-a figure they differ in marker or dash too, so that a gray print still tells them apart.
+Color-blind readers can tell the colors apart. A role names what is shown. Each role has a color for light and one for
+dark paper; where two roles of one group meet in a figure they differ in marker or dash too, so that a gray print still
+tells them apart.
 """
 
 from __future__ import annotations
