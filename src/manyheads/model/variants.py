@@ -58,9 +58,6 @@ class Frozen(eqx.Module):
         """The score of every sequence of a dataset, in float64."""
         return self.full.scores(dataset)
 
-    def __call__(self, tokens, mask=None) -> jax.Array:
-        return self.full(tokens, mask)
-
     def __str__(self) -> str:
         return f"{self.full}; {self.block} frozen"
 
