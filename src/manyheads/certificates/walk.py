@@ -90,14 +90,12 @@ def follow(
 def _look(view: View, targets: Any) -> tuple[jax.Array, ...]:
     objective, displacement = view.objective, view.displacement
     product = partial(inner, objective.copies)
-    measured = getattr(objective, "measured", lambda _: {})(view.point)
 
     def toward(target):
         away = jax.tree.map(jnp.subtract, target, displacement)
         return product(view.gradient, away), product(away, away)
 
     slope, gap = jax.vmap(toward)(targets)
-    readout = measured.get("readout_norm", jnp.full_like(view.loss, jnp.nan))
     return (
-        view.loss, product(view.gradient, view.gradient), product(displacement, displacement), readout, slope, gap,
+        view.loss, product(view.gradient, view.gradient), product(displacement, displacement), view.readout_norm, slope, gap,
     )  # fmt: skip

@@ -214,17 +214,12 @@ class Twin(NamedTuple):
     expansion: jax.Array
 
 
-def _readout_norm(view: View) -> jax.Array:
-    measured = getattr(view.objective, "measured", lambda _: {})(view.point)
-    return measured.get("readout_norm", jnp.full_like(view.loss, jnp.nan))
-
-
 def _reference(view: View) -> Reference:
     losses = view.problem.method.loss.value(view.objective.labels * view.scores)
     return Reference(
         view.displacement,
         norm(view.objective.copies, view.displacement),
-        _readout_norm(view),
+        view.readout_norm,
         jnp.sum(view.problem.sample_weight * losses),
         losses,
     )
@@ -261,7 +256,7 @@ def _twin(expansion: bool, view: View, own: Any, reference: Any) -> Twin:
         step = jax.tree.map(lambda e, a, b: e - problem.step_size * (a - b), gap, view.gradient, other)
         ratio = jnp.where(distance > 0, norm(objective.copies, step) / distance, jnp.nan)
     loss = problem.method.loss.value(own.labels[0] * own.scores(view.point)[0])
-    return Twin(distance, loss, _readout_norm(view), ratio)
+    return Twin(distance, loss, view.readout_norm, ratio)
 
 
 def _rounding(model, dataset, problem: Problem, reference: Reference, num_steps: int) -> tuple[float, float]:

@@ -90,8 +90,8 @@ def checked_model(model: Any, name: str = "model") -> Any:
         return model
     if not callable(model) or isinstance(model, type):
         raise ValueError(
-            f"{name}={shown(model)} is not a model; pass a MultiHead (zero_start, first_phase, ...) or an "
-            "equinox.Module that maps (tokens, mask) to a number."
+            f"{name}={shown(model)} must be a MultiHead, made by zero_start or first_phase, say, or an equinox.Module "
+            "that maps (tokens, mask) to a number."
         )
     return lazy("manyheads.model.autodiff").as_model(model)
 

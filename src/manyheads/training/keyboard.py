@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish that is looked at between stretches of steps, and as the end of work that is kept whole or not."""
+"""Deferred Ctrl-C: stop between compiled stretches; and work that counts only if nothing interrupted it."""
 
 from __future__ import annotations
 

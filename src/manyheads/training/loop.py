@@ -68,6 +68,21 @@ class View(NamedTuple):
     def objective(self) -> Objective:
         return self.problem.objective
 
+    @property
+    def measured(self) -> dict[str, jax.Array]:
+        """Further records of the point, where the objective has some."""
+        return getattr(self.objective, "measured", lambda _: {})(self.point)
+
+    @property
+    def readout_norm(self) -> jax.Array:
+        """NaN where there is no readout."""
+        return self.measured.get("readout_norm", jnp.full_like(self.loss, jnp.nan))
+
+
+def displacement(view: View) -> Any:
+    """The look of an observer that keeps the path."""
+    return view.displacement
+
 
 class Observer(eqx.Module):
     """`look(view, *arguments)`, any pytree of arrays, is kept at each of `steps` (None: at all).
