@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from manyheads._fields import SpecError
 from manyheads.data.dataset import Dataset
-from manyheads.sweeps.batching import batch_size
+from manyheads.sweeps.cost import batch_size
 from manyheads.sweeps.engine import check_plan
-from manyheads.sweeps.fields import SpecError
 from manyheads.sweeps.plan import Cell, make_plan
 from manyheads.sweeps.spec import Sweep
 

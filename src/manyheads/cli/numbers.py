@@ -1,10 +1,13 @@
-"""Numbers as people write them at the command line."""
+"""Types of options: numbers as people write them, and registered names."""
 
 import re
+from collections.abc import Iterable
 from decimal import Context, Decimal
 from typing import Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
+
+from manyheads._registry import nearest
 
 MOST_HEADS = 9 * 10**15  # whole numbers up to here are exact in float64
 _DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?(e\+?[0-9]+)?", re.ASCII | re.IGNORECASE)
@@ -68,3 +71,22 @@ Seed = Annotated[
     ),
 ]
 """The type of a `--seed` option."""
+
+
+def named(names: Iterable[str]) -> PrimitiveConstructorSpec:
+    """The type of an option that takes a registered name; `first-phase` is read as `first_phase`."""
+    known = tuple(names)
+
+    def read(words: list[str]) -> str:
+        name = words[0].replace("-", "_")
+        if name not in known:
+            raise ValueError(f"{words[0]!r} is not known: {nearest(name, known)}")
+        return name
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(known)}}}",
+        instance_from_str=read,
+        is_instance=lambda value: value in known,
+        str_from_instance=lambda name: [name],
+    )

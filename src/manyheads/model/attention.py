@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from manyheads._names import DECODERS
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, real_array, shown
 
 HIGHEST = jax.lax.Precision.HIGHEST
-DECODERS = ("full", "pooled", "last")
 # Dimension numbers of products of arrays (sequence, token or key, ...).
 EACH_TOKEN = (((2,), (0,)), ((), ()))  # every token times one matrix
 EACH_PAIR = (((2,), (2,)), ((0,), (0,)))  # the tokens of a sequence with one another

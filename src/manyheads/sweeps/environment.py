@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 PACKAGES = ("manyheads", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax")
 LINUX_THREADS = Path("/proc/self/task")
 POOL_THREAD = "tf_XLAEigen"  # as the operating system names the threads of XLA's pool
@@ -29,29 +31,20 @@ def worker_environment(threads: int) -> dict[str, str]:
     return {"NPROC": str(threads), "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **blas}
 
 
-@contextlib.contextmanager
-def worker_variables(threads: int) -> Generator[None, None, None]:
-    """The variables of a worker, set while children are started and then put back."""
+def start_backend(threads: int) -> None:
+    """Start JAX in this process with so many threads, unless it runs already."""
     wanted = worker_environment(threads)
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def start_backend(threads: int) -> int | None:
-    """Start JAX in this process with so many threads; what it has if it runs already. None where that is unknown."""
-    with worker_variables(threads):
         import jax
 
-        jax.devices()  # starts the backend, which reads the variables, unless it has started before
-    return pool_threads()
+        jax.devices()  # starts the backend, which reads the variables
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def pool_threads() -> int | None:
@@ -106,9 +99,8 @@ def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, No
 
 def cache_folder(threads: int) -> str:
     """Where compiled programs are kept, apart for every kind of processor and thread count."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     kind = hashlib.sha256(f"{_processor()} {version('jaxlib')}".encode()).hexdigest()[:12]
-    return str(base / "manyheads" / "compiled" / f"{kind}-{threads}")
+    return str(platformdirs.user_cache_path("manyheads") / "compiled" / f"{kind}-{threads}")
 
 
 def _processor() -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
-import os
 import time
 import zipfile
 from collections.abc import Generator, Mapping
@@ -18,18 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from manyheads.data.dataset import whole_file
 from manyheads.sweeps.plan import Plan
 from manyheads.sweeps.spec import Sweep
 
 FORMAT_VERSION = 1
 REMEDIES = {
-    errno.ENOSPC: "free some space and run again",
-    errno.EDQUOT: "free some of your quota and run again",
-    errno.EFBIG: "raise the limit on file sizes and run again",
+    errno.ENOSPC: "free some space and rerun",
+    errno.EDQUOT: "free some of your quota and rerun",
+    errno.EFBIG: "raise the limit on file sizes and rerun",
     errno.EROFS: "choose a folder that can be written",
     errno.EACCES: "choose a folder that you may write",
     errno.EPERM: "choose a folder that you may write",
-    errno.ENOTDIR: "choose a path that leads through folders only",
+    errno.ENOTDIR: "choose a path whose parents are folders",
 }
 
 
@@ -61,9 +62,10 @@ class Store:
                 if Sweep.from_dict(old["spec"]) == plan.sweep:
                     return
             elif not extend:
+                what = _difference(self.sweep().to_dict(), manifest["spec"])
                 raise StoreError(
-                    f"{self.path} holds another sweep ({_difference(old['spec'], manifest['spec'])}); choose another "
-                    "folder, or pass extend to take over the batches that both have in common"
+                    f"{self.path} holds another sweep ({what}); choose another folder, or pass extend to take over the "
+                    "batches that both have in common"
                 )
         elif self.path.is_dir() and any(p.name not in ("parts", "lock", "journal.jsonl") for p in self.path.iterdir()):
             raise StoreError(f"{self.path} is not empty and holds no sweep; choose a new or empty folder")
@@ -160,11 +162,29 @@ class Store:
         for scratch in [*self.parts.glob("*.tmp"), *self.path.glob("*.tmp")]:
             scratch.unlink(missing_ok=True)
 
+    def headers(self, manifest: Mapping[str, Any]) -> Generator[tuple[dict, Any], None, None]:
+        """(batch, header) of every part that is stored; the error in place of a header that cannot be read."""
+        for batch in manifest["batches"]:
+            try:
+                header = self.header(batch["id"])
+            except FileNotFoundError:
+                continue
+            except CorruptPart as error:
+                header = error
+            yield batch, header
+
+    def is_locked(self) -> bool:
+        """Whether a process is working on this folder."""
+        try:
+            with open(self.path / "lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        return False
+
     @contextlib.contextmanager
     def lock(self) -> Generator[None, None, None]:
         """One driver at a time; the lock goes when its process goes, also by kill -9."""
-        import fcntl
-
         with self._writing():
             self.parts.mkdir(parents=True, exist_ok=True)
             file = open(self.path / "lock", "a")
@@ -177,14 +197,13 @@ class Store:
 
     @contextlib.contextmanager
     def _writing(self) -> Generator[None, None, None]:
-        """A disk that is full or closed, in one line that says what is safe and what to do."""
+        """Turn an error of the file system into one line that says what to do."""
         try:
             yield
         except OSError as error:
-            remedy = REMEDIES.get(error.errno or 0, "mend this and run again")
-            raise StoreError(
-                f"cannot write in {self.path}: {error.strerror or error}; what is stored stays, {remedy}"
-            ) from None
+            remedy = REMEDIES.get(error.errno or 0, "fix this and rerun")
+            reason = error.strerror or error
+            raise StoreError(f"cannot write in {self.path}: {reason}; stored results are safe, {remedy}") from None
 
     def note(self, event: str, batch_id: str = "", **more: Any) -> None:
         """Add a line to the journal; it serves rates and people, nothing depends on it."""
@@ -201,25 +220,6 @@ class Store:
             with contextlib.suppress(ValueError):
                 events.append(json.loads(line))
         return [event for event in events if isinstance(event, dict) and "event" in event]
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Generator[Any, None, None]:
-    """A binary file that appears under its name whole, or not at all."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(scratch, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def write_whole(path: Path, content: bytes) -> None:

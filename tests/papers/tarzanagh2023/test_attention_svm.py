@@ -1,0 +1,140 @@
+"""The attention support-vector problem against SciPy and automatic differentiation; every bound can fail."""
+
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from manyheads.certificates.finding import Effort
+from manyheads.certificates.verdict import Verdict
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import MultiHead
+from manyheads.papers.tarzanagh2023 import direction, scope
+from manyheads.papers.tarzanagh2023 import selection as section
+from manyheads.papers.tarzanagh2023.selection import Selection, one_pair
+
+STATEMENTS = (section.SELECTION, direction.PATH, direction.DIRECTION, direction.CONE)
+
+
+def raw(seed: int = 0):
+    rng = np.random.default_rng(seed)
+    tokens = rng.standard_normal((3, 4, 4))
+    return tokens, rng.standard_normal((3, 4)), tokens @ rng.standard_normal(4)
+
+
+def loss(W, tokens, queries, scores):
+    """By the plain formula."""
+    A = jax.nn.softmax(jnp.einsum("nd,de,nse->ns", queries, W, tokens), axis=-1)
+    return jnp.mean(jnp.logaddexp(0.0, -jnp.sum(A * scores, axis=1)))
+
+
+def test_the_problem_is_solved_as_slsqp_solves_it():
+    problem = Selection.of(*raw())
+    rows = problem.features.reshape(9, -1)
+    start = problem.direction / problem.lower * 1.1
+    found = scipy.optimize.minimize(
+        lambda w: w @ w, start, jac=lambda w: 2 * w, method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+        constraints={"type": "ineq", "fun": lambda w: rows @ w - 1, "jac": lambda w: rows},
+    )  # fmt: skip
+    assert 1 / math.sqrt(found.fun) == pytest.approx(problem.upper, rel=1e-5)
+    assert problem.lower == pytest.approx(problem.upper, rel=1e-5) and problem.lower <= problem.upper * (1 + 1e-12)
+    assert found.x @ problem.direction / np.linalg.norm(found.x) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.1, 3.0])
+def test_loss_slope_and_attention_are_those_of_the_plain_formula(size):
+    tokens, queries, scores = raw(1)
+    problem = Selection.of(tokens, queries, scores)
+    W = size * np.random.default_rng(2).standard_normal((4, 4))
+    value, slope = jax.value_and_grad(loss)(W, tokens, queries, scores)
+    least = np.mean(np.logaddexp(0.0, -problem.best))
+    assert direction.excess(problem, W.reshape(-1)) == pytest.approx(float(value) - least, rel=1e-10)
+    np.testing.assert_allclose(direction.slope(problem, W.reshape(-1)), -slope.reshape(-1), rtol=1e-10, atol=1e-14)
+    A = np.asarray(jax.nn.softmax(np.einsum("nd,de,nse->ns", queries, W, tokens), axis=-1))
+    chosen = A[np.arange(3), scores.argmax(1)]
+    np.testing.assert_allclose(problem.attention(W.reshape(-1)).sum(1), 1 - chosen, rtol=1e-10)
+
+
+def test_the_excess_loss_is_accurate_where_the_loss_is_not():
+    problem = one_pair()
+    W = 40 / problem.lower * problem.direction
+    assert direction.excess(problem, W) == pytest.approx(math.exp(-40) / (1 + math.exp(0.5)), rel=1e-12)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda s: s.id)
+def test_every_statement_holds_and_reaches_its_tightness(statement):
+    found = statement.check(Effort(seed=3))
+    assert found.verdict is Verdict.HOLDS, found
+    assert 0.98 * statement.tightness <= found.ours <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda s: s.id)
+def test_every_statement_breaks_with_a_wrong_margin(statement, monkeypatch):
+    """A margin of one percent less from above, or more from below."""
+    upper = Selection.upper.func
+    monkeypatch.setattr(Selection, "upper", property(lambda self: 0.99 * upper(self)))
+    monkeypatch.setattr(
+        Selection, "lower", property(lambda self: 1.01 * self.margin(self.dual / np.linalg.norm(self.dual)))
+    )
+    assert statement.check(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_constants_of_the_path_are_needed(monkeypatch):
+    honest = direction.pulls
+    monkeypatch.setattr(direction, "pulls", lambda p: (1.2 * honest(p)[0], honest(p)[1]))
+    assert direction.check_path(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_uneven_tokens_leave_the_cone(monkeypatch):
+    """A second-best token that is almost as good is favored at first, against the support-vector solution."""
+    uneven = Selection(np.array([[[5.0, 1.0], [1.0, 0.0]]]), np.array([1.0]), np.array([[0.01, 2.0]]))
+    assert uneven.feasible
+    monkeypatch.setattr(section, "draw", lambda rng, count, even: [uneven])
+    assert direction.check_cone(Effort()).verdict is Verdict.VIOLATED
+
+
+def examination(*, trained_readout: bool = False, steps: int = 300):
+    """A run of normalized descent on W alone from zero, as `certify` sees it; tokens score +-1."""
+    rng = np.random.default_rng(0)
+    tokens, labels = rng.standard_normal((4, 3, 5)), np.array([1.0, -1.0, 1.0, -1.0])
+    tokens[..., 0] = -labels[:, None]
+    tokens[:, 1, 0] = labels
+    readout = np.eye(5)[:1]
+    problem = Selection.of(tokens, tokens[:, -1], labels[:, None] * tokens[..., 0])
+    W = np.zeros(25)
+    for _ in range(steps):
+        move = direction.slope(problem, W)
+        W = W + 0.2 * move / np.linalg.norm(move)
+    start = MultiHead.create(np.zeros((1, 5, 5)), readout, decoder="last")
+    final = MultiHead.create(W.reshape(1, 5, 5), 1.5 * readout if trained_readout else readout, decoder="last")
+    settings = {"loss": "logistic", "optimizer": "normalized"}
+    run = SimpleNamespace(start=start, final=final, settings=settings)
+    work = SimpleNamespace(run=run, dataset=Dataset.from_arrays(tokens, labels))
+    work.shared = lambda function: function(work)
+    return work
+
+
+def test_a_run_on_w_alone_is_certified():
+    work = examination()
+    assert all(h.holds for h in scope(work)), scope(work)
+    mass, cosine, cone = (s.about(work)[0] for s in (section.SELECTION, direction.DIRECTION, direction.CONE))
+    assert {c.verdict for c in (mass, cosine, cone)} == {Verdict.HOLDS}
+    assert cosine.measured > 0.99 and cosine.bound().value > 0.5
+    scores = work.run.final.scores(work.dataset)
+    assert (work.dataset.labels * scores).min() > 0.99  # W in the model's own orientation selects the best tokens
+
+
+def test_a_trained_readout_and_an_early_run_are_silent():
+    assert [h.text for h in scope(examination(trained_readout=True)) if not h.holds] == ["the readout is not trained"]
+    early = direction.DIRECTION.about(examination(steps=1))[0]
+    assert early.verdict is Verdict.SILENT and "excess loss is small" in early.reason
+
+
+def test_an_infeasible_run_leaves_half():
+    problem = section.contradiction(np.random.default_rng(0))
+    assert not problem.feasible
+    assert problem.worst_mass(np.random.default_rng(1).standard_normal(16)) >= 0.5
