@@ -78,6 +78,13 @@ class View(NamedTuple):
         """NaN where there is no readout."""
         return self.measured.get("readout_norm", jnp.full_like(self.loss, jnp.nan))
 
+    def at(self, displacement: Any, loss: Loss | None = None) -> tuple[jax.Array, jax.Array, Any]:
+        """Loss, scores and gradient at another displacement from the start, or for another loss."""
+        problem, method = self.problem, self.problem.method
+        point = jax.tree.map(jnp.add, problem.start, displacement)
+        how = {"loss": loss or method.loss, "precision": method.precision}
+        return problem.objective.loss_and_gradient(point, problem.sample_weight, **how)
+
 
 def displacement(view: View) -> Any:
     """The look of an observer that keeps the path."""
@@ -288,10 +295,7 @@ def _without_underflow(problem: Problem, view: View, axis: str | None):
     )
 
     def again():
-        precision = problem.method.precision
-        value, _, gradient = objective.loss_and_gradient(
-            view.point, problem.sample_weight, loss=divided, precision=precision
-        )
+        value, _, gradient = view.at(view.displacement, divided)
         return value, gradient, norm(objective.copies, gradient)
 
     needed = tiny if axis is None else jax.lax.pmax(tiny, axis)  # one condition for all runs
