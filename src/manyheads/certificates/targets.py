@@ -134,8 +134,7 @@ def along(
 
 
 def attention_target(start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None) -> Target:
-    r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}}H^{-1/2}U_{opt}$, $W_h=\Gamma
-    W_{opt}$.
+    r"""The target of Section 5.3 in each head: $U_h=\frac{\log n}{\gamma_{attn}}H^{-1/2}U_{opt}$, $W_h=\Gamma W_{opt}$.
 
     `sharpness` is $\Gamma$; by default the one of Proposition 3 that leaves an irrelevant mass of $1/n$.
     """
