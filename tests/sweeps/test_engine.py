@@ -211,7 +211,7 @@ def test_a_limit_of_the_system_is_one_line(tmp_path):
     done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(
-        "error: cannot write in results/sweep: File too large; what is stored"
+        "error: cannot write in results/sweep: File too large; stored results are safe"
     )
     assert not list(Path(tmp_path, "results/sweep/parts").iterdir())
 

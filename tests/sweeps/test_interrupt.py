@@ -13,7 +13,7 @@ from manyheads.measures import stability
 from manyheads.sweeps.engine import run
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.status import status
-from manyheads.training import descent
+from manyheads.training import loop
 
 DATA = {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal": 1.5, "num_examples": 8, "num_test": 6}
 CELLS = {
@@ -50,7 +50,7 @@ def press_during(monkeypatch, number):
 
         return call
 
-    monkeypatch.setattr(descent, "advance", counted(descent.advance))
+    monkeypatch.setattr(loop, "advance", counted(loop.advance))
     monkeypatch.setattr(stability, "twin_runs", counted(stability.twin_runs))
     return calls
 

@@ -86,7 +86,7 @@ def test_a_file_of_version_0_1_is_read_and_its_run_goes_on():
     assert old.status == "finished" and old.last_step == 6 and old.observed == {} and old.readout_norm is not None
     longer = mh.train(old.start, data, num_steps=12, resume=old, **options)
     whole = mh.train(old.start, data, num_steps=12, **options)
-    assert all(
-        np.array_equal(a, b) for a, b in zip(longer.displacement.key_query, whole.displacement.key_query, strict=True)
-    )
-    assert np.array_equal(longer.snapshots.readout, whole.snapshots.readout)
+    # float32; the file was written on another machine, so that bits may differ
+    for a, b in zip(jax.tree.leaves(longer.displacement), jax.tree.leaves(whole.displacement), strict=True):
+        assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert np.allclose(longer.snapshots.readout, whole.snapshots.readout, rtol=1e-5, atol=1e-6)
