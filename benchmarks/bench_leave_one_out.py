@@ -39,7 +39,7 @@ RUN = dict(step_size=STEP_SIZE, num_steps=NUM_STEPS)
 
 
 def gap_and_loss(final, reference, score, label):
-    """What a leave-one-out run is for: the distance from the reference, and the loss of the example it did not see."""
+    """The results of a leave-one-out run: the distance from the reference, and the loss of the left-out example."""
     squares = sum(
         jnp.sum((a - b) ** 2) for a, b in zip(jax.tree.leaves(final), jax.tree.leaves(reference), strict=True)
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from manyheads.model.loss import LOSSES, get_loss
+from manyheads.model.loss import LOSSES, Loss, get_loss
 
 MARGINS = jnp.concatenate([jnp.linspace(-60, 60, 4001), jnp.array([-1e4, 1e4, 0.0])])
 
@@ -44,6 +44,19 @@ def test_large_margins_keep_their_digits():
     m = np.array([20.0, 100.0, 1e6])
     assert np.allclose(get_loss("logistic").value(m), np.exp(-m), rtol=1e-8)
     assert np.allclose(get_loss("hyperbolic").value(m), 1 / (2 * m), rtol=1e-3)
+
+
+def test_a_registered_loss_is_found_by_its_name():
+    squared = Loss("squared hinge", lambda m: jnp.maximum(1 - m, 0) ** 2, jnp.asarray, jnp.asarray, 1.0, 2.0, 1.0)
+    LOSSES.register(squared.name)(squared)
+    try:
+        assert get_loss("squared hinge") is squared
+        with pytest.raises(ValueError, match="there are two loss functions called 'logistic'"):
+            LOSSES.register("logistic")(squared)
+    finally:
+        del LOSSES._things["squared hinge"]
+    with pytest.raises(ValueError, match="loss='squared hinge' is not known; choose one of 'logistic', 'hyperbolic'"):
+        get_loss("squared hinge")
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)

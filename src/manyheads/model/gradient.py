@@ -26,7 +26,17 @@ from jaxtyping import Array, Float
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown, whole
-from manyheads.model.attention import HIGHEST, Factored, Heads, MultiHead, full_key_query
+from manyheads.model.attention import (
+    EACH_KEY,
+    EACH_PAIR,
+    EACH_ROW,
+    EACH_TOKEN,
+    HIGHEST,
+    Factored,
+    Heads,
+    MultiHead,
+    full_key_query,
+)
 from manyheads.model.loss import LOGISTIC, Loss
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
@@ -110,11 +120,11 @@ def scores_and_parts(W, U, of_class, X, mask, last, precision):
     dot = partial(jax.lax.dot_general, precision=precision)
     Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
     q = Xq.shape[1]
-    Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), (((2,), (0,)), ((), ()))).reshape(c, q * g, d)
-    S = dot(X, Q, (((2,), (2,)), ((0,), (0,))))  # c, s, (q g)
+    Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
+    S = dot(X, Q, EACH_PAIR)  # c, s, (q g)
     rows = U[:, None, :] if U.ndim == 2 else U  # g, r, d with r = T or 1
     r = rows.shape[1]
-    B = dot(X, rows.transpose(2, 1, 0).reshape(d, r * g), (((2,), (0,)), ((), ())))  # c, s, (r g)
+    B = dot(X, rows.transpose(2, 1, 0).reshape(d, r * g), EACH_TOKEN)  # c, s, (r g)
     if mask is not None:
         S = jnp.where(mask[:, :, None], S, -jnp.inf)
     E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
@@ -156,7 +166,7 @@ def evaluate(
     loss: Loss = LOGISTIC,
     precision=HIGHEST,
 ) -> tuple[jax.Array, jax.Array, Heads, jax.Array | None]:
-    """`loss_and_gradient`, and the `attention_mass` on `relevant` tokens from the attention at hand.
+    """`loss_and_gradient`, and the mean attention that falls on `relevant` tokens, over sequences of positive weight.
 
     The mass is None without relevant tokens, and zero where it is not `due`.
     """
@@ -179,9 +189,9 @@ def evaluate(
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
         D = A * (B - phi[:, None, :])
         G = A if U.ndim == 3 else A.reshape(c, T, q, g).sum(axis=2)
-        dU = dU + dot(G, slope * X, (((0, 1), (0, 1)), ((), ())))  # (t g), d
-        P = dot(D, X, (((1,), (1,)), ((0,), (0,))))  # c, (q g), d
-        dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), (((0, 1), (0, 1)), ((), ())))  # d, (g d)
+        dU = dU + dot(G, slope * X, EACH_ROW)  # (t g), d
+        P = dot(D, X, EACH_KEY)  # c, (q g), d
+        dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), EACH_ROW)  # d, (g d)
         if flags is not None:
             looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g)
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
@@ -283,41 +293,6 @@ def attention_objective(
         relevant = relevant.reshape(*batch.labels.shape, -1)
     copies = model.multiplicity.astype(dtype)
     return AttentionObjective(weights, batch, copies, relevant, dataset.num_examples)
-
-
-_jitted_scores = partial(jax.jit, static_argnums=3)(batch_scores)
-
-
-def scores(model: MultiHead, dataset: Dataset) -> np.ndarray:
-    """The score of every sequence, in float64."""
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
-        batch = prepare(dataset, model)
-        return np.asarray(_jitted_scores(heads, head_weights(model), batch, dataset.num_examples))
-
-
-def attention_mass(
-    key_query,
-    batch: Batch,
-    relevant: AnyArray,
-    sample_weight: Float[AnyArray, "n"],
-    *,
-    precision=HIGHEST,
-) -> Float[Array, "classes"]:
-    """Mean over sequences (with positive weight) and real queries of the attention that falls on relevant tokens."""
-    W = full_key_query(key_query, precision)
-    g, d = W.shape[:2]
-    n = sample_weight.shape[0]
-    counted = jnp.zeros(batch.labels.size, bool).at[:n].set(sample_weight > 0).reshape(batch.labels.shape)
-    none = jnp.zeros((g, d), W.dtype)
-
-    def one_chunk(total, piece):
-        (X, _, mask, last), flags, use = piece
-        A = scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)[1]
-        return total + _mass_of_chunk(A, flags, use, mask, last, g), None
-
-    total, _ = jax.lax.scan(one_chunk, jnp.zeros(g, W.dtype), (batch, relevant, counted))
-    return total / jnp.sum(counted)
 
 
 def _mass_of_chunk(A, flags, use, mask, last, num_classes: int) -> jax.Array:

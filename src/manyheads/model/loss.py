@@ -1,13 +1,21 @@
 """Losses of the margin m = y·score: convex, smooth, Lipschitz and self-bounded, each with its constants."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
-
-from manyheads._types import AnyArray
+from manyheads._lazy import lazy
+from manyheads._registry import Registry
 from manyheads.data.door import shown
+
+if TYPE_CHECKING:
+    from manyheads._types import AnyArray
+
+jax, jnp = lazy("jax"), lazy("jax.numpy")
+LOSSES: Registry[Loss] = Registry("loss function")  # to add one, register a Loss in a plug-in under its name
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,19 @@ HYPERBOLIC = Loss(
     log_slope=lambda m: jnp.log(_hyperbolic(m)) - 0.5 * jnp.log1p(m * m),
 )
 
-LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
+# The score itself, for its derivatives: with weight y it is y·m. Nothing trains on it.
+SCORE = Loss(
+    name="score",
+    value=lambda m: jnp.asarray(m),
+    slope=lambda m: jnp.ones_like(m),
+    curvature=lambda m: jnp.zeros_like(m),
+    lipschitz=1.0,
+    smoothness=0.0,
+    self_bound=math.inf,
+)
+
+for _loss in (LOGISTIC, HYPERBOLIC):
+    LOSSES.register(_loss.name)(_loss)
 
 
 def get_loss(name: str | Loss) -> Loss:

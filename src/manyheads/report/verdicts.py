@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from manyheads.certificates.ledger import Entry, errata_entries, statements
+from manyheads.certificates.ledger import errata_entries, statements
+from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import Certificate, Verdict
-from manyheads.studies.estimate import number
-from manyheads.studies.study import Results
+from manyheads.studies.kit.estimate import number
+from manyheads.studies.kit.study import Results
 
 MOST_REASONS = 8
 ABOUT = (
@@ -21,7 +22,7 @@ ABOUT = (
 
 
 def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
-    """What the template of the ledger needs: every entry with the checks and the runs that speak of it."""
+    """What the template of the ledger needs: every entry with its checks and the runs that it applies to."""
     results = list(results)
     spoken: dict[str, list[dict[str, str]]] = {}
     for item in _texts(results, "ledger"):
@@ -31,7 +32,7 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
         reason = f"{certificate.claim}: {certificate.reason}"
         verdict = {"run": item["run"], "name": certificate.verdict.name, "reason": reason}
         spoken.setdefault(certificate.statement, []).append(verdict)
-    errata = {entry.id for entry in errata_entries()}
+    errata = {entry.name for entry in errata_entries()}
     tally = Counter(verdict["name"] for name, said in spoken.items() if name not in errata for verdict in said)
     counts = [{"name": verdict.name, "text": f"{tally[verdict.name]} {verdict.name}"} for verdict in Verdict if tally]
     if shown := sum(verdict["name"] == "HOLDS" for name in errata for verdict in spoken.get(name, [])):
@@ -39,12 +40,12 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
     return {
         "about": ABOUT,
         "counts": counts,
-        "statements": [_row(entry, spoken.get(entry.id, [])) for entry in statements()],
-        "errata": [_row(entry, spoken.get(entry.id, [])) for entry in errata_entries()],
+        "statements": [_row(entry, spoken.get(entry.name, [])) for entry in statements()],
+        "errata": [_row(entry, spoken.get(entry.name, [])) for entry in errata_entries()],
     }
 
 
-def _row(entry: Entry, verdicts: list[dict[str, str]]) -> dict[str, Any]:
+def _row(entry: Statement, verdicts: list[dict[str, str]]) -> dict[str, Any]:
     """An entry with one chip per kind of verdict and the reasons of the first few; the worst come first."""
     order = {Verdict.VIOLATED.name: 0, Verdict.SILENT.name: 2}
     ranked = sorted(verdicts, key=lambda verdict: order.get(verdict["name"], 1))
@@ -66,7 +67,7 @@ def _texts(results: list[Results], name: str) -> Iterator[dict[str, Any]]:
 
 
 def _check(item: dict[str, Any]) -> dict[str, str]:
-    """A check of an entry in words: how many trials, how much of the bounds they used."""
+    """A check of an entry in words: the number of trials and how much of the bounds they reached."""
     parts = [f"{item['trials']:,} {'trial' if item['trials'] == 1 else 'trials'}"]
     for share, what in ((item["ours"], "our form"), (item["printed"], "the printed form")):
         if share is not None:

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import optax
 
+from manyheads._names import OPTIMIZERS
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, shown
 from manyheads.model.loss import LOGISTIC
 from manyheads.model.protocol import Model, num_copies
 from manyheads.training.loop import ADAM, Method, Problem
 
-OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
 FLOAT64_FROM = 1e6  # heads
 MOST_RECORDS = 10**7
 PLAIN = Method("gd", None, "head", LOGISTIC)

@@ -1,0 +1,320 @@
+"""How many heads, which step size, how many steps: what each version of the theory asks for, and what is enough."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from manyheads._registry import nearest
+from manyheads.certificates.targets import train_loss, with_heads
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
+from manyheads.certificates.walk import follow
+from manyheads.data.dataset import Dataset
+from manyheads.measures.kernel import tangent_kernel
+from manyheads.measures.margin import hard_margin
+from manyheads.model.attention import MultiHead
+from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
+from manyheads.papers.deora2023.initialization import GoodStart, good_start
+from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
+from manyheads.papers.deora2023.training import Case, heads_needed, largest_step
+from manyheads.training.start import STARTS, gaussian_start
+
+PLANNED = ("first_phase", "zero", "gaussian")
+NAMES = {
+    PRINTED: "the paper, its hidden constants read as 1",
+    EXPLICIT: "the paper's proof sketch, constants written out",
+    OURS: "our version of the theorem",
+}
+MEASURED_HEADS = (2, 16, 256)
+GAUSSIAN_HEADS = 64
+STEP_BUDGET = 4000
+STEP_SIZES = (-60, -12, 10)  # powers of two that a trial may use: smallest, first tried, largest
+SEPARABLE, NOT_SEPARABLE = "separable", "not separable"  # the third answer is "undecided"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one version of the theory asks for to certify the loss."""
+
+    version: str
+    num_heads: float  # infinite where no number is enough
+    step_size: float
+    num_steps: float
+    distance: float
+    certified_loss: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        if math.isinf(self.num_heads):
+            return f"  {'-':>12}  {self.version}: {self.note}"
+        note = f"; {self.note}" if self.note else ""
+        plan = f"step size {self.step_size:.2g}, {_count(self.num_steps)} steps"
+        return f"  {_count(self.num_heads):>12} heads, {plan}  ({self.version}{note})"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a trial run shows to be enough, for one number of heads."""
+
+    num_heads: float
+    step_size: float  # NaN where no step size descends steadily
+    num_steps: float  # infinite where the budget did not suffice
+    reached_loss: float
+
+    def __str__(self) -> str:
+        told = f"step size {self.step_size:.3g}, {self.num_steps:,.0f} steps"
+        if math.isnan(self.step_size):
+            told = "no step size descends steadily; scale tokens down"
+        elif math.isinf(self.num_steps):
+            reached = f"loss {self.reached_loss:.3g} after {STEP_BUDGET:,} steps"
+            told = f"{reached} at step size {self.step_size:.3g}; not reached"
+        return f"  {_count(self.num_heads):>12} heads: {told}"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An answer to "how many heads, which step size, how many steps", with the numbers behind it.
+
+    `training` is the part of the data that was not used for planning: train on it, and the plan does not depend on it.
+    `start` has the heads of the plan's start (two of them for a first phase, one for zero, 64 for a Gaussian start);
+    for more heads each stands for many, in equal shares. `kernel_answer` and `linear_answer` say whether the planning
+    data are "separable", "not separable" or "undecided", by the model near its start and by a linear model.
+    """
+
+    target_loss: float
+    start_kind: str
+    start: MultiHead
+    training: Dataset
+    num_planning: int
+    demands: tuple[Demand, ...]
+    measured: tuple[Measured, ...]
+    kernel_margin: tuple[float, float]
+    readout_margin: tuple[float, float]
+    linear_margin: tuple[float, float]
+    kernel_answer: str
+    linear_answer: str
+    token_radius: float
+
+    @property
+    def separable(self) -> bool:
+        """Whether some small change of the model at its start is proved to separate the planning data."""
+        return self.kernel_answer == SEPARABLE
+
+    @property
+    def silent(self) -> bool:
+        """Whether no version of the theory guarantees the loss with any number of heads."""
+        return not any(math.isfinite(demand.num_heads) for demand in self.demands)
+
+    @property
+    def linear_does_as_well(self) -> bool:
+        """Whether a linear model on the same tokens has to move no farther for the same loss."""
+        return self.linear_answer == SEPARABLE and self.linear_margin[0] >= self.kernel_margin[1]
+
+    def to_dict(self) -> dict:
+        told = "token_radius separable kernel_answer linear_answer kernel_margin readout_margin linear_margin"
+        values = {name: getattr(self, name) for name in (*told.split(), "linear_does_as_well", "demands", "measured")}
+        counts = {"planned_on": self.num_planning, "left_for_training": self.training.num_examples}
+        return plain({"target_loss": self.target_loss, "start": self.start_kind, **counts, **values})
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        start, left = self.start_kind.replace("_", " "), self.training.num_examples
+        trials = ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
+        nothing = (
+            "  nothing: at this start no small change of the model is known to separate the data, so the theory is "
+        )
+        return "\n".join(
+            [
+                f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} "
+                f"sequences; {left} are left for training and were not looked at.",
+                *(trials if self.measured else ()),
+                *map(str, self.measured),
+                "",
+                "What guarantees it before the first step (mean loss over the run; known for the planning data only, "
+                "so\ncertify the run on the others):",
+                *(map(str, self.demands) if self.demands else [f"{nothing} silent."]),
+                "",
+                self._kernel(),
+                self._linear(),
+                f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen.",
+            ]
+        )
+
+    def _kernel(self) -> str:
+        margins = (f"{pair[0]:.4g}" for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
+        most = f"{self.kernel_margin[1]:.2g}"
+        if self.separable:
+            return (
+                "Margins per unit of movement: {} for the whole model near its start, {} for its readout alone, {} for "
+                "a linear model on the same tokens."
+            ).format(*margins)
+        if self.kernel_answer == NOT_SEPARABLE:
+            return f"The data are not separable near this start: proved, no margin above {most} in the tangent kernel."
+        return (
+            "Whether the data are separable near this start is undecided: the margin in the tangent kernel is at most "
+            f"{most}."
+        )
+
+    def _linear(self) -> str:
+        (low, high), kernel = self.linear_margin, self.kernel_margin[0]
+        if self.linear_does_as_well and self.separable:
+            return "A linear model on these tokens would do as well: it separates them with at least the same margin."
+        if self.linear_does_as_well:
+            return f"A linear model on these tokens would do better: it separates them, with margin {low:.4g}."
+        if self.linear_answer == NOT_SEPARABLE:
+            more = "; attention has" if self.separable else ""
+            return f"A linear model has no margin above {high:.2g} on these tokens{more}."
+        if self.linear_answer != SEPARABLE:
+            return f"Whether a linear model separates these tokens is undecided: its margin is at most {high:.2g}."
+        if self.separable:
+            return f"A linear model would have to move {kernel / low:.2f} times as far for the same loss."
+        return f"A linear model on these tokens separates them, with margin {low:.4g}."
+
+
+def plan(
+    dataset: Dataset,
+    *,
+    start: str = "first_phase",
+    target_loss: float = 0.1,
+    num_steps: int | None = None,
+    key: jax.Array,
+    planning_share: float = 0.5,
+    trials: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Plan:
+    """Plan a training run on a part of the data that is split off and not trained on.
+
+    `start` is "first_phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
+    so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for
+    our version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for
+    planning (half of them for the first phase). `trials=False` leaves out the trial runs.
+    """
+    tell = progress or (lambda text: None)
+    if start not in PLANNED:
+        raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
+    if not 0 < target_loss < math.log(2):
+        raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
+    if not 0 < planning_share < 1:
+        raise ValueError(f"planning_share={planning_share} must be between 0 and 1.")
+    if num_steps is not None and not num_steps >= 1:
+        raise ValueError(f"num_steps={num_steps} must be a whole number >= 1, or None to choose it.")
+    count = round(planning_share * dataset.num_examples)
+    if count < 8 or dataset.num_examples - count < 2:
+        raise ValueError(
+            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; at "
+            "least 8 are needed, and 2 for training"
+        )
+    split, phase, draw = jax.random.split(key, 3)
+    planning, training = dataset.split(count, key=split)
+    fresh, sample = planning.split(count // 2, key=phase) if start == "first_phase" else (None, planning)
+
+    def make(heads: float = 2) -> MultiHead:
+        if start != "gaussian":
+            return STARTS[start]().make(heads, sample, fresh=fresh)
+        half = gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=draw)
+        W, U = np.asarray(half.key_query), np.asarray(half.readout)
+        return MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]))
+
+    tell("margins")
+    model = make()
+    good = good_start(model, sample)
+    X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
+    linear = hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
+    kernel = tangent_kernel(model, sample)
+    readout = hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
+    tell("what the theory asks for")
+    demands = _demands(good, target_loss, num_steps) if good.holds else []
+    measured = []
+    if trials:
+        for heads in (GAUSSIAN_HEADS,) if start == "gaussian" else MEASURED_HEADS:
+            tell(f"trial run with {heads} heads")
+            measured.append(_trial(make(heads), sample, target_loss))
+    kernel_margin, readout_margin, linear_margin = ((m.lower, m.upper) for m in (good.interval, readout, linear))
+    return Plan(
+        target_loss, start, model, training, count, tuple(demands), tuple(measured), kernel_margin, readout_margin,
+        linear_margin, good.interval.verdict, linear.verdict, sample.token_radius,
+    )  # fmt: skip
+
+
+def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
+    ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius)
+    steps = {PRINTED: None, EXPLICIT: None, OURS: num_steps}
+    return [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
+
+
+def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -> Demand:
+    """Heads, step size and steps for a certified mean loss of `target_loss`.
+
+    With the step size at its limit the bound (4) is 3.25 times the target's loss once the number of steps is
+    D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follow.
+    """
+    level, R = target_loss / 3.25, ray.shape.token_radius
+    try:
+        if num_steps is not None:
+            found = smallest_heads(
+                ray.start, ray.dataset, [ray.direction], certified=target_loss, num_steps=num_steps, token_radius=R
+            )
+            heads = _whole(found.num_heads, ray.start)
+            best = ray.best(heads, num_steps, HEADS_TRAINING)
+            case = found.case if best is None else best[0]
+        else:
+            found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
+            heads = _whole(found.num_heads, ray.start)
+            start_loss = train_loss(with_heads(ray.start, heads), ray.dataset)
+            case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
+            case = _with_steps(case, variant, level)
+    except ValueError as error:
+        return Demand(NAMES[variant], math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
+    note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
+    return Demand(NAMES[variant], heads, case.step_size, case.num_steps, case.distance, case.train_bound(), note)
+
+
+def _whole(num_heads: float, start: MultiHead) -> float:
+    """That many heads or a few more: whole, and the same number of each kind."""
+    return float(start.num_classes * math.ceil(num_heads / start.num_classes))
+
+
+def _with_steps(case: Case, variant: str, level: float) -> Case:
+    step = largest_step(replace(case, num_steps=0), variant)
+    steps = math.ceil(case.distance**2 / (step * level))
+    return replace(case, num_steps=steps, step_size=min(step, case.distance**2 / (steps * level)))
+
+
+def _trial(model: MultiHead, sample: Dataset, target_loss: float) -> Measured:
+    eta = _stable_step(model, sample)
+    if math.isnan(eta):
+        return Measured(model.num_heads, eta, math.inf, math.nan)
+    walk = follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
+    below = np.flatnonzero(walk.loss <= target_loss)
+    return Measured(model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1]))
+
+
+def _stable_step(model: MultiHead, sample: Dataset) -> float:
+    """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps; NaN if none."""
+
+    def descends(power: int) -> bool:
+        walk = follow(model, sample, step_size=2.0**power, num_steps=60)
+        defect = np.diff(walk.loss) + 2.0 ** (power - 1) * walk.gradient_norm[:-1] ** 2
+        return bool(np.all(defect <= 1e-12 * (1 + walk.loss[0])))  # a NaN fails
+
+    smallest, power, largest = STEP_SIZES
+    if descends(power):
+        while power < largest and descends(power + 1):
+            power += 1
+        return 2.0**power
+    while power > smallest:
+        power -= 1
+        if descends(power):
+            return 2.0**power
+    return math.nan
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number < 1e7 else f"{number:.2g}"
