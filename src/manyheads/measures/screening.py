@@ -125,9 +125,9 @@ def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 @partial(jax.jit, static_argnums=5)
 def _difference(kernels, scores, labels, step_size, segment, loss):
-    """Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
+    r"""Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
 
-    Column i is the run without example i. The squared distance is $\\eta^2 C^\\top \\sum_s K_s C_s$ with $C_s$ the
+    Column i is the run without example i. The squared distance is $\eta^2 C^\top \sum_s K_s C_s$ with $C_s$ the
     slopes added up in stretch s: inner products of gradients of two stretches are the mean of those within each.
     """
     n = labels.shape[0]

@@ -8,6 +8,7 @@ separate training run.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -179,6 +180,9 @@ def replace_one(
         )
     if (replacements.mask is None) != (dataset.mask is None):
         raise ValueError("either both the data and the replacements have a mask, or neither; pass mask= to both.")
+    known = list(inspect.signature(leave_one_out).parameters)[2:]
+    if unknown := set(options) - set(known):
+        raise ValueError(f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
     options |= {"step_size": step_size, "num_steps": num_steps, "replacements": replacements}
     return leave_one_out(model, dataset, **options)
 

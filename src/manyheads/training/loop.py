@@ -265,8 +265,8 @@ def _move(problem: Problem, view: View, optimizer, axis: str | None):
     if method.rule == "gd":
         return jax.tree.map(lambda g: -eta * g, view.gradient), optimizer
     if method.rule in ("normalized", "polyak"):
-        loss, gradient, length, unit = _without_underflow(problem, view, axis)
-        size = eta / length if method.rule == "normalized" else jnp.minimum(eta * unit, loss / length / length)
+        loss, gradient, length, largest = _without_underflow(problem, view, axis)
+        size = eta / length if method.rule == "normalized" else jnp.minimum(largest, loss / length / length)
         size = jnp.where(length > 0, size, 0.0)
         return jax.tree.map(lambda g: -size * g, gradient), optimizer
     assert method.transform is not None
@@ -279,16 +279,16 @@ def _move(problem: Problem, view: View, optimizer, axis: str | None):
 
 
 def _without_underflow(problem: Problem, view: View, axis: str | None):
-    r"""Loss, gradient and its norm, all divided by the same `unit`, and `unit`.
+    r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
 
     The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
-    is far above the smallest number of the dtype, `unit` is one; below, it is that largest weight, so that a softmax of
-    the $s_i$ weights the examples and the direction is exact however small the loss.
+    is far above the smallest number of the dtype, the unit is one; below, it is that largest weight, so that a softmax
+    of the $s_i$ weights the examples and the direction is exact however small the loss.
     """
     loss, objective = problem.method.loss, problem.objective
     plain = (view.loss, view.gradient, view.gradient_norm)
     if loss.log_value is None or loss.log_slope is None:
-        return *plain, 1.0
+        return *plain, problem.step_size
     log_value, log_slope = loss.log_value, loss.log_slope
     logs = jnp.where(problem.sample_weight > 0, log_slope(objective.labels * view.scores), -jnp.inf)
     top = jnp.max(logs)
@@ -303,4 +303,4 @@ def _without_underflow(problem: Problem, view: View, axis: str | None):
 
     needed = tiny if axis is None else jax.lax.pmax(tiny, axis)  # one condition for all runs
     found = _choose(tiny, jax.lax.cond(needed, again, lambda: plain), plain)
-    return *found, jnp.where(tiny, jnp.exp(top), 1.0)
+    return *found, jnp.where(tiny, jnp.exp(jnp.log(problem.step_size) + top), problem.step_size)
