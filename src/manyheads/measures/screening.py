@@ -23,7 +23,7 @@ from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.measures.stability import Stability, choose_examples, leave_one_out
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
-from manyheads.training.loop import Observer, View, descend
+from manyheads.training.loop import Observer, View, descend, displacement
 from manyheads.training.problem import PLAIN, make_problem
 
 
@@ -101,7 +101,7 @@ def screen(
     """Distances and left-out losses at the last step for all n examples, by the dynamics in function space alone."""
     ends, middles = _segments(num_steps, num_kernels)
     problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss))
-    _, seen = descend(problem, {"scores": Observer(_scores), "moved": Observer(_moved, middles)}, num_steps)
+    _, seen = descend(problem, {"scores": Observer(_scores), "moved": Observer(displacement, middles)}, num_steps)
     points = [jax.tree.map(lambda leaf, k=k: leaf[k], seen["moved"]) for k in range(len(middles))]
     kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
     segment = np.searchsorted(ends, np.arange(num_steps), side="right")
@@ -113,10 +113,6 @@ def screen(
 
 def _scores(view: View) -> jax.Array:
     return view.scores
-
-
-def _moved(view: View) -> Any:
-    return view.displacement
 
 
 def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -100,9 +100,6 @@ class ModuleModel(eqx.Module):
             got = shown(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", out))
             raise ValueError(f"{name} returns {got} for one sequence; it must return one real number, shape ().")
 
-    def __call__(self, tokens: Any, mask: Any) -> jax.Array:
-        return self.module(tokens, mask)
-
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""
         return scores(self, dataset)
