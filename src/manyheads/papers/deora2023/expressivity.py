@@ -42,7 +42,7 @@ def linear_margin_fixed_positions(mixture: TokenizedMixture) -> float:
 
 
 def logit_gap(mixture: TokenizedMixture) -> float:
-    r"""Eq. (8): the smallest logit gap between relevant and irrelevant keys under $W_*$: $S^4(1-4q+2q^2)$, $q\le1/2$."""
+    r"""Eq. (8): smallest logit gap of relevant and irrelevant keys under $W_*$: $S^4(1-4q+2q^2)$, $q\le1/2$."""
     q = noise_level(mixture, 0.5, "where the gap is proved")
     return mixture.signal**4 * (1 - 4 * q + 2 * q**2)
 
