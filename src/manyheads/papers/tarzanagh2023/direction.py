@@ -44,8 +44,10 @@ def slope(problem: Selection, W: np.ndarray) -> np.ndarray:
 
 
 def pulls(problem: Selection) -> tuple[float, float]:
-    r"""$c=\min_i\sigma(-v_{opt})\min_s(v_{opt}-v_s)$ and $C=\frac1n\sum_i\sigma(-\min_sv_s)\max_s(v_{opt}-v_s)$:
-    unselected mass m costs at least cm/n and at most Cm."""
+    r"""c and C: an unselected mass m costs at least cm/n and at most Cm.
+
+    $c=\min_i\sigma(-v_{opt})\min_s(v_{opt}-v_s)$ and $C=\frac1n\sum_i\sigma(-\min_sv_s)\max_s(v_{opt}-v_s)$.
+    """
     least, most = problem.lead.min(axis=1), problem.lead.max(axis=1)
     return float((_sigmoid(-problem.best) * least).min()), float((_sigmoid(most - problem.best) * most).mean())
 
@@ -209,8 +211,7 @@ def cone_bound(problem: Selection) -> float:
 
 
 def gradient_rounding(problem: Selection, W: np.ndarray) -> float:
-    """How far a computed step can be off, as a share of it: the gradient is a difference of terms of size one that is
-    as small as the unselected mass."""
+    """How far a computed step can be off, as a share of it: terms of size one cancel to the unselected mass."""
     return 16 * np.finfo(float).eps * (1 + np.abs(problem.features).max()) / problem.worst_mass(W)
 
 

@@ -39,12 +39,11 @@ Tried = list[tuple["Selection", np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The problem of selecting the best token of each sequence: features (n, T−1, d²), scores of the best (n,), and how
-    much better it scores than each other one (n, T−1)."""
+    """The problem of selecting the best token of each sequence."""
 
-    features: np.ndarray
-    best: np.ndarray
-    lead: np.ndarray
+    features: np.ndarray  # (n, T - 1, d^2)
+    best: np.ndarray  # (n,): score of the best token
+    lead: np.ndarray  # (n, T - 1): how much better it scores than each other one
 
     @classmethod
     def of(cls, tokens: np.ndarray, queries: np.ndarray, scores: np.ndarray) -> Selection:
