@@ -13,7 +13,7 @@ import manyheads as mh
 from manyheads.cli import main as cli
 from manyheads.cli import train as command
 from manyheads.cli.tasks import parts
-from manyheads.training import descent
+from manyheads.training import loop
 
 SMALL = ("--steps", "6", "--examples", "10", "--first-phase-examples", "20", "--test-examples", "10", "--quiet")
 
@@ -71,6 +71,14 @@ def test_own_data_are_split_and_the_mapping_of_labels_is_told(own, capsys):
     assert train(own, "--steps", 4, "--start", "zero", "--test-examples", 0) == 0
     captured = capsys.readouterr()  # nothing is set aside that is not used
     assert "own: 40 sequences" in captured.err and "set aside" not in captured.err and "test loss" not in captured.out
+
+
+def test_digits_are_a_data_source_like_any_other(capsys):
+    assert train("digits", "--steps", 3, "--heads", 3, "--start", "first-phase") == 0
+    captured = capsys.readouterr()
+    assert "digits 3 and 8: " in captured.err and "set aside: 89 for the first phase, 89 for the test" in captured.err
+    assert train("digits", "--examples", 5, "--quiet") == 2
+    assert "--examples 5 is for generated tasks" in capsys.readouterr().err
 
 
 def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
@@ -156,7 +164,7 @@ def test_examples_are_for_generated_tasks(own, capsys):
 
 
 def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeypatch):
-    calls, advance = [], descent.advance
+    calls, advance = [], loop.advance
 
     def with_a_key_press(*arguments):
         calls.append(1)
@@ -164,7 +172,7 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeyp
             signal.raise_signal(signal.SIGINT)
         return advance(*arguments)
 
-    monkeypatch.setattr(descent, "advance", with_a_key_press)
+    monkeypatch.setattr(loop, "advance", with_a_key_press)
     out = tmp_path / "run.npz"
     assert train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**5, "--out", out) == 130
     assert f"interrupted; continue with --resume {out}" in capsys.readouterr().err

@@ -170,7 +170,7 @@ def test_exports_hold_the_same_data(tmp_path, ending):
             there[name].values.astype(here[name].dtype), here[name].values, equal_nan=here[name].dtype.kind == "f"
         )
     assert there.attrs["spec"] == here.attrs["spec"] and there.num_heads.attrs["units"] == "heads"
-    with pytest.raises(ValueError, match="is already there"):
+    with pytest.raises(ValueError, match="exists; choose another name"):
         export(tmp_path / "sweep", target)
     export(tmp_path / "sweep", target, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["sweep", target.name])

@@ -47,15 +47,15 @@ class Dataset:
             and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
         ):
             raise ValueError(
-                "Dataset(...) takes NumPy arrays that are in order: tokens (n, T, d), labels +1 and -1, flags (n, T). "
+                "Dataset(...) takes checked NumPy arrays: tokens (n, T, d), labels +1 and -1, flags (n, T). "
                 "Use Dataset.from_arrays(tokens, labels), which converts and checks."
             )
 
     @classmethod
     def from_arrays(cls, tokens, labels, *, mask=None, relevant=None, name: str = "data") -> Dataset:
-        """A dataset from the user's own arrays; any two label values will do, the larger becomes +1.
+        """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        Tokens where `mask` is False mean nothing, may hold anything (NaN too) and are set to zero.
+        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")

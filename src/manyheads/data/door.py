@@ -63,7 +63,7 @@ def checked_key(key):
     try:
         jax.random.key_data(key)
     except (TypeError, ValueError, AttributeError):
-        raise ValueError(f"key={shown(key)} is not a JAX random key; pass key=jax.random.key(0), say.") from None
+        raise ValueError(f"key={shown(key)} is not a JAX random key; pass key=jax.random.key(0).") from None
     return key
 
 

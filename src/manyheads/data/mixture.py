@@ -26,7 +26,7 @@ class TokenizedMixture:
 
     `noise="uniform"` draws the coordinates along the patterns uniformly and the rest uniformly in a ball; `"vertex"`
     puts them at the ends of their intervals, the worst case; `"none"` needs all three levels zero.
-    `positions="random"` draws the relevant positions anew for each sequence, `"fixed"` takes the first ones.
+    `positions="random"` draws new relevant positions for each sequence, `"fixed"` takes the first ones.
     `frame="rotated"` turns the patterns by a random rotation (`key=`), `"axis"` leaves them on the axes.
     """
 

@@ -1,4 +1,4 @@
-"""From part files to one labeled dataset, read when it is touched. Needs no JAX."""
+"""From part files to one labeled dataset, read lazily. Needs no JAX."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ LONG_NAMES = {
 def open_sweep(path: str | Path) -> xarray.Dataset:
     """The results of a sweep so far, as a dataset with one dimension per axis; arrays are read when they are used.
 
-    `status` says of every cell whether it is finished, diverged, failed or missing. What a cell does not have is NaN
-    (an empty text for texts), also where a shorter cell stands beside a longer one.
+    `status` is "finished", "diverged", "failed" or "missing" for every cell. Values that a cell does not have are NaN
+    (empty for texts), also where a cell has fewer records than another.
     """
     store = Store(path)
     manifest = store.manifest()
@@ -106,7 +106,7 @@ def _without_empty(**attributes: str) -> dict[str, str]:
 
 
 class _Assembled(BackendArray):
-    """One variable of all cells, read part by part for the piece that is asked for."""
+    """One variable of all cells; indexing reads only the parts it needs."""
 
     def __init__(self, store: Store, grid: np.ndarray, cells: dict[int, dict], name: str):
         self.store, self.grid, self.name = store, grid, name
@@ -187,9 +187,9 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
     """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
     target = Path(target)
     if target.suffix not in (".nc", ".zarr"):
-        raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; name it {target.stem}.nc, say.")
+        raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; for example {target.stem}.nc.")
     if target.exists() and not overwrite:
-        raise ValueError(f"{target} is already there; choose another name, or pass overwrite.")
+        raise ValueError(f"{target} exists; choose another name, or pass overwrite.")
     dataset = open_sweep(path).load()
     for name, variable in dataset.variables.items():
         if variable.dtype.kind == "b":

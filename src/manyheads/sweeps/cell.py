@@ -27,7 +27,7 @@ from manyheads.training.trajectory import Trajectory
 Values = dict[str, tuple[tuple[str, ...], np.ndarray, dict]]
 
 
-def run_batch(job: Mapping[str, Any]) -> dict[str, Any]:
+def run_batch(job: dict[str, Any]) -> dict[str, Any]:
     """Run the cells of one job and return plain values: `cells` in the order of the job, and facts about the worker.
 
     Ctrl-C raises KeyboardInterrupt, whatever the cells do with it: an interrupted batch is not stored.

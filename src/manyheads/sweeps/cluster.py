@@ -56,7 +56,7 @@ class Dask:
 
 @dataclass(frozen=True)
 class Slurm:
-    """Dask workers as SLURM jobs, through dask-jobqueue; its configuration files count for what is not given."""
+    """Dask workers as SLURM jobs, through dask-jobqueue, whose configuration files hold the other options."""
 
     workers: int = 4
     memory: str = "4GB"
@@ -127,7 +127,7 @@ def _connect(distributed: Any, address: str) -> Any:
 def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
     """Hand over jobs, a window at a time; Dask gives the jobs of a lost worker to another one.
 
-    Only what went wrong with a batch itself is its result; a scheduler that is gone says nothing about its batches.
+    An error of a batch is its result; a lost scheduler is an error of the sweep.
     """
     from manyheads.sweeps.cell import run_batch
 

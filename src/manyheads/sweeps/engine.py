@@ -119,7 +119,7 @@ def describe(sweep: Sweep, engine: Engine, *, threads: int = 1, device: str | No
 
 
 def check_plan(plan: Plan, engine: Engine | None = None) -> None:
-    """Everything that can be known to be wrong before work begins, as one SpecError."""
+    """Refuse, with a SpecError, whatever can be seen to be wrong before anything runs."""
     from manyheads.sweeps.cell import check_function
     from manyheads.sweeps.setup import check_cell
 
@@ -136,7 +136,7 @@ def check_plan(plan: Plan, engine: Engine | None = None) -> None:
 
 
 def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
-    """The batches to do: those of the folder if it answers the same spec, so that another planner changes nothing."""
+    """The batches of this plan, or those stored for the same spec, so that a changed planner redoes nothing."""
     store.sweep_leftovers()
     if store.exists():
         old = store.manifest()

@@ -101,7 +101,7 @@ class _Worker:
         try:
             self.pipe.send(job)
         except OSError:
-            pass  # it has died meanwhile; reading from it will tell
+            pass  # it has died; reading from it will fail too
 
     def take(self) -> tuple[str, dict[str, Any]] | None:
         """A result, or None when the worker only said that it is ready."""

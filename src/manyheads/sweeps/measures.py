@@ -1,4 +1,4 @@
-"""What can be measured on a run by name. Imports what a measure needs when it is used, so that workers start fast."""
+"""Measures of a run, by name. Each imports what it needs when it is called, so that workers start fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEASURES: Registry[Callable[[Run], Mapping[str, Any]]] = Registry("measure")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run and all it came from: what measures and certificates look at."""
+    """A finished run and its setup: the argument of measures and certificates."""
 
     setup: Setup
     trajectory: Trajectory
@@ -31,7 +31,7 @@ class Run:
 
 
 def resolve(reference: str) -> Callable:
-    """The function that "module:function" names; an import that fails says which."""
+    """The function that "module:function" names; a SpecError if there is none."""
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

@@ -34,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True)
 class DataSpec(Section):
-    """What a sweep says about its data beside the settings of the source."""
+    """Settings that every data section has beside those of its source."""
 
     name = "data"
     kind: str = setting("mixture", "which data", choices=SOURCES)
@@ -47,7 +47,7 @@ class DataSpec(Section):
 
 @dataclass(frozen=True)
 class KeyedSpec:
-    """What it says beside that about a source that is itself random."""
+    """A setting of sources that are themselves random."""
 
     task_seed: int = setting(0, "draws the patterns or the teacher", low=0, high=2**31 - 1)
 
@@ -143,7 +143,7 @@ def of_other_kinds(section: str, name: str) -> dict[str, Field]:
 
 
 def read_section(section: str, value: Any, kinds: Iterable[Any] = (), swept: Iterable[str] = ()) -> Section:
-    """A section from a table of its settings; a SpecError says all that is wrong with it.
+    """A section from a table of its settings; a SpecError lists everything that is wrong with it.
 
     `kinds` are those that an axis sets, and `swept` the fields that an axis sets.
     """

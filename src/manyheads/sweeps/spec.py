@@ -71,7 +71,7 @@ class Sweep:
         self._put("parameters", _parameters(self.parameters, problems))
         self._put("cell", _text(self.cell, "cell", problems))
         if isinstance(self.cell, str) and not _is_reference(self.cell):
-            problems.append(f"cell = {shown(self.cell)} is no function; write it as 'package.module:function'")
+            problems.append(f"cell = {shown(self.cell)} is not a function; write it as 'package.module:function'")
         if self.cell == TRAIN_AND_MEASURE and self.parameters:
             problems.append("parameters are for your own cell function; set cell = 'module:function' or remove them")
         if not isinstance(self.axes, Mapping):
@@ -209,7 +209,7 @@ def _parameters(value: Any, problems: list[str]) -> dict[str, Any]:
     for name, inner in value.items():
         items = inner if isinstance(inner, list | tuple) else [inner]
         if not (isinstance(name, str) and name.isidentifier()):
-            problems.append(f"parameters.{shown(name)} is no name that a function can take; use letters, digits and _")
+            problems.append(f"parameters.{shown(name)} is not a parameter name; use letters, digits and _")
         elif not all(isinstance(item, Scalar) for item in items):
             problems.append(
                 f"parameters.{name} = {shown(inner)} must be a number, a text, true or false, or a list of them"

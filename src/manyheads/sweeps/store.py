@@ -1,7 +1,6 @@
 """The folder of a sweep: `sweep.json` (spec and plan), one part file per finished batch, a journal. Needs no JAX.
 
-A part file is written to a temporary name, flushed, synced and renamed; it is never written again. What is there is
-whole, and what is missing has not been done.
+A part file is written to a temporary name, synced and renamed, and never written again: a part that exists is complete.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Store:
             write_whole(self.path / "sweep.json", json.dumps(manifest, indent=1).encode())
 
     def manifest(self) -> dict[str, Any]:
-        """What `sweep.json` says."""
+        """The content of `sweep.json`."""
         path = self.path / "sweep.json"
         if not path.is_file():
             raise FileNotFoundError(f"{self.path} holds no sweep (there is no sweep.json); pass the folder of a sweep.")
@@ -92,7 +91,7 @@ class Store:
         return content
 
     def sweep(self) -> Sweep:
-        """The spec that this folder answers."""
+        """The spec of this folder."""
         return Sweep.from_dict(self.manifest()["spec"])
 
     def part(self, batch_id: str) -> Path:
@@ -102,7 +101,7 @@ class Store:
     def write(self, batch_id: str, result: Mapping[str, Any]) -> None:
         """Keep the result of a batch: `cells`, a list of hash, status, message, seconds and values, and `worker`."""
         if self.part(batch_id).exists():
-            raise StoreError(f"{self.part(batch_id)} is already there; a finished batch is never written again")
+            raise StoreError(f"{self.part(batch_id)} exists; a finished batch is never written again")
         arrays, cells = {}, []
         for i, cell in enumerate(result["cells"]):
             described = {}
@@ -155,7 +154,7 @@ class Store:
             if not target.exists():
                 source.rename(target)
                 return target
-        raise StoreError(f"{self.parts} holds thousands of {ending} copies of {batch_id}; remove them")
+        raise StoreError(f"{self.parts} holds thousands of {ending} copies of {batch_id}; delete them")
 
     def sweep_leftovers(self) -> None:
         """Remove temporary files of writers that were killed (only the holder of the lock may do this)."""
@@ -206,7 +205,7 @@ class Store:
             raise StoreError(f"cannot write in {self.path}: {reason}; stored results are safe, {remedy}") from None
 
     def note(self, event: str, batch_id: str = "", **more: Any) -> None:
-        """Add a line to the journal; it serves rates and people, nothing depends on it."""
+        """Add a line to the journal; it is read for rates, and no result depends on it."""
         line = json.dumps({"time": round(time.time(), 3), "event": event, "batch": batch_id, **more}) + "\n"
         with contextlib.suppress(OSError), open(self.path / "journal.jsonl", "a") as file:
             file.write(line)

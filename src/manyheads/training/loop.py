@@ -60,13 +60,17 @@ class View(NamedTuple):
     loss: jax.Array
     scores: jax.Array
     gradient: Any
-    gradient_norm: jax.Array
     extras: dict[str, jax.Array]
     problem: Problem
 
     @property
     def objective(self) -> Objective:
         return self.problem.objective
+
+    @property
+    def gradient_norm(self) -> jax.Array:
+        """Of the full model; computed where an observer or a rule asks for it."""
+        return norm(self.objective.copies, self.gradient)
 
     @property
     def measured(self) -> dict[str, jax.Array]:
@@ -205,8 +209,7 @@ def _evaluated(problem: Problem, step, displacement, due, observers: Mapping[str
     else:
         loss, scores, gradient = objective.loss_and_gradient(point, problem.sample_weight, **how)
         extras = {}
-    length = norm(objective.copies, gradient)
-    return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, length, extras, problem)
+    return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem)
 
 
 @jax.jit
@@ -229,17 +232,12 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
     }
     wanted = jnp.any(jnp.array([due[name] for name, o in observers.items() if o.extras] or [False]))
     view = _evaluated(problem, step, run.displacement, wanted, observers)
-    finite = run.finite & jnp.isfinite(view.loss) & jnp.isfinite(view.gradient_norm)
+    numbers = [view.loss, *jax.tree.leaves(view.gradient)]
+    finite = run.finite & jnp.all(jnp.stack([jnp.all(jnp.isfinite(value)) for value in numbers]))
     kept = dict(run.kept)
     for name, observer in observers.items():
-        look = partial(observer.look, view._replace(row=at[name]), *observer.arguments)
-        blank = jax.tree.map(lambda rows: jnp.zeros(rows.shape[1:], rows.dtype), kept[name])
-        row = jax.lax.cond(due[name], look, lambda blank=blank: blank)
-        kept[name] = jax.tree.map(
-            lambda rows, new, k=at[name], now=due[name]: rows.at[k].set(jnp.where(now & finite, new, rows[k])),
-            kept[name],
-            row,
-        )
+        keep = partial(_kept, observer, view._replace(row=at[name]), finite)
+        kept[name] = jax.lax.cond(due[name], keep, lambda rows: rows, kept[name])
     here = (run.displacement, run.optimizer)
     moves, optimizer = _move(problem, view, run.optimizer, axis)
     new = (jax.tree.map(jnp.add, run.displacement, moves), optimizer)
@@ -250,6 +248,11 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
         {name: written[name] + due[name] if name in due else written[name] for name in written},
         Run(displacement, optimizer, good, run.evaluated + finite, kept, view.loss, finite),
     )
+
+
+def _kept(observer: Observer, view: View, finite, rows):
+    new = observer.look(view, *observer.arguments)
+    return jax.tree.map(lambda r, row: r.at[view.row].set(jnp.where(finite, row, r[view.row])), rows, new)
 
 
 def _choose(flag, new, old):

@@ -1,14 +1,6 @@
 """Where descent starts: zero, Gaussian, or one randomized gradient step on fresh data (the paper's first phase).
 
-To add a start, subclass `Start` in a plug-in and register it under a name:
-
-    @STARTS.register("my_start")
-    @dataclass(frozen=True)
-    class MyStart(Start):
-        scale: float = setting(1.0, "norm of a head", above=0)
-
-        def make(self, num_heads, dataset, *, key, **_):
-            return ...  # any model that can be trained
+To add a start, subclass `Start` in a plug-in and register it; docs/sweeps.md has an example.
 """
 
 from __future__ import annotations

@@ -258,8 +258,8 @@ def check_impossibility(effort: Effort) -> Finding:
 def _feasible(first: bool, exponent: float) -> bool:
     r"""Whether exponents exist for every large log n in one case, with scaling $1/H^{exponent}$.
 
-    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants drop out as
-    log n tends to infinity: the inequalities are asked for with a margin of any $\epsilon>0$ in the exponent of log n.
+    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants drop
+    out as log n grows: the inequalities are asked for with a margin of any $\epsilon>0$ in the exponent of log n.
     Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model, $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
     """
     # variables: h = log H, s = log S, c = log C, w = p log H, all in units of loglog n; log n itself is 1

@@ -41,8 +41,8 @@ class GoodStart:
     r"""P1, P2 and P3 of Definition 1 as measured.
 
     `parameter_bound` $\max_h\|\theta_h\|$, `readout_norm` $\|U_0\|_{2,\infty}$, `model_bound`
-    $\max_i|\tilde\Phi(X_i)|$, `interval` the certified tangent margin (unit directions), `direction` a $\theta_*$ of norm
-    $\sqrt2$ that attains `margin` (None where the data are not separable).
+    $\max_i|\tilde\Phi(X_i)|$, `interval` the certified tangent margin (unit directions), `direction` a $\theta_*$ of
+    norm $\sqrt2$ that attains `margin` (None where the data are not separable).
     """
 
     start: MultiHead

@@ -22,9 +22,9 @@ from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
 from manyheads.papers.deora2023.training import Case, heads_needed, largest_step
-from manyheads.training.start import first_phase, gaussian_start, zero_start
+from manyheads.training.start import STARTS, gaussian_start
 
-STARTS = ("first_phase", "zero", "gaussian")
+PLANNED = ("first_phase", "zero", "gaussian")
 NAMES = {
     PRINTED: "the paper, its hidden constants read as 1",
     EXPLICIT: "the paper's proof sketch, constants written out",
@@ -197,8 +197,8 @@ def plan(
     planning (half of them for the first phase). `trials=False` leaves out the trial runs.
     """
     tell = progress or (lambda text: None)
-    if start not in STARTS:
-        raise ValueError(f"start={start!r} is not known; {nearest(start, STARTS)}.")
+    if start not in PLANNED:
+        raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
     if not 0 < target_loss < math.log(2):
         raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
     if not 0 < planning_share < 1:
@@ -216,10 +216,8 @@ def plan(
     fresh, sample = planning.split(count // 2, key=phase) if start == "first_phase" else (None, planning)
 
     def make(heads: float = 2) -> MultiHead:
-        if fresh is not None:
-            return first_phase(fresh, heads)
-        if start == "zero":
-            return zero_start(heads, num_tokens=sample.num_tokens, dim=sample.dim)
+        if start != "gaussian":
+            return STARTS[start]().make(heads, sample, fresh=fresh)
         half = gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=draw)
         W, U = np.asarray(half.key_query), np.asarray(half.readout)
         return MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]))
