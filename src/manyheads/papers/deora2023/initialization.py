@@ -148,7 +148,7 @@ def target_norm(good: GoodStart, scale: float) -> float:
 def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple[Target, Certificate]:
     r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
 
-    $\theta_{(\epsilon)}=\theta_0+c\,\theta_*$, $c=(B_\Phi+E+\log\frac1\epsilon)_+/\gamma$, if $\sqrt H\ge b_3(M)D^2/(2E)$.
+    It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+\log\frac1\epsilon)_+/\gamma$, if $\sqrt H\ge b_3(M)D^2/(2E)$.
     """
     if not loss > 0 or not allowance > 0:
         raise ValueError(f"loss={loss} and allowance={allowance} must be > 0.")
