@@ -32,7 +32,7 @@ def as_model(thing: Any) -> Any:
     The floating-point arrays of the module are its parameters; a field marked `eqx.field(static=True)` does not train.
     `mask` is always given, True for real tokens.
     """
-    if isinstance(thing, Model):
+    if isinstance(thing, Model) and not isinstance(thing, type):
         return thing
     if not isinstance(thing, eqx.Module):
         kind = "a function, which has no parameters to train" if callable(thing) else "not a model"
