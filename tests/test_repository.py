@@ -80,7 +80,7 @@ def badly_wrapped(docstring: str) -> list[str]:
         line
         for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
         if len(before) >= 80 and len(line) <= 40 and 1 <= len(line.split()) <= 3 and after.strip()
-        if not line.endswith(":") and indent(before) == indent(line) == indent(after)
+        if not line.endswith((":", "$$")) and indent(before) == indent(line) == indent(after)
     ]
 
 

@@ -37,7 +37,7 @@ def test_the_margin_along_the_papers_direction_is_equation_7(T, d, M, zeta, S, h
     direction = paper_direction(start, mixture)
     norm = np.sqrt(sum(start.multiplicity @ np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in direction))
     assert norm == pytest.approx(np.sqrt(2), rel=1e-12)
-    assert margin_along(start, data, direction) == pytest.approx(eq7, rel=1e-12)
+    assert margin_along(start, data, direction)[0] == pytest.approx(eq7, rel=1e-12)
     # the best direction of the same norm is no worse
     kernel = mh.tangent_kernel(start, data)
     best = mh.hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
@@ -55,7 +55,7 @@ def test_the_margin_along_a_direction_is_a_directional_derivative():
         return jax.jvp(lambda h: full.replace_heads(h)(X, mask), (jax.tree.map(jnp.asarray, full.heads),), (move,))[1]
 
     slopes = jax.vmap(slope)(jnp.asarray(data.tokens), jnp.asarray(data.mask))
-    assert margin_along(model, data, direction) == pytest.approx(float(np.min(data.labels * slopes)), rel=1e-12)
+    assert margin_along(model, data, direction)[0] == pytest.approx(float(np.min(data.labels * slopes)), rel=1e-12)
 
 
 def test_linear_and_attention_margins_of_the_noiseless_mixture():

@@ -151,8 +151,8 @@ class TakesNoMask(eqx.Module):
             r"TakesNoMask fails on tokens \(5, 4\) with a mask \(5,\) \(TypeError: .*takes 2 p",
         ),
         (lambda tokens, mask: tokens.sum(), "is a function, which has no parameters to train"),
-        (3, "model=3 is not a model"),
-        (mh.MultiHead, "is not a model"),
+        (3, "model=3 must be a MultiHead, made by"),
+        (mh.MultiHead, "must be a MultiHead, made by"),
     ],
 )
 def test_what_is_no_model_is_refused_in_one_line(thing, words):

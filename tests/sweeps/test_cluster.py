@@ -36,7 +36,9 @@ def test_a_lost_scheduler_fails_no_cell_and_the_same_command_goes_on(tmp_path, s
             killed.append(scheduler)
             scheduler.kill()
 
-    with pytest.raises(EngineError, match="connection to the Dask scheduler is lost .* run the same command again"):
+    with pytest.raises(
+        EngineError, match="connection to the Dask scheduler is lost .* rerun the same command to resume"
+    ):
         run(tmp_path / "s.toml", tmp_path / "s", engine="dask", scheduler=address, progress=kill_the_scheduler)
     gate.unlink()
     assert "Traceback" not in capfd.readouterr().err

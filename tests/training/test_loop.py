@@ -106,7 +106,7 @@ def test_many_runs_are_a_vmap(network, data):
         return whole_run(eqx.tree_at(lambda p: p.step_size, problem, rate), observers, 10, RUNS)
 
     with jax.enable_x64(True):
-        many = jax.jit(jax.vmap(one, axis_name=RUNS))(np.array([0.1, 0.3, 1e300]))
+        many = jax.jit(jax.vmap(one, axis_name=RUNS))(np.array([0.1, 0.3, np.inf]))
     alone, seen = descend(problem, observers, 10)
     for a, b in zip(jax.tree.leaves(many.kept["path"]), jax.tree.leaves(seen["path"]), strict=True):
         np.testing.assert_allclose(a[1], b, rtol=1e-12, atol=1e-14)
@@ -114,10 +114,10 @@ def test_many_runs_are_a_vmap(network, data):
 
 
 def test_after_a_divergence_rows_are_nan_and_the_run_stands_at_its_last_finite_point(network, data):
-    problem = make_problem(network, data, 1e300)
+    problem = make_problem(network, data, np.inf)
     run, seen = descend(problem, {"path": Observer(displacement)}, 10)
     last = int(run.evaluated) - 1
-    assert not run.finite and 0 <= last < 10
+    assert not run.finite and last == 0
     assert np.isnan(seen["path"]["out"][last + 1 :]).all() and np.isfinite(seen["path"]["out"][: last + 1]).all()
     assert np.array_equal(seen["path"]["out"][last], run.displacement["out"])
 
@@ -138,7 +138,7 @@ def test_any_model_is_trained_like_autodiff_does(network, data, optimizer):
     for k in range(31):
         value, g = jax.value_and_grad(loss)(p)
         assert run.train_loss[k] == pytest.approx(float(value), rel=1e-11)
-        size = optax.global_norm(g)
+        size = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(g)))
         rate = {"gd": 0.1, "normalized": 0.1 / size, "polyak": jnp.minimum(0.1, value / size**2), "adam": 0}[optimizer]
         moves, state = adam.update(g, state)
         p = jax.tree.map(lambda a, b, m, rate=rate: a + m if optimizer == "adam" else a - rate * b, p, g, moves)

@@ -19,7 +19,6 @@ import scipy.optimize
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
 from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
-from manyheads.model.gradient import batch_scores, head_weights, prepare
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
@@ -102,17 +101,10 @@ def mixture_direction(start: MultiHead, mixture) -> Direction:
 def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray) -> Direction:
     r"""$\theta_*\propto\sum_i w_i y_i\nabla\tilde\Phi(X_i;\theta_0)$ with norm $\sqrt2$, from dual weights $w$."""
     with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        gradient = _pull_back(
-            heads, head_weights(start), prepare(dataset, start), jnp.asarray(weights * dataset.labels)
-        )
-        gradient = jax.tree.map(np.asarray, gradient)
-    share = start.multiplicity / start.num_heads
-
-    def per_head(leaf):
-        return leaf / start.multiplicity.reshape(-1, *(1,) * (leaf.ndim - 1))
-
-    one = jax.tree.map(per_head, gradient)
+        cotangent = jnp.asarray(weights * dataset.labels)
+        gradient = _pull_back(start.objective(dataset), float64(start.heads), cotangent)
+    counts, share = start.multiplicity, start.multiplicity / start.num_heads
+    one = jax.tree.map(lambda leaf: np.asarray(leaf) / counts.reshape(-1, *(1,) * (leaf.ndim - 1)), gradient)
     norm = math.sqrt(float(np.sum(share * _class_squares(one, start.num_classes))))
     if not norm > 0:
         raise ValueError("the tangent features cancel: no direction separates the data; use another start")
@@ -134,8 +126,7 @@ def along(
 
 
 def attention_target(start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None) -> Target:
-    r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}}H^{-1/2}U_{opt}$, $W_h=\Gamma
-    W_{opt}$.
+    r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}\sqrt H}U_{opt}$, $W_h=\Gamma W_{opt}$.
 
     `sharpness` is $\Gamma$; by default the one of Proposition 3 that leaves an irrelevant mass of $1/n$.
     """
@@ -180,24 +171,16 @@ def proximal_target(
 
 def losses_along(direction: Direction, scales: np.ndarray, start: MultiHead, dataset: Dataset) -> np.ndarray:
     """Train loss at θ_0 + scale·θ_* for many scales at once (logistic)."""
+    unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
     with jax.enable_x64(True):
-        return np.asarray(
-            _losses_along(
-                jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads),
-                jax.tree.map(lambda leaf: jnp.asarray(leaf / math.sqrt(start.num_heads)), direction.heads),
-                jnp.asarray(scales, jnp.float64),
-                head_weights(start),
-                prepare(dataset, start),
-                jnp.asarray(dataset.labels),
-            )
-        )
+        return np.asarray(_losses_along(start.objective(dataset), float64(start.heads), unit, jnp.asarray(scales)))
 
 
 @jax.jit
-def _losses_along(heads, unit, scales, weights, batch, labels):
+def _losses_along(objective, heads, unit, scales):
     def one(scale):
         point = jax.tree.map(lambda a, b: a + scale * b, heads, unit)
-        return jnp.mean(LOGISTIC.value(labels * batch_scores(point, weights, batch, labels.shape[0])))
+        return jnp.mean(LOGISTIC.value(objective.labels * objective.scores(point)))
 
     return jax.lax.map(one, scales)
 
@@ -219,9 +202,8 @@ def _per_head(flat, parameters, root):
 
 
 @jax.jit
-def _pull_back(heads, weights, batch, cotangent):
-    _, back = jax.vjp(lambda h: batch_scores(h, weights, batch, cotangent.shape[0]), heads)
-    return back(cotangent)[0]
+def _pull_back(objective, heads, cotangent):
+    return jax.vjp(objective.scores, heads)[1](cotangent)[0]
 
 
 def _class_squares(tree: Any, num_classes: int) -> np.ndarray:

@@ -88,16 +88,12 @@ def follow(
 
 
 def _look(view: View, targets: Any) -> tuple[jax.Array, ...]:
-    objective, displacement = view.objective, view.displacement
-    product = partial(inner, objective.copies)
-    measured = getattr(objective, "measured", lambda _: {})(view.point)
+    product = partial(inner, view.objective.copies)
+    moved, gradient = view.displacement, view.gradient
 
     def toward(target):
-        away = jax.tree.map(jnp.subtract, target, displacement)
-        return product(view.gradient, away), product(away, away)
+        away = jax.tree.map(jnp.subtract, target, moved)
+        return product(gradient, away), product(away, away)
 
-    slope, gap = jax.vmap(toward)(targets)
-    readout = measured.get("readout_norm", jnp.full_like(view.loss, jnp.nan))
-    return (
-        view.loss, product(view.gradient, view.gradient), product(displacement, displacement), readout, slope, gap,
-    )  # fmt: skip
+    squares = product(gradient, gradient), product(moved, moved)
+    return view.loss, *squares, view.readout_norm, *jax.vmap(toward)(targets)

@@ -155,8 +155,10 @@ class _Search:
         return Curvature(*results, total, products, self.method, self.tolerance)
 
     def ends(self, operator: HessianOperator) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
-        """Smallest and largest; by Lanczos, the largest first and then the smallest of the operator moved down by it,
-        so that ARPACK measures both by one scale.
+        """Smallest and largest eigenvalue, with their vectors.
+
+        By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK measures both by one
+        scale.
         """
         if self.method == "dense":
             values, vectors = np.linalg.eigh(operator.dense())

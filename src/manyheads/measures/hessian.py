@@ -33,10 +33,18 @@ from manyheads.model.attention import (
     full_key_query,
 )
 from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
-from manyheads.model.gradient import Batch, Weights, head_weights, prepare, scores_and_parts
+from manyheads.model.gradient import (
+    Batch,
+    Weights,
+    batch_scores,
+    head_weights,
+    loss_and_gradient,
+    prepare,
+    scores_and_parts,
+)
 from manyheads.model.loss import SCORE, Loss
 from manyheads.model.protocol import checked_model
-from manyheads.model.variants import attention_of, trained
+from manyheads.model.variants import attention_of, filled, trained
 
 KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
 
@@ -168,10 +176,8 @@ class AttentionPoint(eqx.Module):
 
     def product(self, move: Heads) -> Heads:
         """The change of the gradient of one head of each class when all heads of each class move along `move`."""
-        full = Heads(
-            *(jax.tree.map(jnp.zeros_like, h) if m is None else m for h, m in zip(self.heads, move, strict=True))
-        )
-        return trained(attention_product(self, full), move)
+        zeros = jax.tree.map(jnp.zeros_like, self.heads)
+        return trained(attention_product(self, filled(move, zeros)), move)
 
 
 _dot = partial(jax.lax.dot_general, precision=HIGHEST)
@@ -190,32 +196,17 @@ def _chunk_parts(W, U, piece) -> Parts:
 
 @partial(jax.jit, static_argnums=4)
 def _sample_weights(heads, weights, batch, sample_weight, loss):
-    """$\\sigma$ and $\\kappa$ of every sequence, zero for padding."""
-    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
-
-    def one_chunk(args):
-        piece, w = args
-        scores = scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, HIGHEST)[0]
-        margins = piece.labels * scores
-        return w * loss.slope(margins) * piece.labels, w * loss.curvature(margins)
-
-    return jax.lax.map(one_chunk, (batch, sample_weight))
+    r"""$\sigma$ and $\kappa$ of every sequence, zero for padding."""
+    y = batch.labels
+    margins = y * batch_scores(heads, weights, batch, y.size).reshape(y.shape)
+    return sample_weight * loss.slope(margins) * y, sample_weight * loss.curvature(margins)
 
 
 @jax.jit
 def _key_query_gradient(heads, weights, batch, sigma):
-    """$H^{-c} \\sum_i \\sigma_i \\nabla_W \\Phi$ of one head per class, for the product rule of factored weights."""
-    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
-    g, d = W.shape[:2]
-
-    def one_chunk(total, args):
-        piece, sigma = args
-        A, C = _chunk_parts(W, U, piece)
-        Xq = _queries(piece)
-        return total + _outer(sigma[:, None, None] * A * C, piece.tokens, Xq, g), None
-
-    total = jax.lax.scan(one_chunk, jnp.zeros((d, g * d)), (batch, sigma))[0]
-    return weights.of_head * total.reshape(d, g, d).transpose(1, 0, 2)
+    r"""$H^{-c} \sum_i \sigma_i \nabla_W \Phi$ of one head per class, for the product rule of factored weights."""
+    full = Heads(full_key_query(heads.key_query), heads.readout)
+    return loss_and_gradient(full, weights, batch, (sigma * batch.labels).ravel(), loss=SCORE)[2].key_query
 
 
 def _queries(piece: Batch):
@@ -225,7 +216,7 @@ def _queries(piece: Batch):
 
 
 def _outer(M, X, Xq, g):
-    """$\\sum_i X_q^\\top M X$ as (d, (g d)), for M in the layout [sequence, key, (query class)]."""
+    r"""$\sum_i X_q^\top M X$ as (d, (g d)), for M in the layout [sequence, key, (query class)]."""
     c, q, d = Xq.shape
     return _dot(Xq, _dot(M, X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
 

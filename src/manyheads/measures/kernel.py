@@ -336,8 +336,9 @@ def _block_sums(tokens, Z, shape):
 
 @partial(jax.jit, static_argnames=("form", "squares"))
 def _features(heads, root, X, mask, last, *, form, squares):
-    """Rows whose inner products are the two parts of the kernel, already weighted by $\\sqrt{N_g} H^{-c}$; and the
-    squared norms of the two gradients of every sequence (if asked for), with the squared errors of rounding in them.
+    r"""Rows whose inner products are the two parts of the kernel, already weighted by $\sqrt{N_g} H^{-c}$.
+
+    Then the squared norms of the two gradients of every sequence (if asked for), and the squared errors of rounding.
     """
     W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
     (c, _, d), g = X.shape, W.shape[0]
@@ -379,9 +380,9 @@ def _key_query_gradients(heads, Xq, Z):
 
 
 def _errors(heads, root, X, Xq, W, A, B, phi):
-    """What rounding does to the gradients, followed through the formulas.
+    r"""What rounding does to the gradients, followed through the formulas.
 
-    A logit is known to $\\|x_t W\\| \\|x_s\\|$ roundings however small it is, an attention weight to $A(1-A)$ times
+    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
     that, and the centered readout to what B and the changes of A leave in it.
     """
     (c, _, d), q, g = X.shape, Xq.shape[1], W.shape[0]

@@ -30,7 +30,9 @@ from manyheads.model.variants import attention_of
 
 @dataclass(frozen=True, eq=False)
 class MarginLadder:
-    """Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
+    """The margins on both scales.
+
+    Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
     None without a start), `found` (a lower bound on the best margin of any attention). Tangent scale, for the start (or
     the model): `tangent` and `along_star` (None without a mixture), both for directions of norm √2. Intervals are
     proved; `accuracy` has the rounding that `iterate`, `iterate_moved` and `along_star` may have, by their names. A
@@ -150,8 +152,7 @@ def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | Non
 
 
 def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
-    r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, as the move
-    of one head per class.
+    r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, by classes.
 
     The sign of $\alpha_h$ is read off the readout: that of $\langle U_h, U_*\rangle$ (plus for zero).
     """
@@ -168,8 +169,9 @@ def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
 
 
 def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[float, float]:
-    r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ for the move $\theta$ of one head of each class (not
-    normalized), and the rounding in it.
+    r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ and the rounding in it.
+
+    $\theta$ moves one head of each class and is not normalized.
     """
     rounding = np.finfo(float).eps * slope_error(model, dataset, direction)
     return float(np.min(dataset.labels * slopes(model, dataset, Heads(*direction)))), float(rounding)

@@ -23,10 +23,10 @@ BLOCK = 1 << 22  # entries converted to extended precision at a time
 
 @dataclass(frozen=True, eq=False)
 class MarginInterval:
-    """Certified interval of a hard margin.
+    r"""Certified interval of a hard margin.
 
     `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit vector for a feature
-    matrix, coefficients $a$ with $\\theta = \\sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature
+    matrix, coefficients $a$ with $\theta = \sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature
     norm.
     """
 
@@ -223,6 +223,6 @@ def _combine(M, x):
 
 
 def _correlations(K, y, a):
-    """$y_i \\langle g_i, \\sum_j a_j y_j g_j \\rangle$ for all i, and the squared norm of the sum."""
+    r"""$y_i \langle g_i, \sum_j a_j y_j g_j \rangle$ for all i, and the squared norm of the sum."""
     q = _products(K, a * y) * y
     return q, float(a.astype(np.longdouble) @ q)

@@ -23,7 +23,7 @@ from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.measures.stability import Stability, choose_examples, leave_one_out
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
-from manyheads.training.loop import Observer, View, descend
+from manyheads.training.loop import Observer, View, descend, displacement
 from manyheads.training.problem import PLAIN, make_problem
 
 
@@ -101,7 +101,7 @@ def screen(
     """Distances and left-out losses at the last step for all n examples, by the dynamics in function space alone."""
     ends, middles = _segments(num_steps, num_kernels)
     problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss))
-    _, seen = descend(problem, {"scores": Observer(_scores), "moved": Observer(_moved, middles)}, num_steps)
+    _, seen = descend(problem, {"scores": Observer(_scores), "moved": Observer(displacement, middles)}, num_steps)
     points = [jax.tree.map(lambda leaf, k=k: leaf[k], seen["moved"]) for k in range(len(middles))]
     kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
     segment = np.searchsorted(ends, np.arange(num_steps), side="right")
@@ -115,10 +115,6 @@ def _scores(view: View) -> jax.Array:
     return view.scores
 
 
-def _moved(view: View) -> Any:
-    return view.displacement
-
-
 def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Ends of `count` stretches of the run, shorter at the beginning where the kernel moves most, and their middles."""
     k = np.arange(count + 1)
@@ -129,9 +125,9 @@ def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 @partial(jax.jit, static_argnums=5)
 def _difference(kernels, scores, labels, step_size, segment, loss):
-    """Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
+    r"""Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
 
-    Column i is the run without example i. The squared distance is $\\eta^2 C^\\top \\sum_s K_s C_s$ with $C_s$ the
+    Column i is the run without example i. The squared distance is $\eta^2 C^\top \sum_s K_s C_s$ with $C_s$ the
     slopes added up in stretch s: inner products of gradients of two stretches are the mean of those within each.
     """
     n = labels.shape[0]

@@ -8,6 +8,7 @@ separate training run.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -149,22 +150,19 @@ def leave_one_out(
         setup = Setup(problem, other, reference.displacement, compared.astype(np.int32))
         rows, status = _all_runs(setup, chosen, size, expansion, progress, checkpoint, kind)
         accuracy, loss_accuracy = _rounding(model, dataset, problem, reference, last)
-    done = np.flatnonzero(rows["done"])
+    done = np.flatnonzero(rows.pop("done"))
     return Stability(
         steps=compared,
         indices=chosen[done],
-        distance=rows["distance"][done].astype(float),
-        left_out_loss=rows["loss"][done].astype(float),
         seen_loss=reference.losses[:, chosen[done]].T.astype(float),
-        readout_norm=rows["readout_norm"][done].astype(float),
         reference_readout_norm=reference.readout_norm.astype(float),
         reference_loss=reference.train_loss.astype(float),
-        expansion=rows["expansion"][done].astype(float),
         num_examples=n,
         kind=kind,
         status=status,
         accuracy=accuracy,
         loss_accuracy=loss_accuracy,
+        **{name: values[done] for name, values in rows.items()},
     )
 
 
@@ -182,6 +180,9 @@ def replace_one(
         )
     if (replacements.mask is None) != (dataset.mask is None):
         raise ValueError("either both the data and the replacements have a mask, or neither; pass mask= to both.")
+    known = list(inspect.signature(leave_one_out).parameters)[2:]
+    if unknown := set(options) - set(known):
+        raise ValueError(f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
     options |= {"step_size": step_size, "num_steps": num_steps, "replacements": replacements}
     return leave_one_out(model, dataset, **options)
 
@@ -209,14 +210,9 @@ class Twin(NamedTuple):
     """A run on changed data, at the compared steps."""
 
     distance: jax.Array
-    loss: jax.Array
+    left_out_loss: jax.Array
     readout_norm: jax.Array
     expansion: jax.Array
-
-
-def _readout_norm(view: View) -> jax.Array:
-    measured = getattr(view.objective, "measured", lambda _: {})(view.point)
-    return measured.get("readout_norm", jnp.full_like(view.loss, jnp.nan))
 
 
 def _reference(view: View) -> Reference:
@@ -224,7 +220,7 @@ def _reference(view: View) -> Reference:
     return Reference(
         view.displacement,
         norm(view.objective.copies, view.displacement),
-        _readout_norm(view),
+        view.readout_norm,
         jnp.sum(view.problem.sample_weight * losses),
         losses,
     )
@@ -256,12 +252,10 @@ def _twin(expansion: bool, view: View, own: Any, reference: Any) -> Twin:
     distance = norm(objective.copies, gap)
     ratio = jnp.full_like(distance, jnp.nan)
     if expansion:
-        place = jax.tree.map(jnp.add, problem.start, there)
-        other = objective.loss_and_gradient(place, problem.sample_weight, loss=problem.method.loss)[2]
-        step = jax.tree.map(lambda e, a, b: e - problem.step_size * (a - b), gap, view.gradient, other)
+        step = jax.tree.map(lambda e, a, b: e - problem.step_size * (a - b), gap, view.gradient, view.at(there)[2])
         ratio = jnp.where(distance > 0, norm(objective.copies, step) / distance, jnp.nan)
     loss = problem.method.loss.value(own.labels[0] * own.scores(view.point)[0])
-    return Twin(distance, loss, _readout_norm(view), ratio)
+    return Twin(distance, loss, view.readout_norm, ratio)
 
 
 def _rounding(model, dataset, problem: Problem, reference: Reference, num_steps: int) -> tuple[float, float]:

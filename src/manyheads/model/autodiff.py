@@ -32,7 +32,7 @@ def as_model(thing: Any) -> Any:
     The floating-point arrays of the module are its parameters; a field marked `eqx.field(static=True)` does not train.
     `mask` is always given, True for real tokens.
     """
-    if isinstance(thing, Model):
+    if isinstance(thing, Model) and not isinstance(thing, type):
         return thing
     if not isinstance(thing, eqx.Module):
         kind = "a function, which has no parameters to train" if callable(thing) else "not a model"
@@ -99,9 +99,6 @@ class ModuleModel(eqx.Module):
         if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
             got = shown(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", out))
             raise ValueError(f"{name} returns {got} for one sequence; it must return one real number, shape ().")
-
-    def __call__(self, tokens: Any, mask: Any) -> jax.Array:
-        return self.module(tokens, mask)
 
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""

@@ -86,7 +86,7 @@ class Objective(Protocol):
 
 def checked_model(model: Any, name: str = "model") -> Any:
     """A model as it is, or one made of an Equinox module."""
-    if isinstance(model, Model):
+    if isinstance(model, Model) and not isinstance(model, type):
         return model
     if not callable(model) or isinstance(model, type):
         raise ValueError(

@@ -48,7 +48,7 @@ class Frozen(eqx.Module):
 
     def displaced(self, displacement: Heads) -> Frozen:
         moved = jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement)
-        return Frozen(self.full.replace_heads(eqx.combine(moved, self.held)), self.block)
+        return Frozen(self.full.replace_heads(filled(moved, self.held)), self.block)
 
     def objective(self, dataset: Dataset, dtype=np.float64, chunk=None, platform: str = "cpu") -> FrozenObjective:
         held = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), self.held)
@@ -57,9 +57,6 @@ class Frozen(eqx.Module):
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""
         return self.full.scores(dataset)
-
-    def __call__(self, tokens, mask=None) -> jax.Array:
-        return self.full(tokens, mask)
 
     def __str__(self) -> str:
         return f"{self.full}; {self.block} frozen"
@@ -80,25 +77,30 @@ class FrozenObjective(eqx.Module):
         return self.full.copies
 
     def scores(self, parameters: Heads) -> jax.Array:
-        return self.full.scores(eqx.combine(parameters, self.held))
+        return self.full.scores(filled(parameters, self.held))
 
     def loss_and_gradient(self, parameters: Heads, sample_weight, **options) -> tuple[jax.Array, jax.Array, Heads]:
-        value, phi, gradient = self.full.loss_and_gradient(eqx.combine(parameters, self.held), sample_weight, **options)
+        value, phi, gradient = self.full.loss_and_gradient(filled(parameters, self.held), sample_weight, **options)
         return value, phi, trained(gradient, parameters)
 
     def evaluate(self, parameters: Heads, sample_weight, due, **options):
-        heads = eqx.combine(parameters, self.held)
+        heads = filled(parameters, self.held)
         value, phi, gradient, records = self.full.evaluate(heads, sample_weight, due, **options)
         return value, phi, trained(gradient, parameters), records
 
     def measured(self, parameters: Heads) -> dict[str, jax.Array]:
-        return self.full.measured(eqx.combine(parameters, self.held))
+        return self.full.measured(filled(parameters, self.held))
 
     def replaced(self, i, other: FrozenObjective) -> FrozenObjective:
         return FrozenObjective(self.full.replaced(i, other.full), self.held)
 
     def only(self, i) -> FrozenObjective:
         return FrozenObjective(self.full.only(i), self.held)
+
+
+def filled(parameters: Heads, held: Heads) -> Heads:
+    """Both blocks: that of the parameters, and the one held fixed."""
+    return Heads(*(h if p is None else p for p, h in zip(parameters, held, strict=True)))
 
 
 def trained(heads: Heads, parameters: Heads) -> Heads:

@@ -88,7 +88,7 @@ class Slurm:
             job_extra_directives=list(self.directives),
             job_script_prologue=[*exports, *self.prologue],
             log_directory=self.logs,
-            scheduler_options={"dashboard_address": None},
+            scheduler_options={"dashboard_address": "127.0.0.1:0"},
         )
 
     def job_script(self, threads: int = 1) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,19 @@ from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
 from manyheads.training.keyboard import CtrlC
-from manyheads.training.loop import Method, Observer, Problem, Run, State, View, advance, at_steps, begin, stretches
+from manyheads.training.loop import (
+    Method,
+    Observer,
+    Problem,
+    Run,
+    State,
+    View,
+    advance,
+    at_steps,
+    begin,
+    displacement,
+    stretches,
+)
 from manyheads.training.problem import (
     checked_plan,
     checked_weight,
@@ -122,10 +135,10 @@ def train(
         )
         settings["chunk"] = chunk_of(problem)
         observers = run_observers(model, test, record_steps, kind, where.platform)
-        observers["snapshots"] = Observer(_displacement, wanted)
+        observers["snapshots"] = Observer(displacement, wanted)
         seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
         for name, function in _checked_functions(observe).items():
-            observers[f"observed {name}"] = Observer(_Observed(function), record_steps, (seen,))
+            observers[f"observed {name}"] = Observer(_observed(function), record_steps, (seen,))
         problem, observers = jax.device_put((problem, at_steps(observers, num_steps)), where)
         state = _first_state(problem, observers)
         if before is not None:
@@ -152,20 +165,9 @@ def train(
     return done
 
 
-class _Observed:
-    """A user's function as an observer looks through it; equal for the same function."""
-
-    def __init__(self, function: Callable):
-        self.function = function
-
-    def __call__(self, view: View, data: Data) -> jax.Array:
-        return jnp.asarray(self.function(view.point, data))
-
-    def __hash__(self) -> int:
-        return hash(self.function)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Observed) and self.function == other.function
+@lru_cache(maxsize=32)  # the same function compiles once
+def _observed(function: Callable) -> Callable[[View, Data], jax.Array]:
+    return lambda view, data: jnp.asarray(function(view.point, data))
 
 
 def _checked_functions(observe) -> dict[str, Callable]:
@@ -212,15 +214,11 @@ def _records(view: View, test: Any = None, test_weight: Any = None) -> dict[str,
         "distance": norm(objective.copies, view.displacement),
         "margin": jnp.where(margin == 0, 0.0, margin),  # no negative zero
         **view.extras,
+        **view.measured,
     }
-    row |= getattr(objective, "measured", lambda _: {})(view.point)
     if test is not None:
         row["test_loss"] = jnp.sum(test_weight * view.problem.method.loss.value(test.labels * test.scores(view.point)))
     return jax.tree.map(lambda value: value.astype(view.loss.dtype), row)
-
-
-def _displacement(view: View) -> Any:
-    return view.displacement
 
 
 class Finish:

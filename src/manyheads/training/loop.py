@@ -60,13 +60,39 @@ class View(NamedTuple):
     loss: jax.Array
     scores: jax.Array
     gradient: Any
-    gradient_norm: jax.Array
     extras: dict[str, jax.Array]
     problem: Problem
 
     @property
     def objective(self) -> Objective:
         return self.problem.objective
+
+    @property
+    def gradient_norm(self) -> jax.Array:
+        """Of the full model; computed where an observer or a rule asks for it."""
+        return norm(self.objective.copies, self.gradient)
+
+    @property
+    def measured(self) -> dict[str, jax.Array]:
+        """Further records of the point, where the objective has some."""
+        return getattr(self.objective, "measured", lambda _: {})(self.point)
+
+    @property
+    def readout_norm(self) -> jax.Array:
+        """NaN where there is no readout."""
+        return self.measured.get("readout_norm", jnp.full_like(self.loss, jnp.nan))
+
+    def at(self, displacement: Any, loss: Loss | None = None) -> tuple[jax.Array, jax.Array, Any]:
+        """Loss, scores and gradient at another displacement from the start, or for another loss."""
+        problem, method = self.problem, self.problem.method
+        point = jax.tree.map(jnp.add, problem.start, displacement)
+        how = {"loss": loss or method.loss, "precision": method.precision}
+        return problem.objective.loss_and_gradient(point, problem.sample_weight, **how)
+
+
+def displacement(view: View) -> Any:
+    """The look of an observer that keeps the path."""
+    return view.displacement
 
 
 class Observer(eqx.Module):
@@ -183,8 +209,7 @@ def _evaluated(problem: Problem, step, displacement, due, observers: Mapping[str
     else:
         loss, scores, gradient = objective.loss_and_gradient(point, problem.sample_weight, **how)
         extras = {}
-    length = norm(objective.copies, gradient)
-    return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, length, extras, problem)
+    return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem)
 
 
 @jax.jit
@@ -207,17 +232,12 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
     }
     wanted = jnp.any(jnp.array([due[name] for name, o in observers.items() if o.extras] or [False]))
     view = _evaluated(problem, step, run.displacement, wanted, observers)
-    finite = run.finite & jnp.isfinite(view.loss) & jnp.isfinite(view.gradient_norm)
+    numbers = [view.loss, *jax.tree.leaves(view.gradient)]
+    finite = run.finite & jnp.all(jnp.stack([jnp.all(jnp.isfinite(value)) for value in numbers]))
     kept = dict(run.kept)
     for name, observer in observers.items():
-        look = partial(observer.look, view._replace(row=at[name]), *observer.arguments)
-        blank = jax.tree.map(lambda rows: jnp.zeros(rows.shape[1:], rows.dtype), kept[name])
-        row = jax.lax.cond(due[name], look, lambda blank=blank: blank)
-        kept[name] = jax.tree.map(
-            lambda rows, new, k=at[name], now=due[name]: rows.at[k].set(jnp.where(now & finite, new, rows[k])),
-            kept[name],
-            row,
-        )
+        keep = partial(_kept, observer, view._replace(row=at[name]), finite)
+        kept[name] = jax.lax.cond(due[name], keep, lambda rows: rows, kept[name])
     here = (run.displacement, run.optimizer)
     moves, optimizer = _move(problem, view, run.optimizer, axis)
     new = (jax.tree.map(jnp.add, run.displacement, moves), optimizer)
@@ -230,6 +250,11 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
     )
 
 
+def _kept(observer: Observer, view: View, finite, rows):
+    new = observer.look(view, *observer.arguments)
+    return jax.tree.map(lambda r, row: r.at[view.row].set(jnp.where(finite, row, r[view.row])), rows, new)
+
+
 def _choose(flag, new, old):
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), new, old)
 
@@ -240,8 +265,8 @@ def _move(problem: Problem, view: View, optimizer, axis: str | None):
     if method.rule == "gd":
         return jax.tree.map(lambda g: -eta * g, view.gradient), optimizer
     if method.rule in ("normalized", "polyak"):
-        loss, gradient, length, unit = _without_underflow(problem, view, axis)
-        size = eta / length if method.rule == "normalized" else jnp.minimum(eta * unit, loss / length / length)
+        loss, gradient, length, largest = _without_underflow(problem, view, axis)
+        size = eta / length if method.rule == "normalized" else jnp.minimum(largest, loss / length / length)
         size = jnp.where(length > 0, size, 0.0)
         return jax.tree.map(lambda g: -size * g, gradient), optimizer
     assert method.transform is not None
@@ -254,16 +279,16 @@ def _move(problem: Problem, view: View, optimizer, axis: str | None):
 
 
 def _without_underflow(problem: Problem, view: View, axis: str | None):
-    r"""Loss, gradient and its norm, all divided by the same `unit`, and `unit`.
+    r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
 
     The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
-    is far above the smallest number of the dtype, `unit` is one; below, it is that largest weight, so that a softmax of
-    the $s_i$ weights the examples and the direction is exact however small the loss.
+    is far above the smallest number of the dtype, the unit is one; below, it is that largest weight, so that a softmax
+    of the $s_i$ weights the examples and the direction is exact however small the loss.
     """
     loss, objective = problem.method.loss, problem.objective
     plain = (view.loss, view.gradient, view.gradient_norm)
     if loss.log_value is None or loss.log_slope is None:
-        return *plain, 1.0
+        return *plain, problem.step_size
     log_value, log_slope = loss.log_value, loss.log_slope
     logs = jnp.where(problem.sample_weight > 0, log_slope(objective.labels * view.scores), -jnp.inf)
     top = jnp.max(logs)
@@ -273,12 +298,9 @@ def _without_underflow(problem: Problem, view: View, axis: str | None):
     )
 
     def again():
-        precision = problem.method.precision
-        value, _, gradient = objective.loss_and_gradient(
-            view.point, problem.sample_weight, loss=divided, precision=precision
-        )
+        value, _, gradient = view.at(view.displacement, divided)
         return value, gradient, norm(objective.copies, gradient)
 
     needed = tiny if axis is None else jax.lax.pmax(tiny, axis)  # one condition for all runs
     found = _choose(tiny, jax.lax.cond(needed, again, lambda: plain), plain)
-    return *found, jnp.where(tiny, jnp.exp(top), 1.0)
+    return *found, jnp.where(tiny, jnp.exp(jnp.log(problem.step_size) + top), problem.step_size)

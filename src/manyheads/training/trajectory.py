@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import read_npz, write_npz
-from manyheads.model.attention import Factored, MultiHead
+from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
 
 FORMAT_VERSION = 1
@@ -112,35 +112,47 @@ class Trajectory:
         if "model" in meta and like is None:
             raise ValueError(f"{path} holds a run of a {meta['model']}; pass like=, a model of the same shape.")
         try:
-            start = _loaded_model(arrays, meta, like)
+            return cls._from_parts(arrays, meta, like)
         except KeyError as error:
             raise ValueError(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
-        if start is None:
-            raise ValueError(f"{path} holds a run of a {meta['model']} of another shape than like=.")
-        leaves, tree = jax.tree.flatten(start.parameters)
+
+    @classmethod
+    def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict, like: Any) -> Trajectory:
+        def named(prefix):
+            return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
+        if "model" in meta:
+            leaves, tree = jax.tree.flatten((like := checked_model(like, "like")).parameters)
+            if {str(i): np.shape(leaf) for i, leaf in enumerate(leaves)} != {
+                k: v.shape for k, v in named("start_").items()
+            }:
+                raise ValueError(f"the stored run of a {meta['model']} is of another shape than like=.")
+        else:
+            tree = jax.tree.structure(Heads(Factored(0, 0) if meta["factored"] else 0, 0))
 
         def parameters(name):
-            return jax.tree.unflatten(tree, [arrays[f"{name}_{i}"] for i in range(len(leaves))])
+            return jax.tree.unflatten(tree, [arrays[f"{name}_{i}"] for i in range(tree.num_leaves)])
 
-        try:
-            records: dict[str, Any] = {name: arrays.get(f"record_{name}") for name in OPTIONAL}
-            records |= {name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL}
-            return cls(
-                start=start,
-                steps=arrays["steps"],
-                snapshot_steps=arrays["snapshot_steps"],
-                snapshots=parameters("snapshots"),
-                displacement=parameters("last"),
-                last_step=meta["last_step"],
-                status=meta["status"],
-                settings=meta["settings"],
-                sources=meta.get("sources", {}),
-                optimizer_state=tuple(arrays[f"optimizer_{i}"] for i in range(_count(arrays, "optimizer"))),
-                observed={k.removeprefix("observed_"): v for k, v in arrays.items() if k.startswith("observed_")},
-                **records,
-            )
-        except KeyError as error:
-            raise ValueError(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
+        start = parameters("start")
+        records: dict[str, Any] = {name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL}
+        optimizer = named("optimizer_")
+        return cls(
+            start=_moved_to(like, start)
+            if "model" in meta
+            else MultiHead(*start, arrays["multiplicity"], meta["decoder"], meta["exponent"]),
+            steps=arrays["steps"],
+            snapshot_steps=arrays["snapshot_steps"],
+            snapshots=parameters("snapshots"),
+            displacement=parameters("last"),
+            last_step=meta["last_step"],
+            status=meta["status"],
+            settings=meta["settings"],
+            sources=meta.get("sources", {}),
+            optimizer_state=tuple(optimizer[str(i)] for i in range(len(optimizer))),
+            observed=named("observed_"),
+            **records,
+            **{name: arrays.get(f"record_{name}") for name in OPTIONAL},
+        )
 
     def __str__(self) -> str:
         s = self.settings
@@ -177,22 +189,8 @@ class Trajectory:
     __repr__ = __str__
 
 
-def _count(arrays: dict[str, np.ndarray], name: str) -> int:
-    return sum(key.startswith(f"{name}_") for key in arrays)
-
-
-def _loaded_model(arrays: dict[str, np.ndarray], meta: dict, like: Any) -> Any:
-    """The start of a stored run; None where `like` has other leaves."""
-    if "model" not in meta:
-        leaves = [arrays[f"start_{i}"] for i in range(3 if meta["factored"] else 2)]
-        key_query = Factored(*leaves[:2]) if meta["factored"] else leaves[0]
-        return MultiHead(key_query, leaves[-1], arrays["multiplicity"], meta["decoder"], meta["exponent"])
-    start = checked_model(like, "like")
-    leaves, tree = jax.tree.flatten(start.parameters)
-    found = [arrays[f"start_{i}"] for i in range(_count(arrays, "start"))]
-    if [leaf.shape for leaf in found] != [np.shape(leaf) for leaf in leaves]:
-        return None
+def _moved_to(model: Any, parameters: Any) -> Any:
+    """A model of the same shape at these parameters."""
     for _ in range(2):  # the second move removes the rounding of the first
-        away = [a - np.asarray(b) for a, b in zip(found, jax.tree.leaves(start.parameters), strict=True)]
-        start = start.displaced(jax.tree.unflatten(tree, away))
-    return start
+        model = model.displaced(jax.tree.map(lambda a, b: a - np.asarray(b), parameters, model.parameters))
+    return model

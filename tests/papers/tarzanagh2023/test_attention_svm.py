@@ -1,7 +1,6 @@
 """The attention support-vector problem against SciPy and automatic differentiation; every bound can fail."""
 
 import math
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +8,16 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from manyheads.certificates.certify import certify
 from manyheads.certificates.finding import Effort
 from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
-from manyheads.papers.tarzanagh2023 import direction, scope
+from manyheads.model.variants import frozen
+from manyheads.papers.tarzanagh2023 import direction
 from manyheads.papers.tarzanagh2023 import selection as section
 from manyheads.papers.tarzanagh2023.selection import Selection, one_pair
+from manyheads.training.descent import train
 
 STATEMENTS = (section.SELECTION, direction.PATH, direction.DIRECTION, direction.CONE)
 
@@ -92,46 +94,44 @@ def test_the_constants_of_the_path_are_needed(monkeypatch):
 def test_uneven_tokens_leave_the_cone(monkeypatch):
     """A second-best token that is almost as good is favored at first, against the support-vector solution."""
     uneven = Selection(np.array([[[5.0, 1.0], [1.0, 0.0]]]), np.array([1.0]), np.array([[0.01, 2.0]]))
-    assert uneven.feasible
-    monkeypatch.setattr(section, "draw", lambda rng, count, even: [uneven])
+    step = direction.slope(uneven, np.zeros(2))
+    assert uneven.feasible and direction.cosine(uneven, step) < direction.cone_bound(uneven)
+    monkeypatch.setattr(direction, "runs", lambda effort: [(uneven, math.nan, [step])])
     assert direction.check_cone(Effort()).verdict is Verdict.VIOLATED
 
 
-def examination(*, trained_readout: bool = False, steps: int = 300):
-    """A run of normalized descent on W alone from zero, as `certify` sees it; tokens score +-1."""
+@pytest.fixture(scope="module")
+def data():
+    """Tokens whose first coordinate is their score: that of the label for the second of three."""
     rng = np.random.default_rng(0)
     tokens, labels = rng.standard_normal((4, 3, 5)), np.array([1.0, -1.0, 1.0, -1.0])
-    tokens[..., 0] = -labels[:, None]
-    tokens[:, 1, 0] = labels
-    readout = np.eye(5)[:1]
-    problem = Selection.of(tokens, tokens[:, -1], labels[:, None] * tokens[..., 0])
-    W = np.zeros(25)
-    for _ in range(steps):
-        move = direction.slope(problem, W)
-        W = W + 0.2 * move / np.linalg.norm(move)
-    start = MultiHead.create(np.zeros((1, 5, 5)), readout, decoder="last")
-    final = MultiHead.create(W.reshape(1, 5, 5), 1.5 * readout if trained_readout else readout, decoder="last")
-    settings = {"loss": "logistic", "optimizer": "normalized"}
-    run = SimpleNamespace(start=start, final=final, settings=settings)
-    work = SimpleNamespace(run=run, dataset=Dataset.from_arrays(tokens, labels))
-    work.shared = lambda function: function(work)
-    return work
+    tokens[..., 0] = np.outer(labels, [-1.0, 1.0, -1.0])
+    return Dataset.from_arrays(tokens, labels)
 
 
-def test_a_run_on_w_alone_is_certified():
-    work = examination()
-    assert all(h.holds for h in scope(work)), scope(work)
-    mass, cosine, cone = (s.about(work)[0] for s in (section.SELECTION, direction.DIRECTION, direction.CONE))
+def run(data, *, block="readout", steps=100, optimizer="normalized"):
+    """Descent from zero with one block frozen; with `block=None` both train."""
+    start = MultiHead.create(np.zeros((1, 5, 5)), np.eye(5)[:1], decoder="last")
+    model = start if block is None else frozen(start, block)
+    return train(model, data, step_size=0.05, num_steps=steps, optimizer=optimizer, dtype="float64")
+
+
+def test_a_run_on_w_alone_is_certified(data):
+    trajectory = run(data)
+    found = certify(trajectory, data)
+    mass, cosine, cone = (found.about(f"tarzanagh2023.{s.id}")[0] for s in (STATEMENTS[0], *STATEMENTS[2:]))
     assert {c.verdict for c in (mass, cosine, cone)} == {Verdict.HOLDS}
     assert cosine.measured > 0.99 and cosine.bound().value > 0.5
-    scores = work.run.final.scores(work.dataset)
-    assert (work.dataset.labels * scores).min() > 0.99  # W in the model's own orientation selects the best tokens
+    assert (data.labels * trajectory.final.scores(data)).min() > 0.99  # the model's own orientation of W
 
 
-def test_a_trained_readout_and_an_early_run_are_silent():
-    assert [h.text for h in scope(examination(trained_readout=True)) if not h.holds] == ["the readout is not trained"]
-    early = direction.DIRECTION.about(examination(steps=1))[0]
+def test_a_trained_readout_and_an_early_run_are_silent(data):
+    (trained,) = certify(run(data, block=None), data, ["tarzanagh2023.selection"])
+    assert trained.verdict is Verdict.SILENT and "the readout is not trained" in trained.reason
+    (early,) = certify(run(data, steps=1), data, ["tarzanagh2023.direction"])
     assert early.verdict is Verdict.SILENT and "excess loss is small" in early.reason
+    (adam,) = certify(run(data, steps=5, optimizer="adam"), data, ["tarzanagh2023.cone"])
+    assert adam.verdict is Verdict.SILENT and "steps along the gradient" in adam.reason
 
 
 def test_an_infeasible_run_leaves_half():

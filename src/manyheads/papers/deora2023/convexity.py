@@ -313,8 +313,10 @@ REGRET = Statement(
 
 
 def glqc_factor(kappa: float) -> float:
-    r"""Sharp Proposition 4: $\max_{[\theta_1,\theta_2]}\hat L$ is at most the larger end divided by
-    $\cos(\sqrt\kappa/2)$ for $\kappa<\pi^2$; infinite from there on."""
+    r"""Sharp Proposition 4: the largest loss on a segment over that of its ends, $1/\cos(\sqrt\kappa/2)$.
+
+    Infinite from $\kappa=\pi^2$ on.
+    """
     if not 0 <= kappa < math.pi**2:
         return math.inf
     return 1 / math.cos(math.sqrt(kappa) / 2)

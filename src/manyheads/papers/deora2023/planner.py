@@ -128,7 +128,7 @@ class Plan:
         start, left = self.start_kind.replace("_", " "), self.training.num_examples
         trials = ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
         nothing = (
-            "  nothing: at this start no small change of the model is known to separate the data, so the theory is "
+            "  nothing: at this start no small change of the model is known to separate the data, so the theory is"
         )
         return "\n".join(
             [
