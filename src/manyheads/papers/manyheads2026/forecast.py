@@ -1,0 +1,336 @@
+r"""Theorem F: what gradient descent will reach, proved from the parameters at one step, at any number of heads.
+
+A step of descent lies in a ball around a multiple of any unit vector $v$ along which all tangent features have margin
+$\Gamma$. Adding such balls up gives a region that the iterates cannot leave before the loss has fallen; over that region
+the margin, the ratio of slope to loss and the smoothness are bounded locally. Proof: docs/theory/forecast.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manyheads._lazy import compiled, lazy
+
+if TYPE_CHECKING:
+    from manyheads.data.dataset import Dataset
+    from manyheads.model.attention import Heads, MultiHead
+    from manyheads.training.trajectory import Trajectory
+
+jax = lazy("jax")
+jnp = lazy("jax.numpy")
+attention = lazy("manyheads.model.attention")
+gradient = lazy("manyheads.model.gradient")
+losses = lazy("manyheads.model.loss")
+kernels = lazy("manyheads.measures.kernel")
+margins = lazy("manyheads.measures.margin")
+neighborhood = lazy("manyheads.measures.neighborhood")
+
+PIECE = 0.06  # nats that one piece of the region would certify if nothing were lost
+MOST_PIECES = 150
+HALVINGS = 4  # of a piece, before the region is said to end
+ENLARGE = 1e-9  # relative, of every bound: ten thousand times what float64 loses here
+EXACT_UP_TO = 3000  # sequences for which the margin's direction and the kernel's top eigenvalue are computed exactly
+RATIOS = np.linspace(0, 1, 21)
+REASONS = {
+    "margin": "the margin over the region is no longer positive",
+    "inseparable": "no direction of the parameters raises all margins",
+    "step": "the step size is too large for the curvature that the bounds allow over the region",
+    "slow": "the bounds promise no further decrease",
+    "pieces": f"the region was followed for {MOST_PIECES} pieces only",
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    r"""One stretch of the region: balls of radius up to `radius`, on which the three local bounds hold.
+
+    `margin` $\Gamma$: every tangent feature has at least this margin. `ratio` $c$: the mean slope is at least $c$ times
+    the loss. `efficiency` $e = 1-\eta\beta/2$: the share of the linear decrease that is kept. `nats` is the fall of the
+    log-loss certified up to here.
+    """
+
+    radius: float
+    margin: float
+    ratio: float
+    efficiency: float
+    smoothness: float
+    nats: float
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What is proved about the next steps of gradient descent, whatever else happens.
+
+    `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
+    `certified_loss[i]`, and the loss decreases at every step until then. The iterates stay within `radius` of a known
+    center, hence within twice `radius` of the start. Every bound is enlarged by 1e-9 of itself for rounding. The same
+    holds for every smaller step size after proportionally more steps.
+    """
+
+    step_size: float
+    loss: float
+    reduce: float
+    indicator: float
+    reason: str
+    pieces: tuple[Piece, ...] = field(repr=False)
+
+    @property
+    def certified_loss(self) -> np.ndarray:
+        return self.loss * np.exp([-p.nats for p in self.pieces])
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.array([math.ceil(self._time(p.nats)) for p in self.pieces], np.int64)
+
+    @property
+    def nats(self) -> float:
+        """The certified fall of the logarithm of the loss."""
+        return self.pieces[-1].nats if self.pieces else 0.0
+
+    @property
+    def radius(self) -> float:
+        return self.pieces[-1].radius if self.pieces else 0.0
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the loss is certified to fall by the factor `reduce`."""
+        return self.nats >= math.log(self.reduce)
+
+    @property
+    def steps_to_reduce(self) -> int | None:
+        """Steps within which the loss falls by the factor `reduce`; None where that is not certified."""
+        return self.steps_to(self.loss / self.reduce)
+
+    def steps_to(self, loss: float) -> int | None:
+        """Steps within which some iterate has at most this loss; None where that is not certified."""
+        if not loss > 0:
+            raise ValueError(f"loss={loss} must be above 0; the forecast says from where on nothing is promised.")
+        nats = math.log(self.loss / loss)
+        return None if nats > self.nats else max(0, math.ceil(self._time(nats)))
+
+    def _time(self, nats: float) -> float:
+        r"""$\mathcal K(s)=\int_0^s e^t/(\eta L_0 q(t))\,dt$ with $q = e c^2 \Gamma^2$ constant on each piece."""
+        time, before = 0.0, 0.0
+        for p in self.pieces:
+            rate = self.step_size * self.loss * p.efficiency * p.ratio**2 * p.margin**2
+            time += (math.exp(min(p.nats, nats)) - math.exp(before)) / rate
+            before = p.nats
+            if p.nats >= nats:
+                break
+        return time * (1 + ENLARGE)
+
+    def __str__(self) -> str:
+        start = f"From here, gradient descent with step size {self.step_size:g}"
+        end = f"because {REASONS[self.reason]}"
+        if not self.pieces:
+            return f"{start} is promised nothing, {end}."
+        last = f"{self.certified_loss[-1]:.3g}"
+        if self.speaks:
+            verb = "halves the loss" if self.reduce == 2 else f"divides the loss by {self.reduce:g}"
+            return (
+                f"{start} {verb} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps, whatever else happens; beyond "
+                f"a loss of {last} nothing is promised, {end}."
+            )
+        return (
+            f"{start} brings the loss from {self.loss:.3g} to {last} within {self.steps[-1]:,} steps, whatever else "
+            f"happens; beyond that nothing is promised, {end}."
+        )
+
+    __repr__ = __str__
+
+
+def forecast(
+    model: MultiHead | Trajectory,
+    dataset: Dataset,
+    *,
+    step_size: float | None = None,
+    reduce: float = 2.0,
+    most_pieces: int = MOST_PIECES,
+) -> Forecast:
+    """What plain gradient descent on the logistic loss is proved to reach from this model.
+
+    `model` may be a run: then its last parameters and its step size are meant. The curve is followed until the bounds
+    end it, or for `most_pieces` pieces.
+    """
+    model, eta = _checked(model, step_size, reduce)
+    state = _State.at(model, dataset)
+    loss, pieces, reason = float(np.mean(_loss(state.margins))), [], "pieces"
+    indicator = state.indicator()
+    share = 1.0
+    while len(pieces) < most_pieces:
+        direction, along = state.direction()
+        if direction is None:
+            reason = "inseparable"
+            break
+        last = pieces[-1] if pieces else Piece(0.0, math.inf, math.inf, math.inf, 0.0, 0.0)
+        length = share * PIECE / (2 * min(last.margin, along))
+        new, piece, why = _next(state, direction, length, last, eta, loss)
+        if piece is None:
+            share /= 2
+            if share < 2.0**-HALVINGS:
+                reason = why
+                break
+            continue
+        if piece.nats - last.nats < 1e-3 * share * PIECE:
+            reason = "slow"
+            break
+        state, pieces = new, [*pieces, piece]
+    return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
+
+
+def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
+    settings = getattr(model, "settings", None)
+    if settings is not None:
+        if (settings.get("optimizer"), settings.get("loss")) != ("gd", "logistic"):
+            raise ValueError(
+                f"the run used {settings.get('optimizer')} on the {settings.get('loss')} loss; the forecast is proved "
+                "for plain gradient descent on the logistic loss."
+            )
+        model, step_size = model.final, settings["step_size"] if step_size is None else step_size
+    if not isinstance(model, attention.MultiHead):
+        raise ValueError("the forecast is proved for MultiHead models; pass one, or a run of one.")
+    if isinstance(model.key_query, tuple):
+        raise ValueError("the forecast is proved for models whose key-query matrix itself is trained, not its factors.")
+    if step_size is None or not 0 < step_size < math.inf:
+        raise ValueError(f"step_size={step_size} must be a finite number > 0; pass the step size of the descent.")
+    if not 1 < reduce < math.inf:
+        raise ValueError(f"reduce={reduce} must be a finite number > 1; 2 asks for half the loss.")
+    return model, float(step_size)
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A center of the region: the model there, its margins and its tangent kernel."""
+
+    model: MultiHead
+    dataset: Dataset
+    margins: np.ndarray
+    kernel: np.ndarray | None  # None for many sequences
+    norms: np.ndarray  # of the tangent features
+
+    @classmethod
+    def at(cls, model: MultiHead, dataset: Dataset) -> _State:
+        margins = dataset.labels * model.scores(dataset)
+        if dataset.num_examples <= EXACT_UP_TO:
+            kernel = kernels.tangent_kernel(model, dataset).matrix
+            square = kernel.diagonal()
+        else:
+            kernel, square = None, kernels.squared_gradient_norms(model, dataset)
+        return cls(model, dataset, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
+
+    def direction(self) -> tuple[Heads | None, float]:
+        """A direction, at most a unit vector in class coordinates, and the margin of the tangent features along it."""
+        y = self.dataset.labels
+        if self.kernel is None:
+            coefficients = _slope(self.margins) / np.sum(_slope(self.margins))
+        else:
+            found = margins.hard_margin(y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13)
+            if found.lower <= 0:
+                return None, 0.0
+            coefficients = np.maximum(found.direction, 0.0)
+        vector = _features(self.model, self.dataset, coefficients)
+        length = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in vector))
+        unit = jax.tree.map(lambda leaf: leaf * ((1 - 1e-12) / length), vector)
+        along = neighborhood.Neighborhood(self.model, self.dataset).margin(unit, 0.0)
+        return (unit, along) if along > 0 else (None, along)
+
+    def moved(self, direction: Heads, length: float) -> _State:
+        root = np.sqrt(self.model.multiplicity)
+        step = jax.tree.map(lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction)
+        return _State.at(self.model.displaced(step), self.dataset)
+
+    def indicator(self) -> float:
+        r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look; halving was certified from about 0.55 on."""
+        _, along = self.direction()
+        curved = neighborhood.Neighborhood(self.model, self.dataset).drift(0.0).curvature.max()
+        return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
+
+
+def _next(state: _State, direction, length: float, last: Piece, eta: float, start_loss: float):
+    """The next center and piece; or None and the reason why there is none."""
+    radius = last.radius + length
+    new = state.moved(direction, length)
+    ball = neighborhood.Neighborhood(new.model, new.dataset)
+    margin = min(last.margin, ball.margin(direction, radius))
+    if not margin > 0:
+        return None, None, "margin"
+    level = start_loss * math.exp(-last.nats)
+    drift = ball.drift(radius)
+    low, high = _box(new, drift, radius)
+    ratio = min(last.ratio, _ratio(low, high, level))
+    slope = min(float(np.mean(_slope(low))), level)
+    reach = radius + eta * slope * float(new.norms.max() + drift.gradient.max())
+    smoothness = _smoothness(new, ball.drift(reach), reach, level)
+    efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
+    if not efficiency > 0:
+        return None, None, "step"
+    nats = last.nats + 2 * margin * ratio * efficiency * length * (1 - ENLARGE)
+    return new, Piece(radius, margin, ratio, efficiency, smoothness, nats), ""
+
+
+def _box(state: _State, drift, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between which values each margin stays over a ball."""
+    width = radius * state.norms + radius**2 / 2 * drift.curvature
+    width = width * (1 + ENLARGE) + 1e-12 * np.abs(state.margins)
+    return state.margins - width, state.margins + width
+
+
+def _ratio(low: np.ndarray, high: np.ndarray, level: float) -> float:
+    r"""A lower bound on mean slope over mean loss, where the loss is at most `level`.
+
+    $w-\mu\ell$ has one maximum in $m$, so over a box it is least at an end; and $w/\ell$ falls with the loss.
+    """
+    worst = _loss(low)
+    bounds = [float(np.min(-np.expm1(-worst) / worst))]
+    for mu in RATIOS:
+        rest = np.mean(np.minimum(_slope(low) - mu * _loss(low), _slope(high) - mu * _loss(high)))
+        if rest > 0:
+            bounds.append(float(mu + rest / level))
+    return max(bounds) * (1 - ENLARGE)
+
+
+def _smoothness(state: _State, drift, radius: float, level: float) -> float:
+    """An upper bound on the Hessian of the loss over a ball, where the loss is at most `level`."""
+    low, high = _box(state, drift, radius)
+    nearest = np.clip(0.0, low, high)
+    bend = _slope(nearest) * _slope(-nearest)  # the largest second derivative over the box
+    if state.kernel is None:
+        top = float(np.mean(bend * state.norms**2))
+    else:
+        root = np.sqrt(bend)
+        top = float(np.linalg.eigvalsh(root[:, None] * state.kernel * root / len(bend))[-1])
+    features = (math.sqrt(max(top, 0.0)) + math.sqrt(float(np.mean(bend * drift.gradient**2)))) ** 2
+    features = min(features, level * float(np.max(state.norms + drift.gradient)) ** 2)
+    scores = min(level * float(drift.curvature.max()), float(np.mean(_slope(low) * drift.curvature)))
+    return (features + scores) * (1 + ENLARGE)
+
+
+def _loss(m: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0.0, -m)
+
+
+def _slope(m: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, m))
+
+
+def _features(model: MultiHead, dataset: Dataset, coefficients: np.ndarray) -> Heads:
+    r"""$\sum_i a_i y_i\nabla\tilde\Phi(X_i)$ in class coordinates."""
+    with jax.enable_x64(True):
+        heads = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.heads)
+        batch, weights = gradient.prepare(dataset, model), gradient.head_weights(model)
+        found = _weighted(heads, weights, batch, np.asarray(coefficients, np.float64))
+        root = np.sqrt(model.multiplicity)
+        return jax.tree.map(lambda leaf: np.asarray(leaf) * root.reshape(-1, *(1,) * (leaf.ndim - 1)), found)
+
+
+@compiled()
+def _weighted(heads, weights, batch, coefficients) -> Any:
+    def score(parameters):
+        scores = gradient.batch_scores(parameters, weights, batch, coefficients.shape[0])
+        return jnp.sum(coefficients * batch.labels.reshape(-1)[: coefficients.shape[0]] * scores)
+
+    return jax.grad(score)(heads)
