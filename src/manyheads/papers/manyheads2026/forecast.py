@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from manyheads._lazy import compiled, lazy
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
+    from manyheads.measures.neighborhood import Neighborhood
     from manyheads.model.attention import Heads, MultiHead
     from manyheads.training.trajectory import Trajectory
 
@@ -29,8 +31,8 @@ kernels = lazy("manyheads.measures.kernel")
 margins = lazy("manyheads.measures.margin")
 neighborhood = lazy("manyheads.measures.neighborhood")
 
-PIECE = 0.06  # nats that one piece of the region would certify if nothing were lost
-MOST_PIECES = 150
+PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
+MOST_PIECES = 250
 HALVINGS = 4  # of a piece, before the region is said to end
 ENLARGE = 1e-9  # relative, of every bound: ten thousand times what float64 loses here
 EXACT_UP_TO = 3000  # sequences for which the margin's direction and the kernel's top eigenvalue are computed exactly
@@ -235,8 +237,12 @@ class _State:
         vector = _features(self.model, self.dataset, coefficients)
         length = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in vector))
         unit = jax.tree.map(lambda leaf: leaf * ((1 - 1e-12) / length), vector)
-        along = neighborhood.Neighborhood(self.model, self.dataset).margin(unit, 0.0)
+        along = self.ball.margin(unit, 0.0) if self.kernel is None else found.lower
         return (unit, along) if along > 0 else (None, along)
+
+    @cached_property
+    def ball(self) -> Neighborhood:
+        return neighborhood.Neighborhood(self.model, self.dataset)
 
     def moved(self, direction: Heads, length: float) -> _State:
         root = np.sqrt(self.model.multiplicity)
@@ -246,7 +252,7 @@ class _State:
     def indicator(self) -> float:
         r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look; halving was certified from about 0.55 on."""
         _, along = self.direction()
-        curved = neighborhood.Neighborhood(self.model, self.dataset).drift(0.0).curvature.max()
+        curved = self.ball.drift(0.0).curvature.max()
         return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
 
 
@@ -254,17 +260,16 @@ def _next(state: _State, direction, length: float, last: Piece, eta: float, star
     """The next center and piece; or None and the reason why there is none."""
     radius = last.radius + length
     new = state.moved(direction, length)
-    ball = neighborhood.Neighborhood(new.model, new.dataset)
-    margin = min(last.margin, ball.margin(direction, radius))
+    margin = min(last.margin, new.ball.margin(direction, radius))
     if not margin > 0:
         return None, None, "margin"
     level = start_loss * math.exp(-last.nats)
-    drift = ball.drift(radius)
+    drift = new.ball.drift(radius)
     low, high = _box(new, drift, radius)
     ratio = min(last.ratio, _ratio(low, high, level))
     slope = min(float(np.mean(_slope(low))), level)
     reach = radius + eta * slope * float(new.norms.max() + drift.gradient.max())
-    smoothness = _smoothness(new, ball.drift(reach), reach, level)
+    smoothness = _smoothness(new, new.ball.drift(reach), reach, level)
     efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
     if not efficiency > 0:
         return None, None, "step"
