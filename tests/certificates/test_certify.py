@@ -8,14 +8,21 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.certificates import examination as module
-from manyheads.certificates.certify import STATEMENTS, certify
-from manyheads.certificates.ledger import entry
+from manyheads.certificates.certify import certify
+from manyheads.certificates.examination import Examination
+from manyheads.certificates.ledger import about_runs
 from manyheads.certificates.verdict import Verdict
+from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
+from manyheads.measures import curvature
+from manyheads.papers.deora2023 import derivatives, training
 from manyheads.training.descent import train
 from manyheads.training.resume import fingerprint
 from manyheads.training.start import first_phase, gaussian_start
+
+STATEMENTS = """
+def1.p1 def1.p2 def1.p3 prop7 cor1.1 cor1.2 cor1.3 descent iterates thm1 cor2 thm2 identity lemma3 loo
+""".split()
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +39,8 @@ def everything(run):
 
 def test_all_statements_about_a_run_are_answered(everything):
     answered = {c.statement for c in everything}
-    assert answered == set(STATEMENTS) - {"lemma3", "loo"}
-    assert all(entry(name) for name in STATEMENTS)
+    assert answered == {name for name, item in about_runs().items() if not item.on_request}
+    assert set(about_runs()) == set(STATEMENTS) and answered == set(STATEMENTS) - {"lemma3", "loo"}
 
 
 def test_unconditional_statements_hold_and_conditional_ones_are_silent(everything):
@@ -61,7 +68,7 @@ def test_text_and_json(everything):
 
 def test_a_planted_constant_is_violated(run, monkeypatch):
     s, trajectory = run
-    monkeypatch.setattr(module.Shape, "b1", lambda self, x: 0.1 * np.ones_like(x))
+    monkeypatch.setattr(derivatives.Shape, "b1", lambda self, x: 0.1 * np.ones_like(x))
     (found,) = certify(trajectory, s.dataset, ["cor1.1"])
     assert found.verdict is Verdict.VIOLATED
 
@@ -149,13 +156,13 @@ def test_a_radius_below_the_tokens_is_refused(run):
 
 def test_an_eigenvalue_that_was_not_found_is_silent(run, monkeypatch):
     s, trajectory = run
-    honest = module.loss_curvature
+    honest = curvature.loss_curvature
 
     def lost(*a, **k):
         found = honest(*a, **k)
         return replace(found, smallest=replace(found.smallest, converged=False))
 
-    monkeypatch.setattr(module, "loss_curvature", lost)
+    monkeypatch.setattr(curvature, "loss_curvature", lost)
     found = certify(trajectory, s.dataset, ["cor1.2", "cor1.3"])
     assert [c.verdict for c in found] == [Verdict.SILENT] * 2
     assert all("converged" in c.reason for c in found)
@@ -164,12 +171,13 @@ def test_an_eigenvalue_that_was_not_found_is_silent(run, monkeypatch):
 def test_an_underflown_loss_hides_no_violation(run):
     """0/0 at the last step must not win over a violation at the first."""
     s, trajectory = run
-    work = module.Examination(trajectory, s.dataset, None, None, None, False, lambda text: None)
-    walk = module.follow(trajectory.start, s.dataset, step_size=0.2, num_steps=2)
-    work._walk = replace(
+    work = Examination(trajectory, s.dataset)
+    walk = follow(trajectory.start, s.dataset, step_size=0.2, num_steps=2)
+    planted = replace(
         walk, loss=np.array([0.5, 0.4, 0.0]), gradient_norm=np.array([1e9, 0.1, 0.0]), readout_norm=np.ones(3)
     )
-    (found,) = work.certificates("cor1.1")
+    work._shared[training.repetition] = planted
+    (found,) = derivatives.certify_loss_gradient(work)
     assert found.verdict is Verdict.VIOLATED and "step 0" in found.claim
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from paper_settings import redraw, setting
 
-from manyheads.certificates.decomposition import decompose, explain_run, judge
+from manyheads.certificates.decomposition import decompose, explain_run
 from manyheads.certificates.targets import (
     along,
     attention_target,
@@ -20,6 +20,7 @@ from manyheads.certificates.targets import (
 )
 from manyheads.certificates.verdict import Verdict
 from manyheads.certificates.walk import follow
+from manyheads.papers.deora2023.identity import exact, explained, judge
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase, gaussian_start
 
@@ -39,7 +40,7 @@ def test_within_2_1_times_the_measured_mean_loss(name, heads):
         part = certificate(setting(name), count)
         assert 1 <= part.bound / part.mean_loss <= 2.1, (name, count)
         assert abs(part.residual) < 1e-12
-        assert [c.verdict for c in part.certificates()] == [Verdict.HOLDS] * 2
+        assert [c.verdict for c in (explained(part), exact(part))] == [Verdict.HOLDS] * 2
         assert part.rounding < 1e-11  # it judges the residual, it does not excuse it
 
 
@@ -118,7 +119,7 @@ def test_the_residual_sees_a_wrong_step():
     walk = follow(start, s.dataset, step_size=1.0, num_steps=20, targets=[target])
     (part,) = parts = decompose(replace(walk, step_size=1.01))
     assert abs(part.residual) > 1e-5
-    assert part.certificates()[1].verdict is Verdict.VIOLATED
+    assert exact(part).verdict is Verdict.VIOLATED
     assert Verdict.VIOLATED in {c.verdict for c in judge(parts)}
     assert {c.verdict for c in judge(decompose(walk))} == {Verdict.HOLDS}
     (part,) = parts = decompose(replace(walk, slope=walk.slope * np.nan))
@@ -130,7 +131,7 @@ def test_the_terms_of_every_step_are_told():
     start = first_phase(s.fresh, 2)
     target = proximal_target(start, s.dataset, step_size=1.0, num_steps=20)
     (part,) = decompose(follow(start, s.dataset, step_size=1.0, num_steps=20, targets=[target]))
-    certificate = part.certificates()[0]
+    certificate = explained(part)
     told = json.loads(certificate.to_json())["details"]["by step"]
     assert told["step"] == list(range(20)) and told["convexity gap"] == part.convexity_gap.tolist()
     total = part.target.loss + part.distance_term - part.returned
@@ -201,4 +202,4 @@ def test_a_run_that_climbs_pays_by_its_descent_defect():
     target = proximal_target(start, s.dataset, step_size=40.0, num_steps=20)
     (part,) = decompose(follow(start, s.dataset, step_size=40.0, num_steps=20, targets=[target]))
     assert part.descent_term > 0 and part.mean_loss <= part.bound and abs(part.residual) < 1e-12
-    assert [c.verdict for c in part.certificates()] == [Verdict.HOLDS] * 2
+    assert [c.verdict for c in (explained(part), exact(part))] == [Verdict.HOLDS] * 2

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from manyheads.certificates import generalization as module
-from manyheads.certificates.bounds import Shape
-from manyheads.certificates.generalization import (
+from manyheads.certificates.verdict import Verdict
+from manyheads.data.dataset import Dataset
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.generalization import (
     LeaveOneOut,
     certify_generalization,
     gap_bound,
@@ -18,10 +21,7 @@ from manyheads.certificates.generalization import (
     measure_leave_one_out,
     stability_bound,
 )
-from manyheads.certificates.training import Case, largest_step
-from manyheads.certificates.verdict import Verdict
-from manyheads.data.dataset import Dataset
-from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023.training import Case, largest_step
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.certificates.initialization import (
+from manyheads.certificates.targets import mixture_direction, tangent_margins
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Verdict
+from manyheads.certificates.walk import follow
+from manyheads.data.dataset import Dataset
+from manyheads.data.planted import RandomLabels
+from manyheads.data.real import digits
+from manyheads.measures.kernel import tangent_kernel
+from manyheads.papers.deora2023.initialization import (
     good_start,
     good_start_conditions,
     heads_for_good_start,
@@ -16,13 +23,6 @@ from manyheads.certificates.initialization import (
     realize,
     train_bound,
 )
-from manyheads.certificates.targets import mixture_direction, tangent_margins
-from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Verdict
-from manyheads.certificates.walk import follow
-from manyheads.data.dataset import Dataset
-from manyheads.data.planted import RandomLabels
-from manyheads.data.real import digits
-from manyheads.measures.kernel import tangent_kernel
 from manyheads.training.start import first_phase, gaussian_start
 
 

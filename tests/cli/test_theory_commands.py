@@ -1,6 +1,7 @@
 """verify, certify, plan and explain at the command line: exit codes, plain pipes, JSON, one-line errors."""
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from manyheads.certificates import verify as verify_module
 from manyheads.certificates.finding import Finding
+from manyheads.certificates.ledger import entry
 from manyheads.certificates.verdict import Verdict
 from manyheads.cli.main import main
 from manyheads.data.mixture import TokenizedMixture
@@ -33,7 +35,7 @@ def test_verify_prints_a_table_and_exits_zero(capsys):
 
 def test_verify_exits_one_when_a_statement_is_violated(capsys, monkeypatch):
     broken = Finding("eq1", 3, None, 2.0, Verdict.VIOLATED, "planted")
-    monkeypatch.setattr(verify_module, "checker", lambda item: lambda effort: broken)
+    monkeypatch.setattr(verify_module, "entry", lambda name: replace(entry(name), check=lambda effort: broken))
     assert main(["verify", "eq1", "--quick", "--quiet"]) == 1
     out, err = capsys.readouterr()
     assert "VIOLATED" in out and err == ""

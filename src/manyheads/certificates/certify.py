@@ -5,31 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from manyheads.certificates.examination import Examination
-from manyheads.certificates.ledger import entry
-from manyheads.certificates.verdict import OURS, Bound, Certificate, Verdict
+from manyheads.certificates.ledger import about_runs, entry, papers
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Verdict, plain
 from manyheads.data.dataset import Dataset
 from manyheads.training.trajectory import Trajectory
-
-STATEMENTS = (
-    "def1.p1",
-    "def1.p2",
-    "def1.p3",
-    "prop7",
-    "cor1.1",
-    "cor1.2",
-    "cor1.3",
-    "descent",
-    "iterates",
-    "thm1",
-    "cor2",
-    "thm2",
-    "identity",
-    "lemma3",
-    "loo",
-)
 
 
 @dataclass(frozen=True)
@@ -47,19 +29,14 @@ class Certificates:
 
     def about(self, statement: str) -> tuple[Certificate, ...]:
         """Those about one statement."""
-        return tuple(c for c in self.items if c.statement == entry(statement).id)
+        return tuple(c for c in self.items if c.statement == entry(statement).name)
 
     @property
     def verdict(self) -> Verdict:
-        """VIOLATED if any is; HOLDS if at least one holds; SILENT if the theory says nothing at all."""
-        verdicts = {c.verdict for c in self.items}
-        for answer in (Verdict.VIOLATED, Verdict.HOLDS):
-            if answer in verdicts:
-                return answer
-        return Verdict.SILENT
+        return Verdict.of(c.verdict for c in self.items)
 
     def to_dict(self) -> dict:
-        return {"title": self.title, "verdict": self.verdict.name, "certificates": [c.to_dict() for c in self.items]}
+        return {"title": self.title, "verdict": plain(self.verdict), "certificates": [c.to_dict() for c in self.items]}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
@@ -86,27 +63,28 @@ def certify(
     """What the theory says about a stored run on its training data.
 
     The run is repeated in float64 (and compared with its records); every number comes from the repetition. `statements`
-    chooses among `STATEMENTS` (default: all that need no leave-one-out runs). `test` adds the generalization gap,
+    names some of those about a run (default: all that need no leave-one-out runs). `test` adds the generalization gap,
     `mixture` the paper's own targets, `token_radius` R where it is known (else the largest norm seen is assumed).
     `independent` states that start, step size, heads and number of steps were chosen without this sample; the
     generalization statements are SILENT otherwise. "lemma3" and "loo" train once per sequence.
     """
-    wanted = [entry(name).id for name in statements] or [s for s in STATEMENTS if s not in ("lemma3", "loo")]
-    unknown = [s for s in wanted if s not in STATEMENTS]
-    if unknown:
-        raise ValueError(
-            f"{unknown[0]} is not a statement about one run; `manyheads verify {unknown[0]}` checks it on many inputs. "
-            f"About a run there are: {', '.join(STATEMENTS)}."
-        )
-    work = Examination(run, dataset, test, mixture, token_radius, independent, progress or (lambda text: None))
-    outside = work.scope()
+    wanted = [entry(name) for name in statements] or [s for s in about_runs().values() if not s.on_request]
+    work = Examination(
+        run, dataset, test=test, mixture=mixture, token_radius=token_radius, independent=independent, progress=progress
+    )
     items: list[Certificate] = []
     for statement in wanted:
-        if any(not h.holds for h in outside):
-            items.append(Certificate(statement, entry(statement).title, math.nan, (Bound(OURS, math.nan, outside),)))
+        if statement.about is None:
+            raise ValueError(
+                f"{statement.name} is not a statement about one run; `manyheads verify {statement.name}` checks it on "
+                f"many inputs. About a run there are: {', '.join(about_runs())}."
+            )
+        scope = papers()[statement.paper].scope
+        outside = () if scope is None else tuple(work.shared(scope))
+        if all(h.holds for h in outside):
+            items.extend(replace(c, statement=statement.name) for c in statement.about(work))
         else:
-            items.extend(work.certificates(statement))
-    return Certificates(
-        tuple(items),
-        f"{run.start}\n{dataset}\nR {'given' if token_radius else 'assumed, largest seen'}: {work.radius:.6g}",
-    )
+            nothing = Bound(OURS, math.nan, outside)
+            items.append(Certificate(statement.name, statement.title, math.nan, (nothing,)))
+    known = "given" if token_radius else "assumed, largest seen"
+    return Certificates(tuple(items), f"{run.start}\n{dataset}\nR {known}: {work.radius:.6g}")

@@ -1,10 +1,10 @@
 r"""The certificate along the run: an exact decomposition of the mean train loss.
 
-For any target $\theta$, any step size and any differentiable loss, with $c_k=\hat L_k+\langle\nabla\hat
-L_k,\theta-\theta_k\rangle-\hat L(\theta)$
-and $\delta_k=\hat L_{k+1}-\hat L_k+\frac\eta2\|\nabla\hat L_k\|^2$,
-$$\frac1K\sum_{k=1}^K\hat L_k=\hat L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta
-K}+\frac1K\sum_{k<K}(c_k+\delta_k).$$
+For any target $\theta$, any step size and any differentiable loss, with
+$c_k=\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)$ and
+$\delta_k=\hat L_{k+1}-\hat L_k+\frac\eta2\|\nabla\hat L_k\|^2$,
+$$\frac1K\sum_{k=1}^K\hat L_k=\hat L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta K}
++\frac1K\sum_{k<K}(c_k+\delta_k).$$
 Proof: docs/theory/identity.md. It explains a run, it does not predict it.
 """
 
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from manyheads.certificates.targets import Direction, Target, along, attention_target, measure_target, proximal_target
-from manyheads.certificates.verdict import OURS, Bound, Certificate, Verdict
 from manyheads.certificates.walk import Walk, follow
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
@@ -96,34 +95,6 @@ class Decomposition:
             "descent defect": self.descent_defect[steps].tolist(),
         }
 
-    def certificates(self) -> tuple[Certificate, Certificate]:
-        """The mean train loss against its decomposition, with the terms as details; and the identity itself."""
-        return (
-            Certificate(
-                "identity",
-                f"mean train loss, explained from {self.target.name}",
-                self.mean_loss,
-                (Bound(OURS, self.bound),),
-                noise=self.rounding,
-                noise_source="rounding of the terms",
-                details={
-                    "target loss": self.target.loss,
-                    "distance": self.distance_term,
-                    "convexity gap": self.convexity_term,
-                    "descent defect": self.descent_term,
-                    "bound/measured": self.bound / self.mean_loss,
-                    "residual": self.residual,
-                    "by step": self.by_step(),
-                },
-            ),
-            Certificate(
-                "identity",
-                f"residual of the identity is rounding, from {self.target.name}",
-                abs(self.residual),
-                (Bound(OURS, self.rounding),),
-            ),
-        )
-
     def __str__(self) -> str:
         return (
             f"mean train loss {self.mean_loss:.4g} <= {self.bound:.4g} = target loss {self.target.loss:.4g} + distance "
@@ -180,11 +151,3 @@ def best_of_each(parts: Sequence[Decomposition]) -> tuple[Decomposition, ...]:
         if name not in chosen or part.bound < chosen[name].bound:
             chosen[name] = part
     return tuple(sorted(chosen.values(), key=lambda part: part.bound))
-
-
-def judge(parts: Sequence[Decomposition]) -> list[Certificate]:
-    """The certificates of a run: its mean loss from the best target of each kind, and the worst residual of all."""
-    explained = [part.certificates()[0] for part in best_of_each(parts)]
-    exact = [part.certificates()[1] for part in parts]
-    broken = [c for c in exact if c.verdict is Verdict.VIOLATED]  # a NaN has no largest
-    return [*explained, broken[0] if broken else max(exact, key=lambda c: c.tightness)]

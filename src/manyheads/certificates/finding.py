@@ -1,11 +1,11 @@
-"""What a check of one ledger entry found: trials, largest shares of the bounds, verdict."""
+"""What a check of one statement found: trials, largest shares of the bounds, verdict. Plain Python."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from manyheads.certificates.verdict import ROUNDING, Verdict, ratio
+from manyheads.certificates.verdict import ROUNDING, Verdict, plain, ratio
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,11 @@ class Effort:
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check.
+    """The outcome of one check; `verify` fills in the name of the statement.
 
     `ours` is the largest measured/bound for the statement as we stand behind it (corrected, or our sharper form),
     `printed` that of the printed version (None where it cannot be evaluated). For an erratum `printed` above 1 means
-    that
-    the printed version fails, as the entry says.
+    that the printed version fails, as the entry says.
     """
 
     statement: str
@@ -37,22 +36,16 @@ class Finding:
     detail: str = ""
 
     def to_dict(self) -> dict:
-        stored = asdict(self)
-        stored["verdict"] = self.verdict.name
-        for name in ("printed", "ours"):
-            value = stored[name]
-            stored[name] = value if value is None or math.isfinite(value) else str(value)
-        return stored
+        return plain(self)
 
 
 class Tally:
     """Collects trials of one inequality and keeps the largest share of each bound."""
 
-    def __init__(self, statement: str):
-        self.statement, self.trials = statement, 0
+    def __init__(self) -> None:
+        self.trials, self.broken = 0, 0
         self.ours: float | None = None
         self.printed: float | None = None
-        self.broken = 0
 
     def add(
         self, measured: float, bound: float, printed: float | None = None, sense: str = "<=", noise: float = 0.0
@@ -69,18 +62,19 @@ class Tally:
 
     def finding(self, detail: str = "") -> Finding:
         if not self.trials:
-            raise AssertionError(f"the check of {self.statement} tried nothing")
-        verdict = Verdict.VIOLATED if self.broken else Verdict.HOLDS
+            raise AssertionError("a check tried nothing")
         if self.broken:
             detail = f"{self.broken} of {self.trials} trials break it. {detail}".strip()
-        return Finding(self.statement, self.trials, self.printed, self.ours, verdict, detail)
+        verdict = Verdict.VIOLATED if self.broken else Verdict.HOLDS
+        return Finding("", self.trials, self.printed, self.ours, verdict, detail)
 
 
-def erratum(statement: str, reproduced: bool, detail: str, *, printed: float | None = None, ours: float | None = None,
-            trials: int = 1) -> Finding:  # fmt: skip
+def erratum(
+    reproduced: bool, detail: str, *, printed: float | None = None, ours: float | None = None, trials: int = 1
+) -> Finding:
     """The finding on an erratum: HOLDS when the counterexample shows what the entry says, VIOLATED when it does not."""
     verdict = Verdict.HOLDS if reproduced else Verdict.VIOLATED
-    return Finding(statement, trials, printed, ours, verdict, detail if reproduced else f"not reproduced: {detail}")
+    return Finding("", trials, printed, ours, verdict, detail if reproduced else f"not reproduced: {detail}")
 
 
 def _larger(old: float | None, new: float) -> float:

@@ -1,108 +1,115 @@
-"""The ledger: every statement of the paper and every erratum, with its proof, checker and tightness. Plain Python."""
+"""The ledger: every statement of every paper, and those of plug-ins, registered by being there. Plain Python.
+
+A paper is a folder of `manyheads.papers` (or a plug-in) that holds a `PAPER`; its statements are the module-level
+`Statement`s of its files, alone or in tuples. A plug-in without a `PAPER` is a paper named after the module.
+"""
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import asdict, dataclass
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from importlib import import_module
+from types import ModuleType
 
-WEIGHTS = {
-    "real": "wrong as printed",
-    "loose": "true as printed, but needlessly weak",
-    "typographic": "a slip of the pen or of convention",
-    "debatable": "depends on what the paper tacitly assumes",
-}
+from manyheads._registry import nearest, plugins
+from manyheads.certificates.statement import Paper, Statement
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One statement: where it stands, what it says, what is right, how it is proved, checked and how tight it is.
+@cache
+def papers() -> dict[str, Paper]:
+    """All papers by id: the library's own, the first of them first, then those of plug-ins."""
+    return {paper.id: paper for paper, _ in _places()}
 
-    `ours` is our sharper form, or an empty string. `checker` names the function `module.function` of this room that
-    `manyheads verify` runs. `tightness` is the largest share of our bound that was reached, `remark` says how.
-    `weight` is empty for statements and one of `WEIGHTS` for errata.
+
+@cache
+def ledger() -> dict[str, Statement]:
+    """All statements by name, in the order of their papers and files.
+
+    The statements of the first paper are called by their short ids (`thm1`), others in full (`paper.id`).
     """
-
-    id: str
-    place: str
-    title: str
-    printed: str
-    corrected: str
-    ours: str
-    proof: str
-    checker: str
-    remark: str
-    tightness: float | None = None
-    errata: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    used_by: tuple[str, ...] = ()
-    weight: str = ""
-
-    @property
-    def is_erratum(self) -> bool:
-        return bool(self.weight)
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        parts = [f"{self.id}  {self.title}", f"where      {self.place}"]
-        if self.weight:
-            parts.append(f"weight     {self.weight}: {WEIGHTS[self.weight]}")
-        parts.append(f"printed    {self.printed}")
-        parts.append(f"corrected  {self.corrected}")
-        if self.ours:
-            parts.append(f"ours       {self.ours}")
-        if self.errata:
-            parts.append("errata     " + ", ".join(f"{e} ({entry(e).title})" for e in self.errata))
-        tight = "" if self.tightness is None else f"{self.tightness:.3g} of our bound reached; "
-        parts.append(f"tightness  {tight}{self.remark}")
-        parts.append(f"proof      {self.proof}")
-        parts.append(f"checker    {self.checker}")
-        if self.used_by:
-            parts.append("used by    " + ", ".join(self.used_by))
-        return "\n".join(parts)
+    found: dict[str, Statement] = {}
+    first = next(iter(papers()))
+    for paper, modules in _places():
+        seen: list[Statement] = []
+        for item in (s for module in modules for s in _statements(module)):
+            if any(item is other for other in seen):  # imported by another file of the paper
+                continue
+            seen.append(item)
+            name = item.id if paper.id == first else f"{paper.id}.{item.id}"
+            if name in found:
+                raise ValueError(f"there are two statements called {name!r}; rename one.")
+            found[name] = replace(item, paper=paper.id, name=name)
+    return found
 
 
-@cache
-def ledger() -> dict[str, Entry]:
-    """All entries by id, in the order of the paper, errata last."""
-    from . import errata, statements_generalization, statements_mixture, statements_model, statements_training
-
-    modules = (statements_model, statements_training, statements_generalization, statements_mixture, errata)
-    entries: dict[str, Entry] = {}
-    for module in modules:
-        for item in module.ENTRIES:
-            if item.id in entries:
-                raise AssertionError(f"two ledger entries are called {item.id}")
-            entries[item.id] = item
-    return entries
+def entry(name: str) -> Statement:
+    """The statement called `name`: an id (`thm1`, `deora2023.thm1`) or an alias (`eq4`, `prop4`), in any case."""
+    known = _names().get(str(name).strip().lower(), ())
+    if len(known) == 1:
+        return ledger()[known[0]]
+    if known:
+        raise ValueError(f"{name!r} is the name of several statements; write one of {', '.join(known)} in full.")
+    hint = nearest(str(name).lower(), _names())
+    hint = hint if hint.startswith("did") else "`manyheads explain` lists them all"
+    raise ValueError(f"unknown statement {name!r}; {hint}")
 
 
-@cache
-def _names() -> dict[str, str]:
-    names = {}
-    for item in ledger().values():
-        for name in (item.id, *item.aliases):
-            names[name.lower()] = item.id
-    return names
-
-
-def entry(name: str) -> Entry:
-    """The entry called `name`: an id (`thm1`, `E7`) or an alias (`eq4`, `prop4`), in any case."""
-    found = _names().get(str(name).strip().lower())
-    if found is None:
-        close = difflib.get_close_matches(str(name).lower(), list(_names()), n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`manyheads explain` lists them all"
-        raise ValueError(f"unknown statement {name!r}; {hint}")
-    return ledger()[found]
-
-
-def statements() -> tuple[Entry, ...]:
+def statements() -> tuple[Statement, ...]:
     """The statements, without the errata."""
     return tuple(item for item in ledger().values() if not item.is_erratum)
 
 
-def errata_entries() -> tuple[Entry, ...]:
-    """The 26 errata."""
+def errata_entries() -> tuple[Statement, ...]:
+    """The errata."""
     return tuple(item for item in ledger().values() if item.is_erratum)
+
+
+def about_runs() -> dict[str, Statement]:
+    """The statements that say something about one run, by name."""
+    return {name: item for name, item in ledger().items() if item.about is not None}
+
+
+@cache
+def _names() -> dict[str, tuple[str, ...]]:
+    """Names in small letters -> the statements they can mean; what the first paper calls its own is unambiguous."""
+    names: dict[str, tuple[str, ...]] = {}
+    first = next(iter(papers()))
+    for item in ledger().values():
+        names[f"{item.paper}.{item.id}".lower()] = (item.name,)
+        for short in {item.id.lower(), *(alias.lower() for alias in item.aliases)}:
+            taken = names.get(short, ())
+            if not taken or ledger()[taken[0]].paper != first:
+                names[short] = (*taken, item.name)
+    return names
+
+
+@cache
+def _places() -> tuple[tuple[Paper, tuple[ModuleType, ...]], ...]:
+    """Each paper with the modules that hold its statements."""
+    home = import_module("manyheads.papers")
+    folders = sorted(
+        (m.name for m in pkgutil.iter_modules(home.__path__) if m.ispkg), key=lambda n: (n != home.FIRST, n)
+    )
+    own = [import_module(f"{home.__name__}.{name}") for name in folders]
+    places = [(module.PAPER, _files(module)) for module in own]
+    for module in plugins():
+        name = module.__name__.rpartition(".")[2]
+        paper = getattr(module, "PAPER", Paper(name, name, "", module.__name__, ""))
+        files = _files(module) if hasattr(module, "PAPER") else (module,)
+        if any(True for file in files for _ in _statements(file)):
+            places.append((paper, files))
+    return tuple(places)
+
+
+def _files(module: ModuleType) -> tuple[ModuleType, ...]:
+    return (module, *(import_module(f"{module.__name__}.{file}") for file in module.PAPER.files))
+
+
+def _statements(module: ModuleType) -> Iterator[Statement]:
+    for value in vars(module).values():
+        if isinstance(value, Statement):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from (item for item in value if isinstance(item, Statement))

@@ -1,174 +1,116 @@
-r"""Adversarial search: inputs that bring a bound as close to equality as gradient ascent can.
+"""Adversarial search: inputs that bring a bound as close to equality as gradient ascent can.
 
-The measured side is automatic differentiation of the plain formula, which shares no algebra with the bounds. Each
-search is a
-ratio measured/bound as a function of free arrays; Adam climbs it from many starts at once.
+A search is a ratio measured/bound as a function of free arrays; Adam climbs it from many starts at once. The measured
+side should be automatic differentiation of a plain formula, which shares no algebra with the bounds.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
-from manyheads.certificates.bounds import Shape
+from manyheads._lazy import compiled, lazy
+from manyheads.certificates.finding import Effort, Tally
 
-Point = dict[str, jax.Array]
+if TYPE_CHECKING:
+    from jax import Array
 
+    Point = dict[str, Array]
 
-def single_head(point: Point) -> jax.Array:
-    """Φ(X; W, U) of Eq. (1)."""
-    X, U, W = point["X"], point["U"], point["W"]
-    return jnp.sum(U * (jax.nn.softmax(X @ W @ X.T, axis=-1) @ X))
-
-
-def train_loss(weights: Point, X: jax.Array, y: jax.Array) -> jax.Array:
-    """Logistic loss of explicit heads U (H, T, d), W (H, d, d) on sequences X (n, T, d)."""
-    U, W = weights["U"], weights["W"]
-
-    def score(x):
-        A = jax.nn.softmax(jnp.einsum("td,hde,se->hts", x, W, x), axis=-1)
-        return jnp.einsum("htd,hts,sd->", U, A, x) / math.sqrt(U.shape[0])
-
-    return jnp.mean(jnp.logaddexp(0.0, -y * jax.vmap(score)(X)))
-
-
-def single_bounds(point: Point) -> dict[str, jax.Array]:
-    """Right-hand sides of Proposition 1 at a point: printed and ours."""
-    X, U = point["X"], point["U"]
-    T, d = X.shape
-    row = jnp.sqrt(jnp.max(jnp.sum(X**2, axis=1)))
-    entry = jnp.max(jnp.abs(X))
-    total = jnp.sum(jnp.max(jnp.abs(X @ U.T), axis=0))
-    a, c = row**4 * total, math.sqrt(T) * row**3
-    return {
-        "gradient": jnp.sqrt(T * row**2 + row**4 * total**2),
-        "gradient printed": 2 * row**2 * total + math.sqrt(T) * row,
-        "hessian": (a + jnp.sqrt(a**2 + 4 * c**2)) / 2,
-        "hessian printed": 6 * d * row**2 * entry**2 * total + 2 * math.sqrt(T * d) * row**2 * entry,
-    }
-
-
-def _norm(tree: Point) -> jax.Array:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
-
-
-def gradient_measure(point: Point) -> jax.Array:
-    """‖∇_(U,W) Φ‖."""
-    slope = jax.grad(single_head)(point)
-    return _norm({"U": slope["U"], "W": slope["W"]})
-
-
-def hessian_measure(point: Point) -> jax.Array:
-    """|vᵀ∇²Φ v|/‖v‖² along the direction stored in the point."""
-    return jnp.abs(_quadratic(lambda w: single_head({"X": point["X"], **w}), point))
-
-
-def loss_gradient_measure(point: Point) -> jax.Array:
-    r"""$\|\nabla\hat L\|/\hat L$."""
-    w = {"U": point["U"], "W": point["W"]}
-    value, slope = jax.value_and_grad(train_loss)(w, point["X"], labels(point["X"].shape[0]))
-    return _norm(slope) / value
-
-
-def loss_curvature_measure(point: Point) -> jax.Array:
-    r"""$v^\top\nabla^2\hat L\,v/\|v\|^2$."""
-    y = labels(point["X"].shape[0])
-    return _quadratic(lambda w: train_loss(w, point["X"], y), point)
-
-
-def loss_concavity_measure(point: Point) -> jax.Array:
-    r"""$-v^\top\nabla^2\hat L\,v/(\|v\|^2\hat L)$."""
-    w = {"U": point["U"], "W": point["W"]}
-    return -loss_curvature_measure(point) / train_loss(w, point["X"], labels(point["X"].shape[0]))
-
-
-def labels(num_examples: int) -> jax.Array:
-    """+1, −1, +1, ... (any labels will do: a sign flip of U flips them all)."""
-    return jnp.where(jnp.arange(num_examples) % 2 == 0, 1.0, -1.0)
-
-
-def _quadratic(function, point: Point) -> jax.Array:
-    w, v = {"U": point["U"], "W": point["W"]}, {"U": point["dU"], "W": point["dW"]}
-    size = _norm(v)
-    v = jax.tree.map(lambda leaf: leaf / size, v)
-    curved = jax.jvp(jax.grad(function), (w,), (v,))[1]
-    return jnp.sum(v["U"] * curved["U"]) + jnp.sum(v["W"] * curved["W"])
-
-
-def loss_bounds(point: Point) -> dict[str, jax.Array]:
-    """Right-hand sides of Corollary 1 at a point (of ‖∇L‖/L, ‖∇²L‖ and −λ_min/L): printed and ours."""
-    X, U = point["X"], point["U"]
-    H, T, d = U.shape
-    R = jnp.maximum(1.0, jnp.sqrt(jnp.max(jnp.sum(X**2, axis=-1))))
-    x = jnp.sqrt(jnp.max(jnp.sum(U.reshape(H, -1) ** 2, axis=1)))
-    whole = jnp.sqrt(jnp.max(jnp.sum(U.reshape(H, -1) ** 2, axis=1) + jnp.sum(point["W"].reshape(H, -1) ** 2, axis=1)))
-    shape = _traced_shape(T, d, R)
-    return {
-        "cor1.1": shape.b1(x),
-        "cor1.2": shape.b2(x, float(H)),
-        "cor1.3": shape.b3(x) / math.sqrt(H),
-        "cor1.1 printed": shape.beta1(whole),
-        "cor1.2 printed": shape.beta2(whole, float(H)),
-        "cor1.3 printed": shape.beta3(whole) / math.sqrt(H),
-    }
-
-
-def _traced_shape(num_tokens: int, dim: int, radius) -> Shape:
-    """A Shape whose radius is a traced array (the check R >= 1 is the caller's)."""
-    shape = object.__new__(Shape)
-    for name, value in (("num_tokens", num_tokens), ("dim", dim), ("token_radius", radius)):
-        object.__setattr__(shape, name, value)
-    return shape
+jax, jnp, optax = lazy("jax"), lazy("jax.numpy"), lazy("optax")
 
 
 @dataclass(frozen=True)
 class Search:
-    """One inequality to attack: what is measured, which bound, and the shapes of the free arrays."""
+    """One inequality to attack.
+
+    `measure` and `bounds` (ours and the printed one) are functions of a point, `draw` gives a random one of a shape.
+    Quick checks use the first of `shapes`, full ones all of them and `large`. `stored` is an .npz file with points
+    found by long searches, under `name|number|array`.
+    """
 
     name: str
-    measure: Callable[[Point], jax.Array]
-    bounds: Callable[[Point], dict[str, jax.Array]]
-    bound: str
-    multihead: bool
-    directional: bool
+    measure: Callable[[Point], Array]
+    bounds: Callable[[Point], tuple[Array, Array]]
+    draw: Callable[[np.random.Generator, tuple[int, ...]], dict[str, np.ndarray]]
+    shapes: tuple[tuple[int, ...], ...]
+    large: tuple[int, ...]
+    stored: Path
 
-    def ratio(self, point: Point) -> jax.Array:
-        return self.measure(point) / self.bounds(point)[self.bound]
-
-    def draw(
-        self, rng: np.random.Generator, num_tokens: int, dim: int, heads: int, examples: int
-    ) -> dict[str, np.ndarray]:
-        """A random point; scales are drawn over several orders of magnitude."""
-        T, d = num_tokens, dim
-        H, n = ((heads,), (examples,)) if self.multihead else ((), ())
-        size = 10.0 ** rng.uniform(-1.5, 0.7, 3)
-        point = {
-            "X": rng.standard_normal((*n, T, d)) * size[0] ** 0.5,
-            "U": rng.standard_normal((*H, T, d)) * size[1],
-            "W": rng.standard_normal((*H, d, d)) * size[2],
-        }
-        if self.directional:
-            point |= {"dU": rng.standard_normal((*H, T, d)), "dW": rng.standard_normal((*H, d, d))}
-        return point
+    def ratio(self, point: Point) -> Array:
+        return self.measure(point) / self.bounds(point)[0]
 
 
-SEARCHES = {
-    "prop1.gradient": Search("prop1.gradient", gradient_measure, single_bounds, "gradient", False, False),
-    "prop1.hessian": Search("prop1.hessian", hessian_measure, single_bounds, "hessian", False, True),
-    "cor1.1": Search("cor1.1", loss_gradient_measure, loss_bounds, "cor1.1", True, False),
-    "cor1.2": Search("cor1.2", loss_curvature_measure, loss_bounds, "cor1.2", True, True),
-    "cor1.3": Search("cor1.3", loss_concavity_measure, loss_bounds, "cor1.3", True, True),
-}
+@cache
+def stored_points(search: Search) -> list[dict[str, np.ndarray]]:
+    """The adversarial points that are shipped with a search."""
+    points: dict[int, dict[str, np.ndarray]] = {}
+    with np.load(search.stored, allow_pickle=False) as file:
+        for full in file.files:
+            name, number, leaf = full.split("|")
+            if name == search.name:
+                points.setdefault(int(number), {})[leaf] = file[full]
+    return list(points.values())
 
 
-@partial(jax.jit, static_argnames=("ratio", "steps"))
+def attack(tally: Tally, search: Search, effort: Effort, extra: Sequence[dict] = ()) -> None:
+    """Stored adversarial points, random points, and in a full check other shapes and a fresh search."""
+    rng, count = np.random.default_rng(effort.seed), effort.count(400, 100)
+    for k, shape in enumerate(search.shapes[: effort.count(len(search.shapes), 1)]):
+        points = [search.draw(rng, shape) for _ in range(count)]
+        points += [p for p in stored_points(search) if all(p[n].shape == points[0][n].shape for n in p)]
+        if k == 0 and len(points) == count:
+            raise AssertionError(f"no stored point of {search.name} has the shape of the random ones")
+        _add(tally, search, [*points, *(extra if k == 0 else ())])
+    if not effort.quick:
+        _add(tally, search, [search.draw(rng, search.large) for _ in range(400)])
+        for point in stored_points(search):
+            _add(tally, search, [point])
+        _add(tally, search, [climb(search, seed=effort.seed, restarts=16, steps=1500)[0]])
+
+
+def _add(tally: Tally, search: Search, points: list[dict[str, np.ndarray]]) -> None:
+    for measured, bound, printed in evaluate(search, points):
+        tally.add(measured, bound, printed)
+
+
+def evaluate(search: Search, points: list[dict[str, np.ndarray]]) -> list[tuple[float, float, float]]:
+    """Measured value, our bound and the printed bound at points of one shape."""
+    stacked = {name: np.stack([np.asarray(point[name]) for point in points]) for name in points[0]}
+    with jax.enable_x64(True):
+        columns = map(np.asarray, _evaluator(search)(stacked))
+    return [(float(m), float(b), float(p)) for m, b, p in zip(*columns, strict=True)]
+
+
+@cache
+def _evaluator(search: Search) -> Callable:
+    return jax.jit(jax.vmap(lambda point: (search.measure(point), *search.bounds(point))))
+
+
+def climb(search: Search, *, seed: int, restarts: int, steps: int) -> tuple[dict[str, np.ndarray], float]:
+    """The best point of `restarts` ascents of `steps` steps, and its ratio."""
+    rng = np.random.default_rng(seed)
+    return ascend(search.ratio, [search.draw(rng, search.shapes[0]) for _ in range(restarts)], steps=steps)
+
+
+def ascend(
+    ratio: Callable[[Point], Array], points: list[dict[str, np.ndarray]], *, steps: int, rate: float = 0.03
+) -> tuple[dict[str, np.ndarray], float]:
+    """Adam ascent on `ratio` from all points at once; the best point ever seen, and its ratio."""
+    with jax.enable_x64(True):
+        stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *points)
+        best, tops = _climb(stacked, jnp.asarray(rate), ratio=ratio, steps=steps)
+        tops = np.where(np.isfinite(tops), np.asarray(tops), -np.inf)
+        winner = int(np.argmax(tops))
+        return {name: np.asarray(leaf[winner]) for name, leaf in best.items()}, float(tops[winner])
+
+
+@compiled(static_argnames=("ratio", "steps"))
 def _climb(points, rate, *, ratio, steps):
     adam = optax.scale_by_adam()
 
@@ -190,33 +132,3 @@ def _climb(points, rate, *, ratio, steps):
         return best, top
 
     return jax.vmap(one)(points)
-
-
-def ascend(
-    ratio: Callable[[Point], jax.Array], points: list[dict[str, np.ndarray]], *, steps: int, rate: float = 0.03
-) -> tuple[dict[str, np.ndarray], float]:
-    """Adam ascent on `ratio` from all points at once; the best point ever seen, and its ratio."""
-    with jax.enable_x64(True):
-        stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *points)
-        best, tops = _climb(stacked, jnp.asarray(rate), ratio=ratio, steps=steps)
-        tops = np.where(np.isfinite(tops), np.asarray(tops), -np.inf)
-        winner = int(np.argmax(tops))
-        return {name: np.asarray(leaf[winner]) for name, leaf in best.items()}, float(tops[winner])
-
-
-def climb(
-    search: Search,
-    *,
-    seed: int,
-    restarts: int,
-    steps: int,
-    num_tokens: int = 4,
-    dim: int = 2,
-    heads: int = 1,
-    examples: int = 1,
-) -> tuple[dict[str, np.ndarray], float]:
-    """The best point of `restarts` ascents of `steps` steps, and its ratio."""
-    rng = np.random.default_rng(seed)
-    return ascend(
-        search.ratio, [search.draw(rng, num_tokens, dim, heads, examples) for _ in range(restarts)], steps=steps
-    )

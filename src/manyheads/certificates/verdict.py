@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar
 
 ROUNDING = 1e-9  # relative slack of every verdict; anything beyond it must be stated as noise
 
@@ -27,15 +29,22 @@ class Verdict(enum.Enum):
     def __str__(self) -> str:
         return self.name
 
+    @staticmethod
+    def of(verdicts: Iterable[Verdict]) -> Verdict:
+        """The one verdict on several, everywhere: VIOLATED if one is, else HOLDS if one does, else SILENT."""
+        verdicts = set(verdicts)
+        return next((v for v in (Verdict.VIOLATED, Verdict.HOLDS) if v in verdicts), Verdict.SILENT)
+
 
 @dataclass(frozen=True)
 class Hypothesis:
     """One condition of a statement, with what is there, what is needed and what would make it true.
 
-    `have` and `need` are the two sides where the condition is an inequality (NaN otherwise), `factor` says by how
-    much the condition is missed: the number that `have` must be multiplied or divided by.
+    `have` and `need` are the two sides where the condition is an inequality (NaN otherwise); `factor` says by how
+    much the condition is missed.
     """
 
+    derived: ClassVar = ("factor",)
     text: str
     holds: bool
     remedy: str = ""
@@ -64,24 +73,15 @@ class Hypothesis:
 
     def short(self) -> str:
         """The condition and by how much it is missed."""
-        off = (
-            ""
-            if self.holds or math.isnan(self.have) or math.isinf(self.factor)
-            else f" (off by a factor {self.factor:.3g})"
-        )
-        return f"{self.text}{off}"
+        if self.holds or math.isnan(self.have) or math.isinf(self.factor):
+            return self.text
+        return f"{self.text} (off by a factor {self.factor:.3g})"
 
     def __str__(self) -> str:
-        if self.holds:
-            sides = "" if math.isnan(self.have) else f" ({self.have:.4g} against {self.need:.4g})"
-            return f"holds: {self.text}{sides}"
-        parts = [f"fails: {self.text}"]
-        if not math.isnan(self.have):
-            off = f", off by a factor {self.factor:.3g}" if math.isfinite(self.factor) else ""
-            parts.append(f" ({self.have:.4g} against {self.need:.4g}{off})")
-        if self.remedy:
-            parts.append(f"; {self.remedy}")
-        return "".join(parts)
+        off = f", off by a factor {self.factor:.3g}" if not self.holds and math.isfinite(self.factor) else ""
+        sides = "" if math.isnan(self.have) else f" ({self.have:.4g} against {self.need:.4g}{off})"
+        remedy = f"; {self.remedy}" if self.remedy and not self.holds else ""
+        return f"{'holds' if self.holds else 'fails'}: {self.text}{sides}{remedy}"
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ class Bound:
 class Certificate:
     r"""One statement on one case: every version of its bound beside what was measured.
 
-    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the measure's
-    own
-    stated error (an eigenvalue's residual, twice a standard error, rounding at a huge number of heads) and
+    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the stated
+    error of the measure (an eigenvalue's residual, twice a standard error, rounding at a huge number of heads) and
     `noise_source` says which. With `sense=">="` the same from below. A NaN anywhere is VIOLATED.
 
-    The verdict is that of the versions we stand behind: the explicit and our own; the printed version alone decides
-    only where there is no other.
+    The verdict is that of the versions we stand behind: the explicit one and our own. The printed version decides only
+    where there is no other.
     """
 
+    derived: ClassVar = ("verdict", "reason", "slack", "tightness")
     statement: str
     claim: str
     measured: float
@@ -153,11 +153,7 @@ class Certificate:
 
     @property
     def verdict(self) -> Verdict:
-        verdicts = [self._judge(b) for b in self._trusted()]
-        for answer in (Verdict.VIOLATED, Verdict.HOLDS):
-            if answer in verdicts:
-                return answer
-        return Verdict.SILENT
+        return Verdict.of(self._judge(b) for b in self._trusted())
 
     @property
     def slack(self) -> float:
@@ -188,13 +184,10 @@ class Certificate:
 
     def line(self) -> str:
         """The certificate in one line."""
-        bound = self._deciding()
+        what = f"{self.measured:.4g} {self.sense} {self._deciding().value:.4g}"
         if self.verdict is Verdict.SILENT:
-            return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.reason}"
-        return (
-            f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {self.measured:.4g} {self.sense} "
-            f"{bound.value:.4g}"
-        )
+            what = self.reason
+        return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {what}"
 
     def _trusted(self) -> tuple[Bound, ...]:
         return tuple(b for b in self.bounds if b.variant != PRINTED) or self.bounds
@@ -207,16 +200,12 @@ class Certificate:
         return Verdict.SILENT if bound.up_to_constant else Verdict.VIOLATED
 
     def _deciding(self) -> Bound:
-        trusted = self._trusted()
-        final = self.verdict
-        deciding = [b for b in trusted if self._judge(b) is final]
-        return deciding[-1]
+        return [b for b in self._trusted() if self._judge(b) is self.verdict][-1]
 
     def __str__(self) -> str:
         lines = [f"{self.verdict.name:<8}  {self.statement}: {self.claim}"]
-        noise = (
-            f"  (noise {self.noise:.2g}{', ' + self.noise_source if self.noise_source else ''})" if self.noise else ""
-        )
+        source = f", {self.noise_source}" if self.noise_source else ""
+        noise = f"  (noise {self.noise:.2g}{source})" if self.noise else ""
         lines.append(f"  measured  {self.measured:.6g}{noise}")
         for bound in self.bounds:
             mark = ", constant read as 1" if bound.up_to_constant else ""
@@ -231,68 +220,49 @@ class Certificate:
 
     def to_dict(self) -> dict:
         """Plain values only, ready for JSON (NaN and infinities as strings)."""
-        return {
-            "statement": self.statement,
-            "claim": self.claim,
-            "verdict": self.verdict.name,
-            "reason": self.reason,
-            "measured": _plain(self.measured),
-            "sense": self.sense,
-            "noise": _plain(self.noise),
-            "noise_source": self.noise_source,
-            "slack": _plain(self.slack),
-            "tightness": _plain(self.tightness),
-            "bounds": [
-                {
-                    "variant": b.variant,
-                    "value": _plain(b.value),
-                    "up_to_constant": b.up_to_constant,
-                    "verdict": self._judge(b).name,
-                    "hypotheses": [
-                        {
-                            "text": h.text,
-                            "holds": h.holds,
-                            "have": _plain(h.have),
-                            "need": _plain(h.need),
-                            "factor": _plain(h.factor),
-                            "remedy": h.remedy,
-                        }
-                        for h in b.hypotheses
-                    ],
-                }
-                for b in self.bounds
-            ],
-            "details": {name: _plain(value) for name, value in self.details.items()},
-        }
+        bounds = [{**plain(b), "verdict": self._judge(b).name} for b in self.bounds]
+        return {**plain(self), "bounds": bounds}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, stored: dict) -> Certificate:
+    def from_dict(cls, stored: Mapping[str, Any]) -> Certificate:
         """The certificate that `to_dict` wrote (its verdict is computed again, not trusted)."""
-        bounds = tuple(
-            Bound(
-                b["variant"],
-                float(b["value"]),
-                tuple(
-                    Hypothesis(h["text"], h["holds"], h["remedy"], float(h["have"]), float(h["need"]))
-                    for h in b["hypotheses"]
-                ),
-                b["up_to_constant"],
-            )
-            for b in stored["bounds"]
-        )
-        return cls(
-            stored["statement"],
-            stored["claim"],
-            float(stored["measured"]),
-            bounds,
-            stored["sense"],
-            float(stored["noise"]),
-            stored["noise_source"],
-            dict(stored["details"]),
-        )
+        return _restored(cls, stored)
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it: dataclasses as their fields and what they derive, NaN and inf as strings."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if is_dataclass(value):
+        names = [*(f.name for f in fields(value)), *getattr(value, "derived", ())]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (bool, str, int)) or value is None:
+        return value
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    value = float(value)
+    return value if math.isfinite(value) else str(value)
+
+
+_PARTS = {"bounds": Bound, "hypotheses": Hypothesis}
+
+
+def _restored(cls: Any, stored: Mapping[str, Any]) -> Any:
+    """A dataclass of this module from its plain form; what is derived is left to it."""
+    values = {item.name: stored[item.name] for item in fields(cls)}
+    for item in fields(cls):
+        if item.name in _PARTS:
+            values[item.name] = tuple(_restored(_PARTS[item.name], part) for part in values[item.name])
+        elif item.type == "float":
+            values[item.name] = float(values[item.name])
+    return cls(**values)
 
 
 def _remedies(failing: tuple[Hypothesis, ...]) -> list[str]:
@@ -308,9 +278,8 @@ def _remedies(failing: tuple[Hypothesis, ...]) -> list[str]:
 def ratio(measured: float, bound: float, sense: str = "<=") -> float:
     """Share of a bound that is used: at most 1 when it holds.
 
-    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower bound is read as
-    an upper
-    bound of the negated value.
+    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower bound is read as an
+    upper bound of the negated value.
     """
     if math.isnan(measured) or math.isnan(bound):
         return math.nan
@@ -325,17 +294,3 @@ def ratio(measured: float, bound: float, sense: str = "<=") -> float:
 
 def _show(value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value):
-    """A value that strict JSON can hold."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, (bool, str, int)) or value is None:
-        return value
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    value = float(value)
-    return value if math.isfinite(value) else str(value)

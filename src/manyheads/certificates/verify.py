@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, replace
 
 from manyheads.certificates.finding import Effort, Finding
-from manyheads.certificates.ledger import Entry, entry, ledger
+from manyheads.certificates.ledger import entry, ledger
+from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import Verdict
 
 
@@ -29,16 +29,9 @@ class Verification:
 
     def rows(self) -> list[tuple[str, str, str, str, str, str, str]]:
         """Cells of the printed table: statement, title, trials, printed, ours, verdict, detail."""
+        titles = {name: item.title for name, item in ledger().items()}
         return [
-            (
-                f.statement,
-                ledger()[f.statement].title,
-                f"{f.trials:,}",
-                share(f.printed),
-                share(f.ours),
-                _word(f),
-                f.detail,
-            )
+            (f.statement, titles[f.statement], f"{f.trials:,}", share(f.printed), share(f.ours), _word(f), f.detail)
             for f in self.findings
         ]
 
@@ -70,10 +63,8 @@ class Verification:
     def __str__(self) -> str:
         rows = [("statement", "", "trials", "printed", "ours", "verdict", "what was found"), *self.rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        lines = [
-            "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]]).rstrip() for row in rows
-        ]
-        return "\n".join([*lines, "", self.summary()])
+        padded = [[*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]] for row in rows]
+        return "\n".join([*("  ".join(row).rstrip() for row in padded), "", self.summary()])
 
 
 def _word(finding: Finding) -> str:
@@ -91,30 +82,20 @@ def share(value: float | None) -> str:
     return f"{value:.1e}"
 
 
-def checker(item: Entry) -> Callable[[Effort], Finding]:
-    """The function that checks an entry."""
-    module, name = item.checker.split(".")
-    return getattr(import_module(f"manyheads.certificates.{module}"), name)
-
-
 def verify(
     statements: Sequence[str] = (),
     *,
     quick: bool = False,
     seed: int = 0,
-    report: Callable[[Entry, Finding, float], None] | None = None,
+    report: Callable[[Statement, Finding, float], None] | None = None,
 ) -> Verification:
-    """Check the named statements (all of the ledger by default); `report` is called after each."""
+    """Check the named statements (the whole ledger by default); `report` is called after each."""
     chosen = [entry(name) for name in statements] if statements else list(ledger().values())
-    effort = Effort(quick, seed)
     findings, seconds = [], []
     for item in chosen:
         began = time.perf_counter()
-        finding = checker(item)(effort)
-        if finding.statement != item.id:
-            raise AssertionError(f"the checker of {item.id} reported on {finding.statement}")
-        findings.append(finding)
+        findings.append(replace(item.check(Effort(quick, seed)), statement=item.name))
         seconds.append(time.perf_counter() - began)
         if report is not None:
-            report(item, finding, seconds[-1])
+            report(item, findings[-1], seconds[-1])
     return Verification(tuple(findings), tuple(seconds), quick, seed)

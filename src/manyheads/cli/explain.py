@@ -18,8 +18,7 @@ def command(
     """Explain one statement of the paper, or list them all.
 
     Shows what is printed, what is right and why, our sharper form, where the proof and the checker are, how tight it
-    was
-    found to be, and what rests on it. Equation numbers are known too: `manyheads explain eq4` is Theorem 1.
+    was found to be, and what rests on it. Equation numbers are known too: `manyheads explain eq4` is Theorem 1.
 
     Examples:
         manyheads explain
@@ -30,7 +29,8 @@ def command(
         statement: an id such as prop1.hessian, thm1, eq8, E12; empty for the list.
         json: print JSON instead of text.
     """
-    from manyheads.certificates.ledger import WEIGHTS, entry, ledger
+    from manyheads.certificates.ledger import entry, ledger
+    from manyheads.certificates.statement import WEIGHTS
 
     if statement:
         found = entry(statement)
@@ -40,10 +40,10 @@ def command(
     if json:
         print(dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
         return 0
-    width = max(len(item.id) for item in entries)
+    width = max(len(item.name) for item in entries)
     for item in entries:
         weight = f"  [{item.weight}]" if item.weight else ""
-        show(f"{item.id:<{width}}  {item.title}{weight}")
+        show(f"{item.name:<{width}}  {item.title}{weight}")
     show("\n" + "\n".join(f"{name}: {meaning}" for name, meaning in WEIGHTS.items()))
     show("`manyheads explain ID` shows one, `manyheads verify ID` checks it.")
     return 0

@@ -47,8 +47,8 @@ def command(
     """
     import jax
 
-    from manyheads.certificates.planner import plan
     from manyheads.cli.tasks import whole
+    from manyheads.papers.deora2023.planner import plan
 
     keys = jax.random.split(jax.random.key(seed), 5)
     result = plan(

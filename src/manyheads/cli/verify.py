@@ -21,11 +21,9 @@ def command(
     """Check the statements of the paper on random, adversarially optimized and extremal inputs.
 
     Prints for each: trials, the largest share of the bound that was reached (as printed in the paper, and ours), and
-    the
-    verdict. A share of 1 means that the bound is attained; more than 1 that it is broken. For an erratum, REPRODUCED
-    means
-    that the counterexample shows what the entry says. Exit code 1 if a corrected statement is violated or an erratum
-    cannot be reproduced.
+    the verdict. A share of 1 means that the bound is attained; more than 1 that it is broken. For an erratum,
+    REPRODUCED means that the counterexample shows what the entry says. Exit code 1 if a corrected statement is violated
+    or an erratum cannot be reproduced.
 
     Examples:
         manyheads verify --quick
@@ -44,7 +42,7 @@ def command(
     from manyheads.certificates.ledger import entry, ledger
     from manyheads.certificates.verify import verify
 
-    names = [entry(name).id for name in statements]
+    names = [entry(name).name for name in statements]
     total = len(names) or len(ledger())
     done = 0
 
@@ -52,7 +50,7 @@ def command(
         nonlocal done
         done += 1
         if not quiet:
-            tell(f"{done}/{total}  {item.id}: {finding.verdict.name}  ({seconds:.1f} s)")
+            tell(f"{done}/{total}  {item.name}: {finding.verdict.name}  ({seconds:.1f} s)")
 
     result = verify(names, quick=quick, seed=seed, report=report)
     if not quiet:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from manyheads.certificates.ledger import Entry, errata_entries, statements
+from manyheads.certificates.ledger import errata_entries, statements
+from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import Certificate, Verdict
 from manyheads.studies.estimate import number
 from manyheads.studies.study import Results
@@ -31,7 +32,7 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
         reason = f"{certificate.claim}: {certificate.reason}"
         verdict = {"run": item["run"], "name": certificate.verdict.name, "reason": reason}
         spoken.setdefault(certificate.statement, []).append(verdict)
-    errata = {entry.id for entry in errata_entries()}
+    errata = {entry.name for entry in errata_entries()}
     tally = Counter(verdict["name"] for name, said in spoken.items() if name not in errata for verdict in said)
     counts = [{"name": verdict.name, "text": f"{tally[verdict.name]} {verdict.name}"} for verdict in Verdict if tally]
     if shown := sum(verdict["name"] == "HOLDS" for name in errata for verdict in spoken.get(name, [])):
@@ -39,12 +40,12 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
     return {
         "about": ABOUT,
         "counts": counts,
-        "statements": [_row(entry, spoken.get(entry.id, [])) for entry in statements()],
-        "errata": [_row(entry, spoken.get(entry.id, [])) for entry in errata_entries()],
+        "statements": [_row(entry, spoken.get(entry.name, [])) for entry in statements()],
+        "errata": [_row(entry, spoken.get(entry.name, [])) for entry in errata_entries()],
     }
 
 
-def _row(entry: Entry, verdicts: list[dict[str, str]]) -> dict[str, Any]:
+def _row(entry: Statement, verdicts: list[dict[str, str]]) -> dict[str, Any]:
     """An entry with one chip per kind of verdict and the reasons of the first few; the worst come first."""
     order = {Verdict.VIOLATED.name: 0, Verdict.SILENT.name: 2}
     ranked = sorted(verdicts, key=lambda verdict: order.get(verdict["name"], 1))

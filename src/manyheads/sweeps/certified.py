@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.certificates.certify import STATEMENTS, certify
-from manyheads.certificates.ledger import entry
+from manyheads.certificates.certify import certify
+from manyheads.certificates.ledger import about_runs, entry
 from manyheads.certificates.verdict import Certificate, Verdict
 from manyheads.sweeps.fields import SpecError, nearest
 from manyheads.sweeps.measures import Run, resolve
@@ -19,19 +19,18 @@ def check_certificate(name: str) -> None:
         resolve(name)
         return
     try:
-        known = entry(name).id in STATEMENTS
+        known = entry(name).about is not None
     except ValueError:
         known = False
     if not known:
-        raise SpecError([f"certificates has no {name!r}; {nearest(name, STATEMENTS)} (or write 'module:function')"])
+        raise SpecError([f"certificates has no {name!r}; {nearest(name, about_runs())} (or write 'module:function')"])
 
 
 def certificate_values(run: Run) -> dict[str, Any]:
     """Verdict, measured value, bound and tightness of every certificate that the cell names.
 
     A sweep chooses start, step size, heads and steps before it draws the sample, which the generalization statements
-    need. Where a statement has several parts, one that is violated decides, then one that is silent; the numbers are
-    those of the tightest.
+    need. A statement with several parts has the verdict of `Verdict.of`; the numbers are those of the tightest.
     """
     names = run.setup.cell.certificates
     statements = [name for name in names if ":" not in name]
@@ -49,9 +48,7 @@ def certificate_values(run: Run) -> dict[str, Any]:
     for name, parts in found.items():
         label = name.replace(".", "_")
         tightest = max(parts, key=lambda part: -np.inf if np.isnan(part.tightness) else part.tightness)
-        verdicts = {part.verdict for part in parts}
-        worst = next(v for v in (Verdict.VIOLATED, Verdict.SILENT, Verdict.HOLDS) if v in verdicts)
-        values[f"{label}_verdict"] = worst.name
+        values[f"{label}_verdict"] = Verdict.of(part.verdict for part in parts).name
         values[f"{label}_measured"] = tightest.measured
         values[f"{label}_bound"] = tightest.bound().value
         values[f"{label}_tightness"] = tightest.tightness

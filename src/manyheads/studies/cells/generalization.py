@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from manyheads.certificates.generalization import (
+from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
+from manyheads.certificates.verdict import OURS, Bound, Certificate
+from manyheads.papers.deora2023.generalization import (
     certify_generalization,
     gap_bound,
     generalization_conditions,
     measure_leave_one_out,
     stability_bound,
 )
-from manyheads.certificates.regime import Ray
-from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
-from manyheads.certificates.training import Case
-from manyheads.certificates.verdict import OURS, Bound, Certificate
+from manyheads.papers.deora2023.regime import Ray
+from manyheads.papers.deora2023.training import Case
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up

@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 
-from manyheads.certificates.initialization import GoodStart, good_start
 from manyheads.model.attention import MultiHead, collapse
+from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from manyheads.certificates.regime import Ray, heads_to_realize, run_literally, smallest_heads
 from manyheads.certificates.targets import mixture_direction
-from manyheads.certificates.training import heads_needed
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
 from manyheads.certificates.walk import follow
+from manyheads.papers.deora2023.regime import Ray, heads_to_realize, run_literally, smallest_heads
+from manyheads.papers.deora2023.training import heads_needed
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up

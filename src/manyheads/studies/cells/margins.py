@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.certificates.mixture import attention_margin, linear_margin
 from manyheads.measures.margin import hard_margin
+from manyheads.papers.deora2023.expressivity import attention_margin
+from manyheads.papers.deora2023.mixture import linear_margin
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up

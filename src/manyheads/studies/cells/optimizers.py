@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.certificates.mixture import attention_margin
 from manyheads.measures.margin import hard_margin
+from manyheads.papers.deora2023.expressivity import attention_margin
 from manyheads.studies.cells.margins import normalized_margins
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell

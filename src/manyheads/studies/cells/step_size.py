@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.certificates.bounds import Shape
-from manyheads.certificates.regime import Ray
 from manyheads.certificates.targets import mixture_direction, readout_norm, train_loss
-from manyheads.certificates.training import largest_step
 from manyheads.certificates.verdict import EXPLICIT
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.regime import Ray
+from manyheads.papers.deora2023.training import largest_step
 from manyheads.studies.cells.mixture import mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up

@@ -7,19 +7,20 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
-from manyheads.certificates.bounds import Shape
-from manyheads.certificates.initialization import good_start, heads_for_good_start, reach
-from manyheads.certificates.regime import Ray, conclusions, heads_to_realize, run_literally, smallest_heads
 from manyheads.certificates.targets import along, mixture_direction, train_loss
-from manyheads.certificates.training import (
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Certificate, Verdict
+from manyheads.certificates.walk import follow
+from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.initialization import good_start, heads_for_good_start, reach
+from manyheads.papers.deora2023.regime import Ray, heads_to_realize, run_literally, smallest_heads
+from manyheads.papers.deora2023.training import (
     Case,
     case_of,
+    conclusions,
     heads_needed,
     largest_step,
     training_conditions,
 )
-from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Certificate, Verdict
-from manyheads.certificates.walk import follow
 from manyheads.training.start import first_phase
 
 # Heads for a target with train loss 1/K, K = 200, by Corollary 2: ours, ours with the printed beta3, the explicit route.

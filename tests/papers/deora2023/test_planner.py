@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from manyheads.certificates.initialization import good_start
-from manyheads.certificates.planner import _stable_step, plan
-from manyheads.certificates.regime import Ray
 from manyheads.certificates.targets import with_heads
-from manyheads.certificates.training import training_conditions
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023.initialization import good_start
+from manyheads.papers.deora2023.planner import _stable_step, plan
+from manyheads.papers.deora2023.regime import Ray
+from manyheads.papers.deora2023.training import training_conditions
 from manyheads.training.start import gaussian_start
 
 

@@ -8,26 +8,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.optimize
 
-from manyheads.certificates.bounds import HEADS_TRAINING, Shape
-from manyheads.certificates.scope import require_scope
-from manyheads.certificates.targets import (
-    Direction,
-    along,
-    losses_along,
-    parameter_norm,
-    readout_norm,
-    train_loss,
-    with_heads,
+from manyheads._lazy import lazy
+from manyheads.certificates.finding import Effort
+from manyheads.certificates.verdict import EXPLICIT, OURS, Certificate
+from manyheads.papers.deora2023.derivatives import HEADS_TRAINING, Shape
+from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.setting import require_scope
+from manyheads.papers.deora2023.training import (
+    Case,
+    Conditions,
+    case_of,
+    conclusions,
+    heads_needed,
+    largest_step,
+    training_conditions,
 )
-from manyheads.certificates.training import Case, Conditions, case_of, largest_step, training_conditions
-from manyheads.certificates.verdict import Bound, Certificate
-from manyheads.certificates.walk import Walk, follow
-from manyheads.data.dataset import Dataset
-from manyheads.model.attention import MultiHead
+
+if TYPE_CHECKING:
+    from manyheads.certificates.targets import Direction
+    from manyheads.certificates.walk import Walk
+    from manyheads.data.dataset import Dataset
+    from manyheads.model.attention import MultiHead
+
+optimize, starts = lazy("scipy.optimize"), lazy("manyheads.training.start")
+targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 
 MOST_HEADS = 1e24
 NUM_SCALES = 60
@@ -72,7 +81,7 @@ class Ray:
     def __init__(self, start: MultiHead, dataset: Dataset, direction: Direction, token_radius: float | None = None):
         self.start, self.dataset, self.direction = start, dataset, direction
         self.shape = Shape.of(dataset, token_radius)
-        self.start_readout = readout_norm(start, dataset)
+        self.start_readout = targets.readout_norm(start, dataset)
 
     def case(
         self, num_heads: float, scale: float, num_steps: float, loss: float = 0.0, start_loss: float = 0.0
@@ -85,18 +94,18 @@ class Ray:
             num_steps,
             math.sqrt(2) * scale,
             loss,
-            readout_norm(moved, self.dataset),
-            parameter_norm(moved.heads),
+            targets.readout_norm(moved, self.dataset),
+            targets.parameter_norm(moved.heads),
             start_loss,
             self.start_readout,
         )
 
     def scale_for_loss(self, level: float, num_heads: float) -> float:
         """The smallest scale c with train loss at most `level`; infinite where none is found."""
-        model, grid = with_heads(self.start, num_heads), np.geomspace(1e-3, 1e4, 71)
+        model, grid = targets.with_heads(self.start, num_heads), np.geomspace(1e-3, 1e4, 71)
 
         def loss(scales):
-            return losses_along(self.direction, scales, model, self.dataset)
+            return targets.losses_along(self.direction, scales, model, self.dataset)
 
         below = np.flatnonzero(loss(grid) <= level)
         if not len(below):
@@ -104,7 +113,7 @@ class Ray:
         if below[0] == 0:
             return float(grid[0])
         low, high = math.log(grid[below[0] - 1]), math.log(grid[below[0]])
-        root = scipy.optimize.brentq(lambda x: float(loss(np.array([math.exp(x)]))[0]) - level, low, high, xtol=1e-12)
+        root = optimize.brentq(lambda x: float(loss(np.array([math.exp(x)]))[0]) - level, low, high, xtol=1e-12)
         return math.exp(root) * (1 + 1e-10)
 
     def best(self, num_heads: float, num_steps: int, constant: float) -> tuple[Case, float] | None:
@@ -112,10 +121,10 @@ class Ray:
         top = self._largest_scale(num_heads, constant)
         if top is None:
             return None
-        model = with_heads(self.start, num_heads)
-        start_loss = train_loss(model, self.dataset)
+        model = targets.with_heads(self.start, num_heads)
+        start_loss = targets.train_loss(model, self.dataset)
         scales = np.geomspace(min(top, 1e-2), top, NUM_SCALES)
-        losses = losses_along(self.direction, scales, model, self.dataset)
+        losses = targets.losses_along(self.direction, scales, model, self.dataset)
         cases = []
         for scale, loss in zip(scales.tolist(), losses.tolist(), strict=True):
             case = self.case(num_heads, scale, num_steps, loss, start_loss)
@@ -153,7 +162,7 @@ def heads_to_realize(
         scale = ray.scale_for_loss(level, H)
         if not math.isfinite(scale):
             return None
-        case = ray.case(H, scale, num_steps, level, train_loss(with_heads(ray.start, H), ray.dataset))
+        case = ray.case(H, scale, num_steps, level, targets.train_loss(targets.with_heads(ray.start, H), ray.dataset))
         return Threshold(H, scale, ray.direction, case) if need(case) <= H else None
 
     found = _bisect(enough, 1e-6)
@@ -176,12 +185,10 @@ def smallest_heads(
     constant: float = HEADS_TRAINING,
     token_radius: float | None = None,
 ) -> Threshold:
-    r"""Smallest $H$ at which our Theorem 1 certifies a mean train loss below `certified`, over directions, scales
-    and steps.
+    r"""Smallest $H$ at which our Theorem 1 certifies a mean train loss below `certified`.
 
-    The theorem holds for every target, so the best may be chosen. Of two plans with nearly the same number of heads
-    the one
-    with fewer steps is returned.
+    The theorem holds for every target, so the best direction, scale and number of steps may be chosen. Of two plans
+    with nearly the same number of heads the one with fewer steps is returned.
     """
     if not certified > 0:
         raise ValueError(f"certified={certified} must be a loss > 0.")
@@ -234,51 +241,53 @@ def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Thres
 
 
 def run_literally(
-    start: MultiHead, dataset: Dataset, threshold: Threshold, token_radius: float | None = None
+    start: MultiHead,
+    dataset: Dataset,
+    threshold: Threshold,
+    token_radius: float | None = None,
+    *,
+    variant: str = OURS,
 ) -> LiteralRun:
-    """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion."""
+    """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion.
+
+    The step size is the largest that the version `variant` of the theorem allows.
+    """
     require_scope(start)
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
-    model = MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
-    target = along(threshold.direction, threshold.scale, model, dataset)
+    model = type(start)(start.key_query, start.readout, counts, start.decoder, start.exponent)
+    target = targets.along(threshold.direction, threshold.scale, model, dataset)
     K = int(threshold.case.num_steps)
     case = case_of(model, dataset, target, num_steps=K, token_radius=token_radius)
-    case = replace(case, step_size=largest_step(case))
-    walk = follow(model, dataset, step_size=case.step_size, num_steps=K, targets=[target])
-    printed, explicit, ours = training_conditions(case)
-    return LiteralRun(case, ours, walk, conclusions(case, walk, (printed, explicit, ours)))
+    case = replace(case, step_size=largest_step(case, variant))
+    walk = follower.follow(model, dataset, step_size=case.step_size, num_steps=K, targets=[target])
+    versions = training_conditions(case)
+    (conditions,) = (version for version in versions if version.variant == variant)
+    return LiteralRun(case, conditions, walk, conclusions(case, walk, versions))
 
 
-def conclusions(case: Case, walk: Walk, versions: Sequence[Conditions], index: int = 0) -> tuple[Certificate, ...]:
-    """The five conclusions of Theorem 1 on a run that was watched from the target number `index`."""
-    printed, explicit, ours = versions
-    D, eta = case.distance, walk.step_size
-    noise = rounding(case, walk)
-
-    def certificate(statement, claim, measured, bound, noise=0.0, wide=None, **details):
-        bounds = [Bound(ours.variant, bound, ours.hypotheses)]
-        if wide is not None:
-            bounds.insert(0, Bound(explicit.variant, wide, explicit.hypotheses))
-            bounds.insert(0, Bound(printed.variant, wide, printed.hypotheses, up_to_constant=True))
-        return Certificate(statement, claim, float(measured), tuple(bounds), noise=noise,
-                           noise_source="rounding of the loss" if noise else "", details=details)  # fmt: skip
-
-    defect = np.max(np.diff(walk.loss) + eta / 2 * walk.gradient_norm[:-1] ** 2)
-    away, near = walk.distance.max(), walk.target_distance[index].max()
-    mean = walk.mean_loss
-    return (
-        certificate("descent", "every step descends: largest L_{k+1} - L_k + (eta/2)|grad L_k|^2 is at most 0",
-                    defect, 0.0, noise),
-        certificate("iterates", "iterates stay within 2D of the target", near, 2 * D, wide=3 * D),
-        certificate("iterates", "iterates stay within 3D of the start", away, 3 * D, wide=4 * D),
-        certificate("thm1", "no head's readout norm exceeds M", walk.readout_norm.max(), case.radius),
-        certificate("thm1", "the last train loss is at most the mean", walk.loss[-1], mean, noise, mean),
-        certificate("thm1", "the mean train loss is at most 2 L(theta) + 5 D^2/(4 eta K)", mean, case.train_bound(),
-                    noise, case.train_bound()),
-    )  # fmt: skip
+@cache
+def literal_runs(effort: Effort) -> tuple[LiteralRun, ...]:
+    """Runs where the hypotheses of our Theorem 1 are literally true and its bound is not vacuous."""
+    return tuple(_small_run(effort.seed + k, OURS) for k in range(effort.count(4, 1)))
 
 
-def rounding(case: Case, walk: Walk) -> float:
-    r"""How far a computed loss can be off: the score adds terms of size $\sqrt{HT}R\|U\|_{2,\infty}$ that cancel."""
-    size = math.sqrt(case.num_heads * case.shape.num_tokens) * case.shape.token_radius * float(walk.readout_norm.max())
-    return 4 * np.finfo(float).eps * (1 + size)
+@cache
+def explicit_runs(effort: Effort) -> tuple[LiteralRun, ...]:
+    """Runs at the head count and step size of Section 6.1's route."""
+    runs = tuple(_small_run(effort.seed + k, EXPLICIT) for k in range(effort.count(3, 1)))
+    for run in runs:
+        if not run.conditions.holds:
+            raise AssertionError(f"the explicit hypotheses fail where they were arranged: {run.conditions.missing}")
+    return runs
+
+
+def _small_run(seed: int, variant: str) -> LiteralRun:
+    mixture, data, fresh = small_problem(seed)
+    start = starts.first_phase(fresh, 2)
+    direction = targets.mixture_direction(start, mixture)
+    if variant == OURS:
+        found = smallest_heads(start, data, [direction], num_steps=300, token_radius=mixture.token_radius)
+    else:
+        ray = Ray(start, data, direction, mixture.token_radius)
+        found = heads_to_realize(ray, num_steps=300, need=lambda case: heads_needed(case, variant))
+    return run_literally(start, data, found, mixture.token_radius, variant=variant)

@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass, replace
 import jax
 import numpy as np
 
-from manyheads.certificates.bounds import HEADS_TRAINING
-from manyheads.certificates.initialization import GoodStart, good_start
-from manyheads.certificates.regime import Ray, heads_to_realize, smallest_heads
 from manyheads.certificates.targets import train_loss, with_heads
-from manyheads.certificates.training import Case, heads_needed, largest_step
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import hard_margin
 from manyheads.model.attention import MultiHead
+from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
+from manyheads.papers.deora2023.initialization import GoodStart, good_start
+from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
+from manyheads.papers.deora2023.training import Case, heads_needed, largest_step
 from manyheads.training.start import first_phase, gaussian_start, zero_start
 
 STARTS = ("first phase", "zero", "gaussian")

@@ -1,0 +1,29 @@
+"""Deora, Ghaderi, Taheri, Thrampoulidis: On the Optimization and Generalization of Multi-Head Attention."""
+
+from manyheads.certificates.statement import Paper
+from manyheads.papers.deora2023.setting import scope
+
+PAPER = Paper(
+    id="deora2023",
+    title="On the Optimization and Generalization of Multi-Head Attention",
+    authors="Puneesh Deora, Rouzbeh Ghaderi, Hossein Taheri, Christos Thrampoulidis",
+    reference="TMLR 2024, arXiv:2310.12680",
+    text="the main text of arXiv:2310.12680; where a statement stands in its appendix, which was not available, the "
+    "version given is ours",
+    files=(
+        "model",
+        "derivatives",
+        "training",
+        "convexity",
+        "identity",
+        "initialization",
+        "corollaries",
+        "generalization",
+        "recursion",
+        "mixture",
+        "expressivity",
+        "errata",
+        "errata_mixture",
+    ),  # fmt: skip
+    scope=scope,
+)
