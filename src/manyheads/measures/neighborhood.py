@@ -1,9 +1,9 @@
 r"""Rigorous bounds on how scores, their gradients and their curvature can change inside a ball of parameters.
 
-The ball is $B(\hat\theta, \rho)$ in the norm of the full H-head model. At its center everything is computed exactly: the
-attention of every query, the covariance of the tokens under it, the readout's values on the tokens. A head of a class of
-$N$ moves by at most $b = \rho/\sqrt N$, so the logits of query $t$ are tilted by $\langle u, x_s\rangle$ with
-$|u| \le b\|x_t\|$; what a tilt can do to means, variances and third and fourth cumulants gives the bounds.
+The ball is $B(\hat\theta, \rho)$ in the norm of the full H-head model. At its center everything is computed exactly:
+the attention of every query, the covariance of the tokens under it, the readout's values on the tokens. A head of a
+class of $N$ moves by at most $b = \rho/\sqrt N$, so the logits of query $t$ are tilted by $\langle u, x_s\rangle$
+with $|u| \le b\|x_t\|$; what a tilt can do to means, variances, third and fourth cumulants gives the bounds.
 Proofs: docs/theory/forecast.md.
 """
 
@@ -37,7 +37,7 @@ class Drift(NamedTuple):
 
 
 class Neighborhood:
-    """The center of a ball, with all that the bounds need of it. `drift` and `margin` take the ball's radius."""
+    """The center of a ball, with all that the bounds need of it. `drift` and `margins` take the ball's radius."""
 
     def __init__(self, model: MultiHead, dataset: Dataset):
         X, mask = dataset.tokens.astype(float), dataset.mask
@@ -114,8 +114,8 @@ class Neighborhood:
             gradient = np.maximum(gradient, _block(B, C))
         return Drift(self.scale * curvature * (1 + ENLARGE), radius * self.scale * gradient * (1 + ENLARGE))
 
-    def margin(self, direction: Heads, radius: float) -> float:
-        r"""A lower bound on $\min_i y_i\langle\nabla\tilde\Phi(X_i), v\rangle$ over the ball, v a unit vector.
+    def margins(self, direction: Heads, radius: float) -> np.ndarray:
+        r"""Per sequence, a lower bound on $y_i\langle\nabla\tilde\Phi(X_i), v\rangle$ over the ball.
 
         `direction` is v in class coordinates: the part of a class of N identical heads, which each move by v/√N.
         """
@@ -158,7 +158,7 @@ class Neighborhood:
         bound = center - radius * np.sqrt(square) - 0.5 * radius**2 * self.scale * remainder * (1 + ENLARGE) - slack
         if alone:
             bound = np.maximum(bound, floor - ENLARGE * np.abs(floor))
-        return float(bound.min())
+        return bound
 
 
 def _product(factors) -> np.ndarray:

@@ -1,8 +1,8 @@
 r"""Theorem F: what gradient descent will reach, proved from the parameters at one step, at any number of heads.
 
 A step of descent lies in a ball around a multiple of any unit vector $v$ along which all tangent features have margin
-$\Gamma$. Adding such balls up gives a region that the iterates cannot leave before the loss has fallen; over that region
-the margin, the ratio of slope to loss and the smoothness are bounded locally. Proof: docs/theory/forecast.md.
+$\Gamma$. Adding such balls up gives a region that the iterates cannot leave before the loss has fallen; over that
+region the margin, the ratio of slope to loss and the smoothness are bounded locally. Proof: docs/theory/forecast.md.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyheads._lazy import compiled, lazy
+from manyheads.certificates.finding import Effort, Finding, Tally
+from manyheads.certificates.statement import Statement
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 
 if TYPE_CHECKING:
+    from manyheads.certificates.examination import Examination
     from manyheads.data.dataset import Dataset
     from manyheads.measures.neighborhood import Neighborhood
     from manyheads.model.attention import Heads, MultiHead
@@ -29,10 +33,14 @@ gradient = lazy("manyheads.model.gradient")
 losses = lazy("manyheads.model.loss")
 kernels = lazy("manyheads.measures.kernel")
 margins = lazy("manyheads.measures.margin")
+descent = lazy("manyheads.training.descent")
+follower = lazy("manyheads.certificates.walk")
+attacks = lazy("manyheads.papers.manyheads2026.attack")
 neighborhood = lazy("manyheads.measures.neighborhood")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
 MOST_PIECES = 250
+HOPELESS = 0.25  # an indicator below which halving was never certified
 HALVINGS = 4  # of a piece, before the region is said to end
 ENLARGE = 1e-9  # relative, of every bound: ten thousand times what float64 loses here
 EXACT_UP_TO = 3000  # sequences for which the margin's direction and the kernel's top eigenvalue are computed exactly
@@ -134,8 +142,8 @@ class Forecast:
         if self.speaks:
             verb = "halves the loss" if self.reduce == 2 else f"divides the loss by {self.reduce:g}"
             return (
-                f"{start} {verb} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps, whatever else happens; beyond "
-                f"a loss of {last} nothing is promised, {end}."
+                f"{start} {verb} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps, whatever else happens; "
+                f"beyond a loss of {last} nothing is promised, {end}."
             )
         return (
             f"{start} brings the loss from {self.loss:.3g} to {last} within {self.steps[-1]:,} steps, whatever else "
@@ -159,7 +167,7 @@ def forecast(
     end it, or for `most_pieces` pieces.
     """
     model, eta = _checked(model, step_size, reduce)
-    state = _State.at(model, dataset)
+    state = Center.at(model, dataset)
     loss, pieces, reason = float(np.mean(_loss(state.margins))), [], "pieces"
     indicator = state.indicator()
     share = 1.0
@@ -184,6 +192,49 @@ def forecast(
     return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
 
 
+def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
+    """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
+
+    The run is repeated in float64. Steps 0, 1, 2, 3, 5, 8, ... are tried, those with a hopeless indicator skipped; then
+    the interval before the first success is halved until it is one step, as if success were never lost again.
+    """
+    eta = _checked(run, None, reduce)[1]
+    tried = [0, 1]
+    while tried[-1] < run.last_step:
+        tried.append(min(tried[-1] + tried[-2], run.last_step))
+    tried = sorted({k for k in tried if k <= run.last_step})
+
+    def models(steps):
+        again = descent.train(
+            run.start, dataset, step_size=eta, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
+        )
+        return {k: again.model(k) for k in steps if k <= again.last_step}
+
+    def spoken(model) -> Forecast | None:
+        if Center.at(model, dataset).indicator() < HOPELESS:
+            return None
+        found = forecast(model, dataset, step_size=eta, reduce=reduce)
+        return found if found.speaks else None
+
+    before = -1
+    for step, model in models(tried).items():
+        found = spoken(model)
+        if found is None:
+            before = step
+            continue
+        between = list(range(before + 1, step))
+        path = models(between) if between else {}
+        while between:
+            middle = between[len(between) // 2]
+            earlier = spoken(path[middle])
+            if earlier is None:
+                between = [k for k in between if k > middle]
+            else:
+                step, found, between = middle, earlier, [k for k in between if k < middle]
+        return step, found
+    return None
+
+
 def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
     settings = getattr(model, "settings", None)
     if settings is not None:
@@ -205,7 +256,7 @@ def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class Center:
     """A center of the region: the model there, its margins and its tangent kernel."""
 
     model: MultiHead
@@ -215,7 +266,7 @@ class _State:
     norms: np.ndarray  # of the tangent features
 
     @classmethod
-    def at(cls, model: MultiHead, dataset: Dataset) -> _State:
+    def at(cls, model: MultiHead, dataset: Dataset) -> Center:
         margins = dataset.labels * model.scores(dataset)
         if dataset.num_examples <= EXACT_UP_TO:
             kernel = kernels.tangent_kernel(model, dataset).matrix
@@ -237,17 +288,17 @@ class _State:
         vector = _features(self.model, self.dataset, coefficients)
         length = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in vector))
         unit = jax.tree.map(lambda leaf: leaf * ((1 - 1e-12) / length), vector)
-        along = self.ball.margin(unit, 0.0) if self.kernel is None else found.lower
+        along = float(self.ball.margins(unit, 0.0).min()) if self.kernel is None else found.lower
         return (unit, along) if along > 0 else (None, along)
 
     @cached_property
     def ball(self) -> Neighborhood:
         return neighborhood.Neighborhood(self.model, self.dataset)
 
-    def moved(self, direction: Heads, length: float) -> _State:
+    def moved(self, direction: Heads, length: float) -> Center:
         root = np.sqrt(self.model.multiplicity)
         step = jax.tree.map(lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction)
-        return _State.at(self.model.displaced(step), self.dataset)
+        return Center.at(self.model.displaced(step), self.dataset)
 
     def indicator(self) -> float:
         r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look; halving was certified from about 0.55 on."""
@@ -256,20 +307,20 @@ class _State:
         return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
 
 
-def _next(state: _State, direction, length: float, last: Piece, eta: float, start_loss: float):
+def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
     """The next center and piece; or None and the reason why there is none."""
     radius = last.radius + length
     new = state.moved(direction, length)
-    margin = min(last.margin, new.ball.margin(direction, radius))
+    margin = min(last.margin, float(new.ball.margins(direction, radius).min()))
     if not margin > 0:
         return None, None, "margin"
     level = start_loss * math.exp(-last.nats)
     drift = new.ball.drift(radius)
-    low, high = _box(new, drift, radius)
-    ratio = min(last.ratio, _ratio(low, high, level))
+    low, high = margin_box(new, drift, radius)
+    ratio = min(last.ratio, ratio_bound(low, high, level))
     slope = min(float(np.mean(_slope(low))), level)
     reach = radius + eta * slope * float(new.norms.max() + drift.gradient.max())
-    smoothness = _smoothness(new, new.ball.drift(reach), reach, level)
+    smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
     efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
     if not efficiency > 0:
         return None, None, "step"
@@ -277,14 +328,14 @@ def _next(state: _State, direction, length: float, last: Piece, eta: float, star
     return new, Piece(radius, margin, ratio, efficiency, smoothness, nats), ""
 
 
-def _box(state: _State, drift, radius: float) -> tuple[np.ndarray, np.ndarray]:
+def margin_box(state: Center, drift, radius: float) -> tuple[np.ndarray, np.ndarray]:
     """Between which values each margin stays over a ball."""
     width = radius * state.norms + radius**2 / 2 * drift.curvature
     width = width * (1 + ENLARGE) + 1e-12 * np.abs(state.margins)
     return state.margins - width, state.margins + width
 
 
-def _ratio(low: np.ndarray, high: np.ndarray, level: float) -> float:
+def ratio_bound(low: np.ndarray, high: np.ndarray, level: float) -> float:
     r"""A lower bound on mean slope over mean loss, where the loss is at most `level`.
 
     $w-\mu\ell$ has one maximum in $m$, so over a box it is least at an end; and $w/\ell$ falls with the loss.
@@ -298,9 +349,9 @@ def _ratio(low: np.ndarray, high: np.ndarray, level: float) -> float:
     return max(bounds) * (1 - ENLARGE)
 
 
-def _smoothness(state: _State, drift, radius: float, level: float) -> float:
+def smoothness_bound(state: Center, drift, radius: float, level: float) -> float:
     """An upper bound on the Hessian of the loss over a ball, where the loss is at most `level`."""
-    low, high = _box(state, drift, radius)
+    low, high = margin_box(state, drift, radius)
     nearest = np.clip(0.0, low, high)
     bend = _slope(nearest) * _slope(-nearest)  # the largest second derivative over the box
     if state.kernel is None:
@@ -339,3 +390,53 @@ def _weighted(heads, weights, batch, coefficients) -> Any:
         return jnp.sum(coefficients * batch.labels.reshape(-1)[: coefficients.shape[0]] * scores)
 
     return jax.grad(score)(heads)
+
+
+def certify_forecast(work: Examination) -> list[Certificate]:
+    """From the first step at which the forecast speaks: steps to half the loss, measured against certified."""
+    work.progress("the forecast along the run")
+    found = first_forecast(work.run, work.dataset)
+    claim = "steps in which the loss is halved"
+    if found is None:
+        silent = Hypothesis("the forecast certifies half the loss from some step of the run", False, REMEDY)
+        return [Certificate("forecast", claim, math.nan, (Bound(OURS, math.nan, (silent,)),))]
+    step, promise = found
+    steps = promise.steps_to_reduce
+    assert steps is not None
+    again = descent.train(
+        work.run.start, work.dataset, step_size=promise.step_size, num_steps=step, record=10**9, dtype="float64"
+    )
+    walk = follower.follow(again.final, work.dataset, step_size=promise.step_size, num_steps=steps)
+    reached = np.flatnonzero(walk.loss <= walk.loss[0] / 2 * (1 + ENLARGE))
+    measured = float(reached[0]) if len(reached) else math.inf
+    return [Certificate("forecast", f"{claim}, from step {step}", measured, (Bound(OURS, float(steps)),))]
+
+
+def check_forecast(effort: Effort) -> Finding:
+    """Adversarial points in balls against every local bound, and runs against their forecasts."""
+    tally = Tally()
+    shares = attacks.local_bounds(tally, effort)
+    spoke, runs = attacks.runs(tally, effort)
+    text = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    return tally.finding(
+        f"largest shares by ascent: {text}; {spoke} of {runs} forecasts spoke and every promise was kept"
+    )
+
+
+REMEDY = "use a smaller step size, more heads, or more steps before the forecast"
+
+FORECAST = Statement(
+    id="forecast",
+    place="ours, Theorem F",
+    title="what descent will reach, proved from one step at any number of heads",
+    ours="over balls B(θ̂_a, σ_a) whose centers move by (σ_a−σ_{a−1})v_a, let every tangent feature have margin Γ_a along "
+    "v_a, the mean slope be at least c_a times the loss, and e_a = 1 − ηβ_a/2 > 0 for the curvature β_a there. Then "
+    "L(θ_0)e^{−s}, s ≤ Σ 2Γ_a c_a e_a (σ_a−σ_{a−1}), is reached within ⌈∫_0^s e^t dt/(ηL(θ_0)e c²Γ²)⌉ steps, and the loss "
+    "decreases at every step until then",
+    proof="docs/theory/forecast.md#theorem-f",
+    remark="local bounds attacked by ascent inside random balls; promised over measured steps on runs",
+    check=check_forecast,
+    about=certify_forecast,
+    aliases=("theorem-f", "lens"),
+    used_by=("certify",),
+)
