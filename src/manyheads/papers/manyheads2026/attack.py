@@ -125,9 +125,13 @@ def problem(rng: np.random.Generator) -> dict[str, np.ndarray]:
     rho = 10 ** rng.uniform(-2, 0.5)
     drift = center.ball.drift(rho)
     low, high = margin_box(center, drift, rho)
+    R = np.linalg.norm(
+        X, axis=2
+    ).max()  # autodiff's own rounding shows where saturated attention leaves nothing to bound
+    noise = 1e-14 * R**3 * (1 + R**2 * np.linalg.norm(U)) / np.sqrt(N.sum())
     level = float(np.mean(np.logaddexp(0.0, -center.margins))) * rng.uniform(1.0, 1.5)
     return dict(
-        X=X, y=y, N=N, W=W, U=U, v=v, rho=np.array(rho), curvature=drift.curvature, drift=drift.gradient,
+        X=X, y=y, N=N, W=W, U=U, v=v, rho=np.array(rho), curvature=drift.curvature + noise, drift=drift.gradient + 1e-14 * center.norms,
         width=(high - low) / 2, margin=center.ball.margins(direction, rho), level=np.array(level),
         ratio=np.array(ratio_bound(low, high, level)),
         smoothness=np.array(smoothness_bound(center, drift, rho, level)),
@@ -137,7 +141,7 @@ def problem(rng: np.random.Generator) -> dict[str, np.ndarray]:
 def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
     """Ascent on every inequality from several points of random balls; the largest share of each bound."""
     rng = np.random.default_rng(effort.seed)
-    problems = [problem(rng) for _ in range(effort.count(150, 12))]
+    problems = [problem(rng) for _ in range(effort.count(150, 8))]
     size = CLASSES * DIM * (DIM + TOKENS)
     points = [
         p | {"raw": rng.standard_normal(size), "turn": rng.standard_normal(size)}
@@ -146,7 +150,7 @@ def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
     ]
     shares = {}
     for name, ratio in ATTACKS.items():
-        shares[name] = ascend(ratio, points, steps=effort.count(200, 60), rate=0.1)[1]
+        shares[name] = ascend(ratio, points, steps=effort.count(200, 50), rate=0.1)[1]
         tally.add(shares[name], 1.0)
         tally.trials += len(points) - 1
     return shares
@@ -160,13 +164,13 @@ def runs(tally: Tally, effort: Effort) -> tuple[int, int]:
             num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0 + 0.5 * (k % 2), key=jax.random.key(k)
         )
         data = mixture.sample(24, key=jax.random.key(100 + k))
-        for heads in (1, 2, 8, 64, 1024, 1e12):
+        for heads in (1, 2, 8, 64, 1024, 1e12)[:: effort.count(1, 3)]:
             cases.append((first_phase(mixture.sample(100, key=jax.random.key(200 + k)), heads), data))
         cases.append((gaussian_start(3, num_tokens=4, dim=6, key=jax.random.key(300 + k)), data))
     for i, (start, data) in enumerate(cases):
         eta = (1.0, 0.3, 2.0)[i % 3]
         after = follow(start, data, step_size=0.5, num_steps=(1, 20, 80)[i % 3]).final
-        promise = forecast(after, data, step_size=eta, most_pieces=effort.count(120, 60))
+        promise = forecast(after, data, step_size=eta, most_pieces=effort.count(120, 30))
         if not promise.pieces:
             continue
         spoke += 1

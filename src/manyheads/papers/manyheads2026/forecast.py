@@ -429,10 +429,10 @@ FORECAST = Statement(
     id="forecast",
     place="ours, Theorem F",
     title="what descent will reach, proved from one step at any number of heads",
-    ours="over balls B(θ̂_a, σ_a) whose centers move by (σ_a−σ_{a−1})v_a, let every tangent feature have margin Γ_a along "
-    "v_a, the mean slope be at least c_a times the loss, and e_a = 1 − ηβ_a/2 > 0 for the curvature β_a there. Then "
-    "L(θ_0)e^{−s}, s ≤ Σ 2Γ_a c_a e_a (σ_a−σ_{a−1}), is reached within ⌈∫_0^s e^t dt/(ηL(θ_0)e c²Γ²)⌉ steps, and the loss "
-    "decreases at every step until then",
+    ours="over balls B(θ̂_a, σ_a) whose centers move by (σ_a−σ_{a−1})v_a, let every tangent feature have margin Γ_a "
+    "along v_a, the mean slope be at least c_a times the loss, and e_a = 1 − ηβ_a/2 > 0 for the curvature β_a there. "
+    "Then L(θ_0)e^{−s}, s ≤ Σ 2Γ_a c_a e_a (σ_a−σ_{a−1}), is reached within ⌈∫_0^s e^t dt/(ηL(θ_0)e c²Γ²)⌉ steps, and "
+    "the loss decreases at every step until then",
     proof="docs/theory/forecast.md#theorem-f",
     remark="local bounds attacked by ascent inside random balls; promised over measured steps on runs",
     check=check_forecast,
