@@ -5,7 +5,7 @@ EXTRAS := test,browser,cluster,data,density,export,report
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help
-.PHONY: help run test lint test-full bench docs constraints clean
+.PHONY: help run report test lint test-full bench docs constraints clean
 
 help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
@@ -13,6 +13,10 @@ help: ## list these targets
 
 run: $(READY) ## ask the theory: studies, answers and one page, in minutes (ARGS="heads --scale full" runs one at length)
 	@$(BIN)/manyheads run $(ARGS)
+
+report: $(READY) ## draw docs/report anew: all studies at full scale (hours; interrupt it, the same command resumes)
+	@$(BIN)/manyheads run all --scale full --out results/full $(ARGS)
+	@$(BIN)/manyheads report results/full --light docs/report
 
 test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)
 	@$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS)

@@ -4,9 +4,9 @@ Run:  MANYHEADS_TORCH_PYTHON=... python benchmarks/bench_curvature.py
 One JSON line per case, then a table. A case is n,T,d,H, in float64. Ratios are the time of the peer over ours. curvlinops'
 eigenvalues come from the same two ARPACK calls with the same tolerance and start vector as ours. "autodiff product" is a jitted
 jvp of the gradient of the plain formula. "trillion heads" is the time of two classes of 5·10^11 heads over two classes of two: for
-one product, and at the small case for whole calls of `loss_curvature` by Lanczos. The two Hessians differ, and with them the
-products that a tolerance takes ("products to tolerance"), so the calls that are timed start from one vector and end after one number
-of products ("products of a whole call").
+one product, and at the small case for whole calls of `loss_curvature` by Lanczos. The two Hessians differ, and so does the number of
+products that a tolerance takes ("products to tolerance"), so the timed calls start from the same vector and end after the same
+number of products ("products of a whole call").
 """
 
 import os

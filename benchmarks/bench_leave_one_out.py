@@ -26,9 +26,11 @@ import numpy as np  # noqa: E402
 
 from manyheads import Dataset, MultiHead, leave_one_out  # noqa: E402
 from manyheads.measures.screening import screen  # noqa: E402
-from manyheads.measures.twins import Setup, reference_run, twin_runs  # noqa: E402
+from manyheads.measures.stability import Setup, twin_runs  # noqa: E402
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare  # noqa: E402
 from manyheads.model.loss import LOGISTIC  # noqa: E402
+from manyheads.training.loop import descend  # noqa: E402
+from manyheads.training.problem import make_problem  # noqa: E402
 
 CASES = {"50,8,12,8": (50, 8, 12, 8), "100,10,50,8": (100, 10, 50, 8), "100,8,20,64": (100, 8, 20, 64)}
 SCREENED = ("50,8,12,8", "100,10,50,8")
@@ -37,7 +39,7 @@ RUN = dict(step_size=STEP_SIZE, num_steps=NUM_STEPS)
 
 
 def gap_and_loss(final, reference, score, label):
-    """What a leave-one-out run is for: the distance from the reference, and the loss of the example it did not see."""
+    """The results of a leave-one-out run: the distance from the reference, and the loss of the left-out example."""
     squares = sum(
         jnp.sum((a - b) ** 2) for a, b in zip(jax.tree.leaves(final), jax.tree.leaves(reference), strict=True)
     )
@@ -74,17 +76,11 @@ def autodiff_run(heads, X, y, sample_weight, i, reference):
 
 def twins(model, data):
     """Our runs without the reference, compiled once: what `leave_one_out` repeats for every example."""
-    n = data.num_examples
-    setup = jax.device_put(
-        Setup(
-            jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads), head_weights(model), model.multiplicity,
-            prepare(data, model), None, np.full(n, 1 / n), np.float64(STEP_SIZE), np.array([NUM_STEPS], np.int32),
-        )
-    )  # fmt: skip
-    reference = reference_run(setup, LOGISTIC)
-    return lambda: [
-        twin_runs(setup, reference, jnp.array([i], jnp.int32), loss=LOGISTIC, expansion=False) for i in INDICES
-    ]
+    problem = make_problem(model, data, STEP_SIZE)
+    run, _ = descend(problem, {}, NUM_STEPS)
+    reference = jax.tree.map(lambda leaf: leaf[None], run.displacement)
+    setup = jax.device_put(Setup(problem, None, reference, np.array([NUM_STEPS], np.int32)))
+    return lambda: [twin_runs(setup, jnp.array([i], jnp.int32), expansion=False) for i in INDICES]
 
 
 def measure(case, rounds):

@@ -2,8 +2,8 @@
 
 Run:  python benchmarks/bench_margin.py
 One JSON line per case, then a table. A case is n and the kind of data; all solvers get the Gram matrix. Ratios are the time
-of the peer over ours; "gaps" holds what the answer of each leaves open between its two bounds. Before anything is timed, the two
-bounds that the answer of a peer proves must overlap our interval. Peers: scikit-learn's SVC
+of the peer over ours; "gaps" holds the distance between the two bounds that each answer proves. Before anything is timed, the bounds
+proved by the answer of a peer must overlap our interval. Peers: scikit-learn's SVC
 (mirrored data, since it has a bias; up to n = 1000), piqp with its default accuracy on the plain dual program.
 """
 
@@ -73,7 +73,7 @@ def mirrored_svc(K, y):
 
 
 def bounds(K, y, weights):
-    """What weights prove on both sides: the least correlation with the hull point, and its length."""
+    """The lower and upper bound that weights prove: the least correlation with the hull point, and its length."""
     Q = K * np.outer(y, y)
     lam = weights / weights.sum()
     q = Q @ lam

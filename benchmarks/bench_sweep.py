@@ -20,7 +20,7 @@ os.environ["NPROC"] = "1"  # one XLA thread in this process too
 from harness import main, race  # noqa: E402
 
 from manyheads.sweeps import Sweep, run  # noqa: E402
-from manyheads.sweeps.batching import batch_size, step_work  # noqa: E402
+from manyheads.sweeps.cost import batch_size, step_work  # noqa: E402
 from manyheads.sweeps.plan import make_plan  # noqa: E402
 
 QUESTION = "overhead of engines (ms per cell), gain of two workers, gain of running 64 cells together"

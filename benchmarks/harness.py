@@ -56,7 +56,7 @@ def environment() -> dict:
 
 
 def seconds(work) -> float:
-    """Wall seconds of one call; what it returns is waited for."""
+    """Wall seconds of one call, including the wait for its result."""
     start = time.perf_counter()
     result = work()
     if hasattr(result, "block_until_ready") or isinstance(result, (tuple, list, dict)):
@@ -190,7 +190,7 @@ def main(file: str, question: str, measure, cases: list, *, rounds: int = 7) -> 
 
 
 def median_of(values: list):
-    """The median of equally shaped results, number by number; what is no number must be equal or is listed."""
+    """The median of equally shaped results, number by number; other values must be equal, or are listed."""
     first = values[0]
     if isinstance(first, dict):
         return {key: median_of([value[key] for value in values]) for key in first}

@@ -5,11 +5,16 @@ import signal
 
 os.environ["MPLBACKEND"] = "Agg"
 
+import contextlib
+import ctypes
+import gc
 import re
 from pathlib import Path
 
 import hypothesis
 import jax
+import processes
+import psutil
 import pytest
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
@@ -25,6 +30,49 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("manyheads")
+
+processes.mark_session()
+
+MUCH_MEMORY = 700 * 2**20  # bytes; the heaviest module adds about as much
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_are_forgotten():
+    """JAX keeps every program that was compiled; drop them after a module that leaves much memory in use.
+
+    The allocator keeps what is freed in arenas of the compiler's threads, and has to be told to give it back.
+    """
+    yield
+    if psutil.Process().memory_info().rss > MUCH_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    """A test that starts processes ends them, those that they started included."""
+    before = processes.ever_started()
+    held = set() if before is not None else set(processes.left_behind())
+    yield
+    after = processes.ever_started()
+    if after is not None and after == before:
+        return
+    with contextlib.suppress(AssertionError):
+        processes.wait_until(lambda: not processes.left_behind(held), limit=120)
+    left = processes.left_behind(held)
+    for number in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    assert not left, f"processes are left: {left}"
+
+
+@pytest.fixture
+def start():
+    """Start a command in a process group of its own, which is killed after the test."""
+    with processes.processes() as starting:
+        yield starting
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
 """Cell functions and measures that sweeps under test name; importable, so that workers find them."""
 
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -24,10 +26,11 @@ def arithmetic(cell, *, slope=1.0, fail=False, size=3):
     }
 
 
-def slow(cell, *, seconds=0.05, log=""):
-    """Waits, and notes in a file that it ran."""
+def slow(cell, *, log="", gate="", passed=0):
+    """Notes in a file that it ran; while there is a file `gate`, only so many seeds pass."""
     note(log, cell.hash)
-    time.sleep(seconds)
+    while gate and cell.seed >= passed and Path(gate).exists():
+        time.sleep(0.05)
     return {"value": np.float64(cell.seed) ** 0.5}
 
 
@@ -53,6 +56,7 @@ def deadly(cell, *, marker, always=False):
 def noted_training(cell, *, log):
     """Plain training, noted in a file."""
     note(log, cell.hash)
+    wait_at_the_gate(cell)
     return train_and_measure(cell)
 
 
@@ -63,12 +67,28 @@ def careless(cell, *, log=""):
 
     setup = set_up(cell)
     if log:
-        note(log, cell.hash)
+        threading.Thread(target=note_training, args=(log,), daemon=True).start()
     try:
         run = train(setup.start, setup.dataset, step_size=cell.train.step_size, num_steps=cell.train.num_steps)
     except KeyboardInterrupt:
         raise RuntimeError("said in another way") from None
     return {"train_loss": float(run.train_loss[-1]), "last_step": run.last_step}
+
+
+def note_training(log):
+    """Note that a run has begun: from then on it looks for Ctrl-C itself, between stretches of steps."""
+    from manyheads.training.keyboard import CtrlC
+
+    while not isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), CtrlC):
+        time.sleep(0.02)
+    note(log, "training")
+
+
+def wait_at_the_gate(cell):
+    """While the file SWEEP_GATE exists, the cell whose hash is in it waits, and its sweep does not end."""
+    gate = Path(os.environ["SWEEP_GATE"])
+    while gate.exists() and gate.read_text() == cell.hash:
+        time.sleep(0.05)
 
 
 def note(log, text):
@@ -80,6 +100,7 @@ def note(log, text):
 def noted(run):
     """A measure that notes which cell ran; the file is named in the environment."""
     note(os.environ["SWEEP_LOG"], run.setup.cell.hash)
+    wait_at_the_gate(run.setup.cell)
     return {}
 
 

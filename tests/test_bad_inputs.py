@@ -69,7 +69,7 @@ CASES = {
     "a split with nothing left": (lambda: DATA.split(6, key=KEY), "first=6 must be between 1 and 5"),
     "dim below the patterns": (mixture(dim=5), r"dim >= num_patterns \+ 2 = 6. Pass dim=6 or num_patterns=3"),
     "a broken number of relevant tokens": (mixture(sparsity=0.3), r"sparsity \* num_tokens = 2.4 .* Pass sparsity=0.25"),
-    "all tokens relevant": (mixture(sparsity=1.0), "sparsity=1.0 must be strictly between 0 and 1"),
+    "all tokens relevant": (mixture(sparsity=1.0), "sparsity=1.0 must be a finite number strictly between 0 and 1; for example"),
     "no signal": (mixture(signal=0.0), "signal=0.0 must be a finite number > 0"),
     "noise that does not fit its norm": (mixture(noise_mu=1.0, noise_norm=0.5), r"Z\^2 >= 2 Z_mu\^2/S\^2 .* Pass noise_norm=0.70710\d+ or more"),
     "signal in words": (mixture(signal="2"), "signal='2' must be a finite number > 0"),

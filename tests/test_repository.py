@@ -1,5 +1,6 @@
 """What must be true of the files themselves."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -70,6 +71,38 @@ def test_american_spelling():
 def test_python_files_stay_small():
     lengths = {name: text.count("\n") for name, text in tracked().items() if name.endswith(".py")}
     assert {name: length for name, length in lengths.items() if length > 450} == {}
+
+
+def badly_wrapped(docstring: str) -> list[str]:
+    """Lines of a few words between a full line and the next one: the mark of text that was wrapped twice."""
+    lines = docstring.splitlines()
+    return [
+        line
+        for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
+        if len(before) >= 80 and len(line) <= 40 and 1 <= len(line.split()) <= 3 and after.strip()
+        if not line.endswith((":", "$$")) and indent(before) == indent(line) == indent(after)
+    ]
+
+
+def indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def test_badly_wrapped_text_is_recognized():
+    full = "word " * 20
+    assert badly_wrapped(f"{full}\nand a\n{full}") == ["and a"]
+    assert badly_wrapped(f"{full}\n\n{full}\nthe end.\n\n{full}\nthe end.") == []
+    assert badly_wrapped(f"{full}\nArgs:\n    name: {full}\n    rest: of it\nthe end.") == []
+
+
+def test_docstrings_are_not_wrapped_twice():
+    found = []
+    for name, text in tracked().items():
+        for node in ast.walk(ast.parse(text)) if name.endswith(".py") else ():
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node) or ""
+                found += [f"{name}, {getattr(node, 'name', 'module')}: {line}" for line in badly_wrapped(docstring)]
+    assert found == []
 
 
 def test_constraints_are_pins_and_nothing_else():

@@ -3,7 +3,7 @@
 The names below load their module on first use, so `import manyheads` is quick and reading stored results needs no JAX.
 """
 
-from importlib import import_module
+from manyheads._lazy import front_door
 
 __version__ = "0.1.0"
 
@@ -15,6 +15,9 @@ _HOME = {
     "RandomLabels": "manyheads.data.planted",
     "MultiHead": "manyheads.model.attention",
     "Factored": "manyheads.model.attention",
+    "LowRank": "manyheads.model.variants",
+    "frozen": "manyheads.model.variants",
+    "as_model": "manyheads.model.autodiff",
     "collapse": "manyheads.model.attention",
     "expand": "manyheads.model.attention",
     "zero_start": "manyheads.training.start",
@@ -55,13 +58,4 @@ _HOME = {
 }
 
 
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module 'manyheads' has no attribute {name!r}; it offers {', '.join(sorted(_HOME))}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__ = front_door(__name__, _HOME)

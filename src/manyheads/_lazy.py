@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Any
 
@@ -24,15 +24,26 @@ class _Lazy:
         return getattr(importlib.import_module(self._name), attribute)
 
 
+def front_door(module: str, homes: Mapping[str, str]) -> tuple[Callable, Callable]:
+    """`__getattr__` and `__dir__` of a package whose public names load their module at first use."""
+    names = vars(sys.modules[module])
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}; it offers {', '.join(sorted(homes))}")
+        names[name] = getattr(importlib.import_module(homes[name]), name)
+        return names[name]
+
+    return get, lambda: sorted({*names, *homes})
+
+
 def compiled(**options: Any) -> Callable[[Callable], Callable]:
     """`jax.jit(function, **options)`, made at the first call."""
 
     def decorate(function: Callable) -> Callable:
         @cache
         def program() -> Callable:
-            import jax
-
-            return jax.jit(function, **options)
+            return lazy("jax").jit(function, **options)
 
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:

@@ -30,7 +30,7 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
         def add(thing):
             known = self._things.setdefault(name, thing)
-            if (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):
+            if known is not thing and _origin(known) != _origin(thing):
                 raise ValueError(f"there are two {self.what}s called {name!r}; rename one.")
             self._things[name] = thing
             return thing
@@ -54,7 +54,12 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         return iter(dict.fromkeys([*self._homes, *self._things]))
 
     def __len__(self) -> int:
-        return len(list(self))
+        return sum(1 for _ in self)
+
+
+def _origin(thing: Any) -> Any:
+    """Where a class or function was defined: the same again is a module that was loaded twice."""
+    return (thing.__module__, thing.__qualname__) if hasattr(thing, "__qualname__") else thing
 
 
 @cache

@@ -187,7 +187,7 @@ def test_a_convexity_gap_is_found_where_there_is_one():
     """Random labels and one Gaussian head: non-convexity shows, and the certificate pays for it."""
     from manyheads.data.planted import RandomLabels
 
-    data = RandomLabels().sample(40, key=jax.random.key(0))
+    data = RandomLabels(num_tokens=6, dim=6).sample(40, key=jax.random.key(0))
     start = gaussian_start(1, num_tokens=6, dim=6, key=jax.random.key(1), key_query_scale=3.0, readout_scale=3.0)
     target = proximal_target(start, data, step_size=0.1, num_steps=200)
     (part,) = decompose(follow(start, data, step_size=0.1, num_steps=200, targets=[target]))

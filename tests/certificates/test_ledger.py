@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.certificates.ledger import entry, errata_entries, ledger, statements
+from manyheads.certificates.ledger import entry, errata_entries, ledger, ledger_page, statements
 from manyheads.certificates.statement import WEIGHTS
 
 ROOT = Path(__file__).parents[2]
@@ -104,3 +104,8 @@ for item in ledger.ledger().values():
 assert ledger.entry("thm1").about is not None and ledger.papers()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_page_of_statements_is_what_the_ledger_says():
+    page = (ROOT / "docs" / "theory" / "statements.md").read_text(encoding="utf-8")
+    assert page == ledger_page() + "\n", "run `manyheads explain --markdown > docs/theory/statements.md`"

@@ -155,3 +155,17 @@ def test_bad_construction():
         Certificate("thm1", "x", 1.0, ())
     with pytest.raises(ValueError, match="there are: ours"):
         certificate(1.0, 2.0).bound("printed")
+
+
+@pytest.mark.parametrize(
+    "verdicts, answer",
+    [
+        ("SILENT HOLDS VIOLATED", "VIOLATED"),
+        ("SILENT HOLDS", "HOLDS"),
+        ("HOLDS", "HOLDS"),
+        ("SILENT", "SILENT"),
+        ("", "SILENT"),
+    ],
+)
+def test_one_rule_combines_verdicts(verdicts, answer):
+    assert Verdict.of(Verdict[name] for name in verdicts.split()) is Verdict[answer]

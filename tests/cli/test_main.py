@@ -1,9 +1,9 @@
 import importlib.util
 import inspect
 import os
+import resource
 import subprocess
 import sys
-import time
 import types
 
 import pytest
@@ -58,10 +58,11 @@ def test_the_overview_is_quick_and_imports_no_jax():
     code = "import sys; from manyheads.cli.main import main; main(['--help']); sys.exit('jax' in sys.modules)"
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.3
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(times) < 0.3  # seconds of the processor: other processes do not count
 
 
 @pytest.mark.parametrize("typed", ["demoo", "dmeo", "Demo"])

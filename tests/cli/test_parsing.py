@@ -11,7 +11,7 @@ from manyheads.cli.parsing import one_line
         (["train", "--stepsize", "3"], ["unrecognized options: --stepsize, 3;", "perhaps you meant --step-size FLOAT"]),
         (["train", "--steps", "many"], ["cannot read --steps", "'many'"]),
         (["train", "--steps"], ["missing value for argument '--steps'"]),
-        (["train", "--optimizer", "sgd"], ["invalid choice 'sgd'", "'polyak'"]),
+        (["train", "--optimizer", "sgd"], ["cannot read --optimizer", "'sgd' is not one of", "'polyak'"]),
         (["sweep", "a", "b", "c"], ["unrecognized options: b, c."]),
         (["status"], ["missing from manyheads status", "folder of the sweep"]),
     ],

@@ -63,7 +63,7 @@ def test_a_violated_statement_is_exit_code_one(quick, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sweep"], "which sweep? pass a TOML file"),
+        (["sweep"], "pass the TOML file of a sweep"),
         (["sweep", "none.toml"], "none.toml does not exist"),
         (["sweep", "."], "is a folder"),
         (["sweep", "quick.toml", "--workers", "2"], "pass engine 'processes'"),

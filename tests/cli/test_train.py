@@ -2,18 +2,18 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
+from processes import LIMIT
 
 import manyheads as mh
 from manyheads.cli import main as cli
 from manyheads.cli import train as command
 from manyheads.cli.tasks import parts
-from manyheads.training import descent
+from manyheads.training import loop
 
 SMALL = ("--steps", "6", "--examples", "10", "--first-phase-examples", "20", "--test-examples", "10", "--quiet")
 
@@ -73,6 +73,14 @@ def test_own_data_are_split_and_the_mapping_of_labels_is_told(own, capsys):
     assert "own: 40 sequences" in captured.err and "set aside" not in captured.err and "test loss" not in captured.out
 
 
+def test_digits_are_a_data_source_like_any_other(capsys):
+    assert train("digits", "--steps", 3, "--heads", 3, "--start", "first-phase") == 0
+    captured = capsys.readouterr()
+    assert "digits 3 and 8: " in captured.err and "set aside: 89 for the first phase, 89 for the test" in captured.err
+    assert train("digits", "--examples", 5, "--quiet") == 2
+    assert "--examples 5 is for generated tasks" in capsys.readouterr().err
+
+
 def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
     np.savez(
         tmp_path / "huge.npz", tokens=1e25 * np.random.default_rng(0).standard_normal((40, 4, 3)), labels=[0, 1] * 20
@@ -95,7 +103,7 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nothing-here",), "'nothing-here' is neither a file nor a task"),
+        (("nothing-here",), "'nothing-here' is neither a file nor a data source"),
         (("--steps", -1), "num_steps=-1 must be a whole number"),
         (("--step-size", "nan"), "step_size=nan must be a finite number > 0"),
         (("--examples", 1), "num_examples=1 must be a whole number >= 2"),
@@ -156,7 +164,7 @@ def test_examples_are_for_generated_tasks(own, capsys):
 
 
 def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeypatch):
-    calls, advance = [], descent.advance
+    calls, advance = [], loop.advance
 
     def with_a_key_press(*arguments):
         calls.append(1)
@@ -164,20 +172,29 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeyp
             signal.raise_signal(signal.SIGINT)
         return advance(*arguments)
 
-    monkeypatch.setattr(descent, "advance", with_a_key_press)
+    monkeypatch.setattr(loop, "advance", with_a_key_press)
     out = tmp_path / "run.npz"
     assert train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**5, "--out", out) == 130
-    assert f"stopped by the keyboard; go on with --resume {out}" in capsys.readouterr().err
+    assert f"interrupted; continue with --resume {out}" in capsys.readouterr().err
     run = mh.Trajectory.load(out)
     assert run.status == "interrupted" and 0 < run.last_step < 10**5
 
 
-def test_ctrl_c_while_setting_up_ends_at_once_with_one_line():
-    command = [sys.executable, "-m", "manyheads.cli.main", "train", "--steps", "1000000000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.0)  # NumPy and JAX are being imported
+def test_ctrl_c_while_setting_up_ends_at_once_with_one_line(start):
+    code = """
+import sys
+class Announce:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jax":
+            print("JAX is being imported", flush=True)
+sys.meta_path.insert(0, Announce())
+from manyheads.cli.main import main
+sys.exit(main(["train", "--steps", "1000000000"]))
+"""
+    process = start([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "JAX is being imported\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)  # far less than the run would take
     assert (process.returncode, out, err) == (130, "", "error: interrupted\n")
 
 

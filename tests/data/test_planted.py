@@ -5,7 +5,7 @@ import manyheads as mh
 
 
 def test_labels_come_from_the_planted_model():
-    planted = mh.Planted(num_tokens=4, dim=3, num_heads=2, margin=0.5, key=jax.random.key(0))
+    planted = mh.Planted(num_tokens=4, dim=3, teacher_heads=2, margin=0.5, key=jax.random.key(0))
     data = planted.sample(30, key=jax.random.key(1))
     teacher = mh.MultiHead.create(planted.key_query, planted.readout)
     scores = np.array([teacher(x) for x in data.tokens])

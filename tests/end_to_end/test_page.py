@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from manyheads.report.build import build
-from manyheads.studies.catalog import STORY
-from manyheads.studies.run import run_studies
+from manyheads.studies.kit.catalog import story
+from manyheads.studies.kit.run import run_studies
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -81,12 +81,31 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(opened, size, scheme):
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
+def test_the_light_page_is_drawn_without_a_library_in_both_themes(opened, page_path, tmp_path):
+    light = build(page_path.parent, light=tmp_path / "light").page
+    assert not (light.parent / "figures").exists() and light.stat().st_size < page_path.stat().st_size / 3
+    page, complaints, elsewhere = opened(path=light)
+    charts = page.locator(".chart")
+    assert charts.count() >= 3 and (complaints, elsewhere) == ([], [])
+    assert all(charts.nth(i).locator("svg path").count() > 3 for i in range(charts.count()))
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    text = charts.first.locator("svg text").first
+
+    def color():
+        return text.evaluate("e => getComputedStyle(e).fill")
+
+    before = color()
+    page.locator(".theme").click()
+    page.wait_for_function("document.documentElement.dataset.ready === 'dark'")
+    assert color() != before  # the drawing follows the theme
+
+
 @pytest.mark.full
 def test_the_story_runs_from_the_command_line_to_the_page(opened, tmp_path):
     command = [sys.executable, "-m", "manyheads.cli.main", "run", "--out", str(tmp_path / "story")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in STORY) and str(tmp_path / "story" / "index.html") in done.stdout
+    assert all(name in done.stdout for name in story()) and str(tmp_path / "story" / "index.html") in done.stdout
     for size in SIZES:
         check_page(*opened(size, path=tmp_path / "story" / "index.html"), least=30)
 

@@ -1,27 +1,17 @@
 """Extreme eigenvalues against the dense Hessian of the expanded model."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 from measures.programs import same_program
-from model.cases import plain_scores, random_case
+from model.cases import dense_hessian, random_case
 
 import manyheads as mh
 from manyheads.model.loss import LOGISTIC
 
 
 def dense(model, data, of=None):
-    """Hessian of the loss, or of the score of example `of`, over all parameters of all heads, and how to flatten them."""
-    full = mh.expand(model)
-    flat, unflatten = ravel_pytree(jax.tree.map(jnp.asarray, full.heads))
-
-    def value(vector):
-        scores = plain_scores(full, unflatten(vector), data)
-        return scores[of] if of is not None else jnp.mean(LOGISTIC.value(jnp.asarray(data.labels) * scores))
-
-    return np.asarray(jax.jit(jax.hessian(value))(flat))
+    return dense_hessian(model, data, LOGISTIC, of)
 
 
 CASE = dict(counts=(1, 3, 2), shape=(5, 3, 3))

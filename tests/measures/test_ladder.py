@@ -10,12 +10,11 @@ import manyheads as mh
 from manyheads.measures.ladder import (
     attention_margin,
     found_margin,
-    iterate_accuracy,
+    frobenius_norm,
     iterate_margin,
     linear_margin,
     margin_along,
     paper_direction,
-    readout_norm,
 )
 from manyheads.measures.rounding import slope_error
 
@@ -38,7 +37,7 @@ def test_the_margin_along_the_papers_direction_is_equation_7(T, d, M, zeta, S, h
     direction = paper_direction(start, mixture)
     norm = np.sqrt(sum(start.multiplicity @ np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in direction))
     assert norm == pytest.approx(np.sqrt(2), rel=1e-12)
-    assert margin_along(start, data, direction) == pytest.approx(eq7, rel=1e-12)
+    assert margin_along(start, data, direction)[0] == pytest.approx(eq7, rel=1e-12)
     # the best direction of the same norm is no worse
     kernel = mh.tangent_kernel(start, data)
     best = mh.hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
@@ -56,7 +55,7 @@ def test_the_margin_along_a_direction_is_a_directional_derivative():
         return jax.jvp(lambda h: full.replace_heads(h)(X, mask), (jax.tree.map(jnp.asarray, full.heads),), (move,))[1]
 
     slopes = jax.vmap(slope)(jnp.asarray(data.tokens), jnp.asarray(data.mask))
-    assert margin_along(model, data, direction) == pytest.approx(float(np.min(data.labels * slopes)), rel=1e-12)
+    assert margin_along(model, data, direction)[0] == pytest.approx(float(np.min(data.labels * slopes)), rel=1e-12)
 
 
 def test_linear_and_attention_margins_of_the_noiseless_mixture():
@@ -101,12 +100,12 @@ def test_the_margin_of_an_iterate_is_the_score_over_the_readout_norm():
     model, data = random_case(5)
     full = mh.expand(model)
     size = np.linalg.norm(full.readout)
-    assert readout_norm(model, 5) == pytest.approx(size, rel=1e-12)
+    assert frobenius_norm(model, 5) == pytest.approx(size, rel=1e-12)
     least = np.min(data.labels * full.scores(data))
-    assert iterate_margin(model, data) == pytest.approx(least / size, rel=1e-10)
+    assert iterate_margin(model, data)[0] == pytest.approx(least / size, rel=1e-10)
     pooled, data = random_case(5, decoder="pooled")
     written = np.repeat(mh.expand(pooled).readout[:, None, :], 5, axis=1)
-    assert readout_norm(pooled, 5) == pytest.approx(np.linalg.norm(written), rel=1e-12)
+    assert frobenius_norm(pooled, 5) == pytest.approx(np.linalg.norm(written), rel=1e-12)
 
 
 def test_cancelling_readouts_dilute_the_margin_and_the_option_undoes_it():
@@ -114,11 +113,11 @@ def test_cancelling_readouts_dilute_the_margin_and_the_option_undoes_it():
     data = mixture.sample(20, key=jax.random.key(1))
     start = mh.population_first_phase(mixture, 1e6)
     final = mh.train(start, data, step_size=0.5, num_steps=100, dtype="float64").final
-    moved = iterate_margin(final, data, start=start)
+    moved, _ = iterate_margin(final, data, start=start)
     linear = linear_margin(data)
-    assert iterate_margin(final, data) < 0.5 * moved
+    assert iterate_margin(final, data)[0] < 0.5 * moved
     assert 0.5 * linear.lower < moved <= linear.upper * 1.001  # lazy: what training adds is a linear model
-    assert iterate_margin(start, data, start=start) == 0 or abs(iterate_margin(start, data)) < 1e-6
+    assert iterate_margin(start, data, start=start)[0] == 0 or abs(iterate_margin(start, data)[0]) < 1e-6
 
 
 @pytest.mark.parametrize("heads", [4, 10**12])
@@ -140,15 +139,16 @@ def test_the_stated_rounding_holds_against_extended_precision(heads):
     least = np.min(y * (np.sum(A * B, axis=(2, 3)) @ N / np.sqrt(H)))
     for origin, zero in ((None, 0), (start, start.readout.astype(np.longdouble))):
         exact = least / np.sqrt(N @ np.sum((U - zero) ** 2, axis=(1, 2)))
-        error = abs(float(iterate_margin(final, data, start=origin) - exact))
-        assert error <= iterate_accuracy(final, data, start=origin) < 1e-6
+        found, rounding = iterate_margin(final, data, start=origin)
+        assert abs(float(found - exact)) <= rounding < 1e-6
     dW, dU = paper_direction(final, mixture)
     _, _, A, B = parts(final)
     D = A * (B - np.sum(A * B, axis=3, keepdims=True))
     slopes = np.einsum("ngts,gtd,nsd->ng", A, dU, X) + np.einsum("ngts,ntd,gde,nse->ng", D, X, dW, X)
     exact = np.min(y * (slopes @ N / np.sqrt(H)))
     stated = np.finfo(float).eps * slope_error(final, data, (dW, dU))
-    assert abs(float(margin_along(final, data, (dW, dU)) - exact)) <= stated < 1e-9
+    found, rounding = margin_along(final, data, (dW, dU))
+    assert rounding == stated and abs(float(found - exact)) <= stated < 1e-9
 
 
 def test_the_search_finds_attention_that_beats_the_linear_model():
@@ -171,7 +171,7 @@ def test_the_ladder_prints_both_scales_apart():
     assert "linear model" in readout and "this model, ‖U−U₀‖" in readout and "a lower bound by search" in readout
     assert set(ladder.accuracy) == {"iterate", "iterate_moved", "along_star"} and text.count("±") == 3
     assert "along theta_*" in tangent and "linear" not in tangent
-    assert ladder.along_star == pytest.approx(margin_along(start, data, paper_direction(start, mixture)))
+    assert ladder.along_star == pytest.approx(margin_along(start, data, paper_direction(start, mixture))[0])
     plain = mh.Dataset(data.tokens, data.labels)
     bare = mh.margin_ladder(run.final, plain, num_starts=1, num_steps=0, key=jax.random.key(0))
     assert bare.attention is None and bare.iterate_moved is None and bare.along_star is None

@@ -146,11 +146,11 @@ def test_an_interrupted_measure_continues_where_it_stopped(start, data, everythi
     calls = []
     original = stability.twin_runs
 
-    def interrupted(setup, reference, indices, **options):
+    def interrupted(setup, indices, **options):
         calls.append(int(indices[0]))
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(setup, reference, indices, **options)
+        return original(setup, indices, **options)
 
     monkeypatch.setattr(stability, "twin_runs", interrupted)
     part = mh.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from manyheads.model.gradient import (
-    attention_mass,
     batch_scores,
     chunk_size,
     evaluate,
@@ -148,7 +147,6 @@ def test_scores_and_attention_mass_equal_the_plain_model(kind):
     flags = np.zeros((batch.labels.size, data.num_tokens), bool)
     flags[:n] = relevant
     flags, weight = flags.reshape(*batch.labels.shape, -1), jnp.full(n, 1 / n)
-    assert np.allclose(attention_mass(heads.key_query, batch, flags, weight), np.mean(mass, axis=0), rtol=1e-12)
     seen, unseen = (evaluate(heads, head_weights(model), batch, weight, flags, due)[3] for due in (True, False))
     assert np.allclose(seen, np.mean(mass, axis=0), rtol=1e-12) and not unseen.any()
 
@@ -162,7 +160,7 @@ def test_no_product_is_left_to_the_default_precision(factored):
     for program in (
         jax.make_jaxpr(lambda: loss_and_gradient(heads, weights, batch, weight))(),
         jax.make_jaxpr(lambda: batch_scores(heads, weights, batch, n))(),
-        jax.make_jaxpr(lambda: attention_mass(heads.key_query, batch, flags, weight))(),
+        jax.make_jaxpr(lambda: evaluate(heads, weights, batch, weight, flags))(),
         jax.make_jaxpr(lambda: model(np.float32(data.tokens[0])))(),
     ):
         text = str(program)

@@ -1,10 +1,11 @@
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy import optimize
 
-from manyheads.model.loss import LOSSES, get_loss
+from manyheads.model.loss import LOSSES, Loss, get_loss
 
 MARGINS = jnp.concatenate([jnp.linspace(-60, 60, 4001), jnp.array([-1e4, 1e4, 0.0])])
 
@@ -43,3 +44,29 @@ def test_large_margins_keep_their_digits():
     m = np.array([20.0, 100.0, 1e6])
     assert np.allclose(get_loss("logistic").value(m), np.exp(-m), rtol=1e-8)
     assert np.allclose(get_loss("hyperbolic").value(m), 1 / (2 * m), rtol=1e-3)
+
+
+def test_a_registered_loss_is_found_by_its_name():
+    squared = Loss("squared hinge", lambda m: jnp.maximum(1 - m, 0) ** 2, jnp.asarray, jnp.asarray, 1.0, 2.0, 1.0)
+    LOSSES.register(squared.name)(squared)
+    try:
+        assert get_loss("squared hinge") is squared
+        with pytest.raises(ValueError, match="there are two loss functions called 'logistic'"):
+            LOSSES.register("logistic")(squared)
+    finally:
+        del LOSSES._things["squared hinge"]
+    with pytest.raises(ValueError, match="loss='squared hinge' is not known; choose one of 'logistic', 'hyperbolic'"):
+        get_loss("squared hinge")
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_logarithms_are_exact_where_the_loss_underflows(loss):
+    margins = [-50.0, -3.0, -0.54, 0.0, 1.0, 14.999, 15.001, 36.0, 50.0, 700.0, 760.0, 1e4]
+    with mpmath.workdps(6000), jax.enable_x64(True):
+        for m in map(mpmath.mpf, margins):
+            root = mpmath.sqrt(1 + m * m)
+            value = mpmath.log(1 + mpmath.exp(-m)) if loss.name == "logistic" else root - m
+            slope = 1 / (1 + mpmath.exp(m)) if loss.name == "logistic" else (root - m) / root
+            for found, exact in ((loss.log_value, value), (loss.log_slope, slope)):
+                want = mpmath.log(exact)
+                assert abs(float(found(jnp.asarray(float(m)))) - want) <= 4e-16 * max(1, abs(want)), float(m)

@@ -1,6 +1,6 @@
 """A figure with every kind of panel, for both drawings."""
 
-from manyheads.studies.figure import Axis, Figure, MapPanel, Panel, bars, line, points, rule
+from manyheads.studies.kit.figure import Axis, Figure, MapPanel, Panel, bars, line, rule
 
 STEP, LOSS = Axis("step", "steps", log=True), Axis("train loss", "nats", log=True)
 
@@ -14,11 +14,10 @@ def example() -> Figure:
         LOSS,
         (line("zero", "zero", x, [1, 0.5, 0.1], [0.9, 0.4, 0.05], [1.1, 0.6, 0.2]), rule("ours", "bound", 0.7)),
     )
-    dots = Panel("Dots", STEP, LOSS, (points("gaussian", "Gaussian", x, [1, 0.5, 0.1], [0.9, 0.4, 0.05], [2, 1, 0.2]),))
     kinds = Axis("data", "kind")
     upright = Panel("Bars", kinds, LOSS, (bars("ours", "ours", ["A", "B"], [1.0, 20.0], [0.5, 10], [2, 30]),))
     lying = Panel("Lying", kinds, LOSS, (bars("printed", "printed", ["A", "B"], [1.0, 20.0]),), sideways=True)
-    return Figure("every-kind", "Every kind", "caption", (curves, dots, upright, lying))
+    return Figure("every-kind", "Every kind", "caption", (curves, upright, lying))
 
 
 def maps() -> Figure:

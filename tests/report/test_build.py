@@ -11,8 +11,8 @@ import pytest
 from report.drawn import maps
 
 from manyheads.report.build import _csv, build
-from manyheads.studies.figure import Axis, Figure, Panel, line
-from manyheads.studies.run import run_studies
+from manyheads.studies.kit.figure import Axis, Figure, Panel, line
+from manyheads.studies.kit.run import run_studies
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def test_the_page_holds_everything_and_names_no_outside_source(folder):
         for path in (f"figures/{figure.name}.pdf", f"figures/{figure.name}.png", f"data/{figure.name}.csv"):
             assert (folder / path).stat().st_size > 0 and path in html
     stored = json.loads((folder / "data" / "findings.json").read_text())
-    assert stored["findings"]["example"]["numbers"]["factor"]["seeds"] == 3
+    assert stored["findings"]["example"]["numbers"]["loss_ratio"]["seeds"] == 3
 
 
 def test_the_csv_holds_the_points_that_are_drawn(folder):

@@ -1,10 +1,11 @@
-"""The report that is kept under docs is whole: every study has its finding, every figure its drawing and its data."""
+"""The report that is kept under docs is whole and light: every finding and figure with its data, and no library."""
 
 import html
 import json
+import re
 from pathlib import Path
 
-from manyheads.studies.catalog import find
+from manyheads.studies.kit.catalog import find
 
 KEPT = Path(__file__).parent.parent.parent / "docs" / "report"
 
@@ -19,8 +20,20 @@ def test_every_study_of_the_kept_report_has_its_finding_on_the_page():
         assert find(name).question == finding["question"] and finding["answer"] in page and finding["sentence"] in page
 
 
-def test_every_figure_of_the_kept_report_has_its_drawing_and_its_data():
-    names = {path.stem for path in (KEPT / "data").glob("*.csv")}
-    assert len(names) >= 12
-    for suffix in ("pdf", "png"):
-        assert {path.stem for path in (KEPT / "figures").glob(f"*.{suffix}")} == names
+def test_every_figure_of_the_kept_report_is_drawn_on_the_page_and_has_its_data():
+    page = (KEPT / "index.html").read_text()
+    drawn = re.split(r'<figure id="figure-([\w-]+)">', page)
+    figures = dict(zip(drawn[1::2], drawn[2::2], strict=True))
+    assert set(figures) == {path.stem for path in (KEPT / "data").glob("*.csv")} and len(figures) >= 12
+    for name, figure in figures.items():
+        charts = figure.split("</figure>")[0].split('<div class="chart"')[1:]
+        assert charts and all("<svg" in chart for chart in charts), name
+        assert f'href="data/{name}.csv"' in figure
+
+
+def test_the_kept_report_is_one_light_page_with_its_data():
+    files = {path.relative_to(KEPT) for path in KEPT.rglob("*") if path.is_file()}
+    assert {path.suffix for path in files} == {".html", ".json", ".csv"}
+    assert (KEPT / "index.html").stat().st_size < 1_000_000 and "vega" not in (KEPT / "index.html").read_text().split(
+        "<footer>"
+    )[1].replace("vegaEmbed", "")

@@ -8,9 +8,9 @@ import pytest
 
 from manyheads.cli.main import main
 from manyheads.report.build import build
-from manyheads.studies import margins
-from manyheads.studies.folder import sweep_folder
-from manyheads.studies.run import run_studies
+from manyheads.studies.kit.folder import sweep_folder
+from manyheads.studies.kit.run import run_studies
+from manyheads.studies.margins import study as margins
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.store import Store
@@ -72,9 +72,7 @@ def test_a_folder_with_nothing_done_says_so_in_one_line(tmp_path, capsys):
 
 def test_cells_that_all_failed_say_why_and_can_be_tried_again(tmp_path, example_study, capsys):
     study = example_study.with_name("failing_study.py")
-    text = example_study.read_text().replace(
-        'Sweep(name="example",', 'Sweep(name="example", cell="failing_study:fail",'
-    )
+    text = example_study.read_text().replace('runs={"train"', 'runs={"cell": "failing_study:fail", "train"')
     text = text.replace('"example", "Two', '"failing", "Two')
     switch = tmp_path / "well"
     study.write_text(

@@ -4,7 +4,7 @@ import pytest
 from report.drawn import example, maps
 
 from manyheads.report import vega
-from manyheads.studies.palette import look
+from manyheads.studies.kit.palette import look
 
 
 @pytest.mark.parametrize("view", vega.views(example()) + vega.views(maps()))

@@ -5,7 +5,7 @@ import xarray
 
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.report.verdicts import MOST_REASONS, good_starts, ledger_table
-from manyheads.studies.estimate import number
+from manyheads.studies.kit.estimate import number
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
@@ -60,7 +60,7 @@ def test_a_start_that_does_not_separate_is_called_so():
 
 
 def test_the_bound_on_the_card_is_the_one_that_the_cell_measured(monkeypatch):
-    from manyheads.studies.cells import initialization
+    from manyheads.studies.initialization import cells as initialization
 
     data = {"num_examples": 8, "num_test": 4, "num_tokens": 4, "dim": 6, "signal": 1.5}
     sweep = Sweep(data=data, start={"kind": "zero"}, model={"num_heads": 2}, train={"num_steps": 2}, seeds=[3])

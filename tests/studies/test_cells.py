@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from manyheads.model.attention import expand
-from manyheads.studies.cells import attention, heads, literal, margins, step_size
-from manyheads.studies.study import grid
+from manyheads.studies.attention import cells as attention
+from manyheads.studies.heads import cells as heads
+from manyheads.studies.kit.cells import normalized_margins
+from manyheads.studies.literal import cells as literal
+from manyheads.studies.step_size import cells as step_size
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
+from manyheads.sweeps.spec import Sweep
 from manyheads.training.descent import train
 
 SMALL = {
@@ -22,7 +26,7 @@ SMALL = {
 
 
 def cell(start="first_phase", num_heads=6, **train_section):
-    sweep = grid(
+    sweep = Sweep(
         name="small",
         data=SMALL,
         start={"kind": start},
@@ -41,7 +45,7 @@ def softmax_rows(logits):
 def test_normalized_margins_count_every_head(start):
     setup = set_up(cell(start))
     run = train(setup.start, setup.dataset, step_size=0.5, num_steps=12, snapshots="records", dtype="float64")
-    found = margins.normalized_margins(run)
+    found = normalized_margins(run)
     for k in (3, len(run.steps) - 1):
         model = expand(run.model(int(run.steps[k])))
         W, U = np.asarray(model.key_query), np.asarray(model.readout)

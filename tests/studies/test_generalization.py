@@ -6,8 +6,8 @@ import pytest
 import xarray
 
 from manyheads.certificates.verdict import Certificate
-from manyheads.studies import generalization
-from manyheads.studies.cells.generalization import gap, leave_one_out
+from manyheads.studies.generalization import study as generalization
+from manyheads.studies.generalization.cells import gap, leave_one_out
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
@@ -99,7 +99,7 @@ def test_runs_that_are_missing_are_not_called_silent():
 def test_an_interval_without_an_upper_end_is_not_called_one_seed():
     made = results()
     made["literal"]["gap"][-1, 0] = [0.3, -0.2, 0.1, 0.0]
-    text = str(generalization.finding(made).numbers["Theorem 2 / mean gap, where its hypotheses are true"])
+    text = str(generalization.finding(made).numbers["theorem2_ratio"].estimate)
     assert "without an upper end" in text and "one seed" not in text
 
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import xarray
 
-from manyheads.studies import global_margin
-from manyheads.studies.cells.global_margin import best_margin, compare
+from manyheads.studies.global_margin import study as global_margin
+from manyheads.studies.global_margin.cells import best_margin, compare
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
@@ -72,8 +72,8 @@ def test_missing_margins_are_left_out():
 def test_the_best_start_counts():
     made = results([0.5, 0.5, 0.5])
     made["heads"]["gaussian"] = made["heads"]["found"] * 0.8
-    key = "best tangent margin / best margin found, H = 1"
-    assert global_margin.finding(made).numbers[key].value == pytest.approx(0.8)
+    key = "share.heads.1"
+    assert global_margin.finding(made).numbers[key].estimate.value == pytest.approx(0.8)
 
 
 def test_the_two_normalizations_have_panels_of_their_own():
@@ -103,7 +103,7 @@ def test_what_was_found_is_attained_and_nothing_random_beats_it(cell):
         A /= A.sum(-1, keepdims=True)
         return np.min(y * np.einsum("nhts,htd,nsd->n", A, U * size, X)) / np.sqrt(len(W))
 
-    from manyheads.studies.cells.global_margin import _first_point
+    from manyheads.studies.global_margin.cells import _first_point
 
     starts = [_first_point(set_up(cell), i) for i in range(3)]
     value, point = best_margin(data, 2, starts, 200)

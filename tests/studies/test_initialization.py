@@ -5,8 +5,8 @@ import pytest
 import xarray
 
 from manyheads.certificates.verdict import Certificate, Verdict
-from manyheads.studies import initialization
-from manyheads.studies.cells.initialization import look
+from manyheads.studies.initialization import study as initialization
+from manyheads.studies.initialization.cells import look
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
@@ -95,7 +95,14 @@ def run(request):
     start = initialization.STARTS[request.param][2]
     train = {"step_size": 0.5, "num_steps": 8}
     model, seeds = {"num_heads": 4}, {"zero": [0], "first_phase": [1]}[request.param]
-    sweep = Sweep(data=data, start=start, train=train, model=model, cell=initialization.CELL, seeds=seeds)
+    sweep = Sweep(
+        data=data,
+        start=start,
+        train=train,
+        model=model,
+        cell="manyheads.studies.initialization.cells:look",
+        seeds=seeds,
+    )
     (cell,) = make_plan(sweep).cells
     return request.param, set_up(cell), look(cell, card="A start")
 

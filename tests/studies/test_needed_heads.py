@@ -5,9 +5,9 @@ import xarray
 from scipy.optimize import linprog
 
 from manyheads.model.attention import MultiHead
-from manyheads.studies import needed_heads
-from manyheads.studies.cells.needed_heads import count_parity, memorize, parity
-from manyheads.studies.needed_heads import heads_bound
+from manyheads.studies.needed_heads import study as needed_heads
+from manyheads.studies.needed_heads.cells import count_parity, memorize, parity
+from manyheads.studies.needed_heads.study import heads_bound
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep
 
@@ -76,10 +76,11 @@ def test_draws_that_need_more_than_was_tried_are_not_left_out():
     beyond = [[1, 4, 14], [2, 5, 16], [1, 4, np.inf], [2, 5, np.inf]]
     made = results(beyond, [*FLAT, [1, 1, 1]], FITTED)
     found = needed_heads.finding(made)
-    assert found.numbers["heads needed, n = 64, random labels (lower bound: 2 of 4 need more)"].value == 15.5
+    assert found.numbers["needed.random_labels.64"].estimate.value == 15.5
+    assert found.numbers["needed.random_labels.64"].caption.endswith("(lower bound: 2 of 4 need more)")
     assert "need more than 16 heads at n = 64 in 2 of 4 draws" in found.sentence and "no exponent" in found.sentence
-    assert found.numbers["exponent of the heads needed in n, random labels"].count == 0
-    assert found.numbers["heads for random labels / for planted labels, n = 64"].count == 0
+    assert found.numbers["exponent.random_labels"].estimate.count == 0
+    assert found.numbers["random_over_planted"].estimate.count == 0
     (figure,) = needed_heads.figures(made)
     assert figure.panels[0].marks[0].y[-1] == 15.5 and "a lower bound" in figure.caption
     assert "lower bound" not in needed_heads.figures(results(GROWING, FLAT, FITTED))[0].caption
@@ -169,7 +170,7 @@ def test_training_needs_two_heads_where_one_is_proved_not_to_do():
 
 def test_a_larger_sample_may_need_fewer_heads(monkeypatch):
     """Whatever training does with one size does not move the search for another."""
-    from manyheads.studies.cells import needed_heads as cells
+    from manyheads.studies.needed_heads import cells
 
     fits = {8: 4, 16: 2}  # the smaller sample was unlucky
     monkeypatch.setattr(cells, "_fit", lambda cell, data, size, candidates, heads, restarts: (heads >= fits[size], 1))

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import xarray
 
-from manyheads.studies import optimizers
-from manyheads.studies.cells.optimizers import ladder
+from manyheads.studies.optimizers import study as optimizers
+from manyheads.studies.optimizers.cells import ladder
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep
 
@@ -61,9 +61,9 @@ def test_a_missing_run_is_left_out_and_does_not_choose_the_step_size():
     made = results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2]))
     for name in ("margin", "focus", "train_loss", "attention", "linear"):
         made["gd"][name][0, 1] = np.nan
-    key = "margin / best attention margin, plain descent, H = 2"
+    key = "share.gd.2"
     found = optimizers.finding(made)
-    assert found.numbers[key].value == pytest.approx(0.5, rel=0.02) and found.numbers[key].count == 3
+    assert found.numbers[key].estimate.value == pytest.approx(0.5, rel=0.02) and found.numbers[key].estimate.count == 3
     assert found.sentence.endswith("1 of 32 cells is missing and left out.")
     for data in made.values():
         for name in data:
@@ -73,10 +73,10 @@ def test_a_missing_run_is_left_out_and_does_not_choose_the_step_size():
 
 def test_the_best_step_size_is_taken_and_one_that_failed_is_not():
     made = results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2]))
-    key = "margin / best attention margin, plain descent, H = 2"
-    assert optimizers.finding(made).numbers[key].value == pytest.approx(0.5)
+    key = "share.gd.2"
+    assert optimizers.finding(made).numbers[key].estimate.value == pytest.approx(0.5)
     made["gd"]["margin"][0, 1, 1, -1] = np.nan  # the best step size diverged for one seed
-    assert optimizers.finding(made).numbers[key].value == pytest.approx(0.35)
+    assert optimizers.finding(made).numbers[key].estimate.value == pytest.approx(0.35)
 
 
 def test_figures_are_drawn_from_the_same_numbers():

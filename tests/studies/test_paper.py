@@ -2,7 +2,7 @@ import numpy as np
 import xarray
 
 from manyheads.studies import paper
-from manyheads.studies.study import STATED
+from manyheads.studies.kit.study import STATED
 from manyheads.sweeps.engine import run
 from manyheads.sweeps.spec import Sweep
 

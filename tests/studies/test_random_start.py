@@ -3,8 +3,8 @@ import pytest
 import xarray
 from scipy.optimize import minimize
 
-from manyheads.studies import random_start
-from manyheads.studies.cells.random_start import separation
+from manyheads.studies.random_start import study as random_start
+from manyheads.studies.random_start.cells import separation
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
@@ -84,8 +84,8 @@ def test_the_margin_over_the_scale_is_in_the_answer():
     made = results([1.0, 1.0, 1.0], [0.1, 0.1, 0.1])
     made["scale"]["margin"] = made["scale"]["margin"] * [[[1], [3]], [[1], [1.5]]]  # norm of W, norm of U, seed
     found = random_start.finding(made)
-    assert found.numbers["margin, norm of a head's U 1 / 0.1, that of W 1"].value == pytest.approx(1.5)
-    assert found.numbers["margin, norm of a head's W 1 / 0.1, that of U 1"].value == pytest.approx(0.5)
+    assert found.numbers["scale.readout_scale"].estimate.value == pytest.approx(1.5)
+    assert found.numbers["scale.key_query_scale"].estimate.value == pytest.approx(0.5)
     assert "norm of a head's U goes from 0.1 to 1 it grows 1.5" in found.sentence
     assert "norm of a head's W goes from 0.1 to 1 it falls to 0.5" in found.sentence
     same = random_start.finding(results([1.0, 1.0, 1.0], [0.1, 0.1, 0.1])).sentence
@@ -136,7 +136,7 @@ def test_the_margin_is_that_of_the_written_out_gradients():
 
 
 def test_contradicting_labels_are_not_called_separable(monkeypatch):
-    from manyheads.studies.cells import random_start as cells
+    from manyheads.studies.random_start import cells
 
     data = {"num_examples": 10, "num_test": 0, "num_tokens": 4, "dim": 6, "signal": 1.0}
     (cell,) = make_plan(

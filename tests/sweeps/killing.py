@@ -2,13 +2,13 @@
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from processes import processes, wait_for_the_end, wait_until
 
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.plan import make_plan
@@ -20,7 +20,13 @@ def command(spec, folder, *options) -> list[str]:
 
 
 def environment(log) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SWEEP_LOG": str(log)}
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "SWEEP_LOG": str(log), "SWEEP_GATE": str(gate(log))}
+    return {**os.environ, **paths}
+
+
+def gate(log) -> Path:
+    """A file that names a cell which waits for as long as it exists."""
+    return Path(log).with_suffix(".gate")
 
 
 def finished_parts(folder) -> dict[str, tuple[int, int]]:
@@ -28,40 +34,38 @@ def finished_parts(folder) -> dict[str, tuple[int, int]]:
     return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(folder, "parts").glob("*.npz")}
 
 
-def kill_repeatedly(spec, folder, log, kills, most, options=(), seed=0, spread=2.0) -> int:
+def kill_repeatedly(sweep, spec, folder, log, kills, most, options=(), seed=0, spread=2.0) -> None:
     """Start the sweep, kill it at a random moment, look at every part; `kills` times, then let it finish.
 
     A moment is a random time after the first part that this start has finished, or a random time after its beginning.
-    `most` is how many parts may be there before the last kill.
+    `most` is how many parts may be there before the last kill. The last cell waits until the last kill, so that there
+    is something to kill, however late this process notices a part.
     """
     rng = random.Random(seed)
-    killed, before = 0, {}
-    while killed < kills:
+    plan = make_plan(sweep)
+    gate(log).write_text(plan.cells[plan.batches[-1].cells[-1]].hash)
+    before = {}
+    for killed in range(kills):
         enough = most * (killed + 1) / kills  # so that there is work left to kill
-        process = subprocess.Popen(
-            command(spec, folder, *options), env=environment(log), stdout=subprocess.DEVNULL, start_new_session=True
-        )
         early = rng.random() < 0.2 or enough <= len(before)
-        began, count = time.monotonic(), len(before)
-        while not early and len(finished_parts(folder)) == count and process.poll() is None:
-            time.sleep(0.02)
-            assert time.monotonic() - began < 240, "no cell was finished in four minutes"
-        time.sleep(rng.uniform(0, spread))
-        if process.poll() is not None:
-            assert process.returncode == 0
-            return killed
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        killed += 1
+        with processes() as start:
+            process = start(command(spec, folder, *options), env=environment(log), stdout=subprocess.DEVNULL)
+            if not early:
+                count = len(before)
+                wait_until(lambda count=count: len(finished_parts(folder)) > count, process, "finished part")
+            time.sleep(rng.uniform(0, spread))
+            assert process.poll() is None, "the sweep ended although its last cell waits"
+            process.kill()
+            wait_for_the_end(process)  # its workers notice that it is gone
         after = finished_parts(folder)
         assert before.items() <= after.items(), "a finished part was written again"
         for name in after:
             Store(folder).check(name.removesuffix(".npz"))  # raises for a part that cannot be read
         before = after
+    gate(log).unlink()
     done = subprocess.run(command(spec, folder, *options), env=environment(log), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert before.items() <= finished_parts(folder).items()
-    return killed
 
 
 def assert_same_bits(one, other) -> None:

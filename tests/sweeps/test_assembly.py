@@ -83,7 +83,7 @@ def test_missing_failed_and_ragged_cells_are_marked(tmp_path):
     assert data.coords["place"].dims == ("place",) and data.place.values.tolist() == [0, 1, 2]
     found = status(tmp_path)
     assert (found.finished, found.failed, found.diverged, found.missing) == (3, 1, 1, 1)
-    assert "failed 1 x: it broke" in str(found) and "goes on from here" in str(found)
+    assert "failed 1 x: it broke" in str(found) and "rerun .manyheads sweep. with" in str(found).replace("`", ".")
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 1), (1, 2, 3), (2, 3, 1)])
@@ -170,7 +170,7 @@ def test_exports_hold_the_same_data(tmp_path, ending):
             there[name].values.astype(here[name].dtype), here[name].values, equal_nan=here[name].dtype.kind == "f"
         )
     assert there.attrs["spec"] == here.attrs["spec"] and there.num_heads.attrs["units"] == "heads"
-    with pytest.raises(ValueError, match="is already there"):
+    with pytest.raises(ValueError, match="exists; choose another name"):
         export(tmp_path / "sweep", target)
     export(tmp_path / "sweep", target, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["sweep", target.name])

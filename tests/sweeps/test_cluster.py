@@ -1,13 +1,13 @@
 import contextlib
+import json
 import os
-import socket
 import stat
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from processes import wait_until
 
 from manyheads.cli.main import main
 from manyheads.sweeps.cluster import Dask, Slurm
@@ -24,48 +24,48 @@ def test_a_dask_worker_killed_midway_costs_nothing(tmp_path):
     assert np.array_equal(data.value, range(6)) and (data.status == "finished").all()
 
 
-def test_a_lost_scheduler_fails_no_cell_and_the_same_command_goes_on(tmp_path, capfd):
-    log, killed = tmp_path / "log", []
-    Sweep(cell="sweep_cells:slow", parameters={"log": str(log), "seconds": 0.3}, seeds=8).save(tmp_path / "s.toml")
-    with scheduler() as (address, processes):
+def test_a_lost_scheduler_fails_no_cell_and_the_same_command_goes_on(tmp_path, start, capfd):
+    gate, killed = tmp_path / "gate", []
+    gate.touch()  # so that there is work left when the scheduler dies, however late the sweep hears of a cell
+    parameters = {"log": str(tmp_path / "log"), "gate": str(gate), "passed": 3}
+    Sweep(cell="sweep_cells:slow", parameters=parameters, seeds=8).save(tmp_path / "s.toml")
+    address, scheduler = dask(start, tmp_path / "first.json")
 
-        def kill_the_scheduler(state):
-            if state.done == 2 and not killed:
-                killed.append(processes[0])
-                processes[0].kill()
+    def kill_the_scheduler(state):
+        if state.done == 2 and not killed:
+            killed.append(scheduler)
+            scheduler.kill()
 
-        with pytest.raises(EngineError, match="connection to the Dask scheduler is lost .* run the same command again"):
-            run(tmp_path / "s.toml", tmp_path / "s", engine="dask", scheduler=address, progress=kill_the_scheduler)
+    with pytest.raises(
+        EngineError, match="connection to the Dask scheduler is lost .* rerun the same command to resume"
+    ):
+        run(tmp_path / "s.toml", tmp_path / "s", engine="dask", scheduler=address, progress=kill_the_scheduler)
+    gate.unlink()
     assert "Traceback" not in capfd.readouterr().err
     found = status(tmp_path / "s")
     assert killed and found.failed == 0 and found.finished >= 2 and found.missing == 8 - found.finished > 0
-    with scheduler() as (address, _):
-        command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "s"), "--engine", "dask", "--quiet"]
-        assert main([*command, "--scheduler", address]) == 0
+    address, _ = dask(start, tmp_path / "second.json")
+    command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "s"), "--engine", "dask", "--quiet"]
+    assert main([*command, "--scheduler", address]) == 0
     assert status(tmp_path / "s").finished == 8
 
 
-@contextlib.contextmanager
-def scheduler():
-    """A scheduler with one worker, each a process of its own: (its address, the processes)."""
+def dask(start, file):
+    """Start a scheduler and one worker, each a process of its own: the scheduler's address and process."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
     options = dict(env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    processes = [subprocess.Popen([*command, "--no-dashboard"], **options) for command in (dask, worker)]
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))):
-                break
-            time.sleep(0.1)
-        yield address, processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    module = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    scheduler = start([*module, *common], **options)
+
+    def address():
+        with contextlib.suppress(OSError, ValueError):  # not there, or not yet whole
+            return json.loads(file.read_text())["address"]
+
+    wait_until(address, scheduler, "address of the scheduler")
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny"]
+    start([*worker, *common], **options)
+    return address(), scheduler
 
 
 def test_the_job_script_of_a_dry_run(tmp_path, capsys):

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 
+from manyheads._fields import SpecError
 from manyheads.sweeps import cell as cell_module
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.engine import make_engine, run
 from manyheads.sweeps.environment import worker_facts
-from manyheads.sweeps.fields import SpecError
 from manyheads.sweeps.local import EngineError, Processes
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
@@ -124,7 +124,7 @@ def test_values_that_cannot_be_stored_fail_their_cell_only(tmp_path, monkeypatch
 
 def test_an_interrupted_sweep_goes_on(tmp_path, capsys):
     log = tmp_path / "log"
-    sweep = Sweep(cell="sweep_cells:slow", parameters={"log": str(log), "seconds": 0.0}, seeds=8)
+    sweep = Sweep(cell="sweep_cells:slow", parameters={"log": str(log)}, seeds=8)
 
     def stop(state):
         if state.done == 3:
@@ -191,9 +191,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
         original(descriptor)
 
     monkeypatch.setattr(os, "fsync", filling)
-    with pytest.raises(
-        StoreError, match="No space left on device; what is stored stays, free some space and run again"
-    ):
+    with pytest.raises(StoreError, match="No space left on device; stored results are safe, free some space and rerun"):
         run(QUICK, tmp_path, progress=False)
     monkeypatch.undo()
     assert len(parts(tmp_path)) == 2 and not list(Path(tmp_path, "parts").glob("*.tmp"))
@@ -213,7 +211,7 @@ def test_a_limit_of_the_system_is_one_line(tmp_path):
     done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(
-        "error: cannot write in results/sweep: File too large; what is stored"
+        "error: cannot write in results/sweep: File too large; stored results are safe"
     )
     assert not list(Path(tmp_path, "results/sweep/parts").iterdir())
 
@@ -226,7 +224,7 @@ def test_a_read_only_folder_is_one_line():
         if user == 0:
             os.seteuid(65534)  # the superuser may write anywhere
         with pytest.raises(
-            StoreError, match="Permission denied; what is stored stays, choose a folder that you may write"
+            StoreError, match="Permission denied; stored results are safe, choose a folder that you may write"
         ):
             run(QUICK, Path(folder) / "out", progress=False)
     finally:

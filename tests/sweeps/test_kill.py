@@ -31,7 +31,7 @@ def test_a_sweep_killed_twice_is_the_same_in_the_end(tmp_path):
         seeds=10,
     )
     sweep.save(tmp_path / "s.toml")
-    assert kill_repeatedly(tmp_path / "s.toml", tmp_path / "killed", log, kills=2, most=30, spread=0.3) == 2
+    kill_repeatedly(sweep, tmp_path / "s.toml", tmp_path / "killed", log, kills=2, most=30, spread=0.3)
     assert_nothing_finished_ran_again(sweep, tmp_path / "killed", log)
     reference(tmp_path / "s.toml", tmp_path / "whole", log)
     assert_same_bits(tmp_path / "killed", tmp_path / "whole")
@@ -61,10 +61,8 @@ def test_a_sweep_of_100_cells_killed_at_random_moments(tmp_path, engine, kills):
     assert sweep.num_cells == 100
     sweep.save(tmp_path / "s.toml")
     options = ("--engine", engine) + (("--workers", "2") if engine == "processes" else ())
-    killed = kill_repeatedly(
-        tmp_path / "s.toml", tmp_path / "killed", log, kills=kills, most=90, options=options, seed=kills, spread=0.8
-    )
-    assert killed == kills
+    folder = tmp_path / "killed"
+    kill_repeatedly(sweep, tmp_path / "s.toml", folder, log, kills, most=90, options=options, seed=kills, spread=0.8)
     assert_nothing_finished_ran_again(sweep, tmp_path / "killed", log)
     reference(tmp_path / "s.toml", tmp_path / "whole", tmp_path / "other")
     assert_same_bits(tmp_path / "killed", tmp_path / "whole")

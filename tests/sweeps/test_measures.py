@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
+from manyheads._fields import SpecError
 from manyheads.certificates.certify import certify
 from manyheads.measures.curvature import loss_curvature
 from manyheads.measures.focus import attention_focus
 from manyheads.sweeps.cell import measured, train_setup
 from manyheads.sweeps.engine import check_plan, run
-from manyheads.sweeps.fields import SpecError
 from manyheads.sweeps.measures import MEASURES, Run, find_measure
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up

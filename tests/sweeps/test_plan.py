@@ -1,11 +1,17 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
+from manyheads._fields import SpecError, setting, settings
 from manyheads.data.dataset import Dataset
-from manyheads.sweeps.batching import batch_size
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.data.source import SOURCES
+from manyheads.sweeps.cost import batch_size
 from manyheads.sweeps.engine import check_plan
-from manyheads.sweeps.fields import SpecError
 from manyheads.sweeps.plan import Cell, make_plan
+from manyheads.sweeps.sections import section_type
+from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
 
 TINY = dict(num_examples=8, num_tokens=4, dim=4, num_patterns=2, num_test=0)
@@ -131,3 +137,47 @@ def test_an_impossible_grid_is_refused_before_anything_runs(sweep, words):
     with pytest.raises(SpecError) as caught:
         check_plan(make_plan(Sweep(**sweep)))
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_digits_are_a_kind_like_any_other():
+    sweep = Sweep(
+        data={"kind": "digits", "second": 5, "num_examples": 30, "num_test": 20},
+        start={"num_examples": 25},
+        axes={"data.first": [1, 3]},
+    )
+    setups = [set_up(cell) for cell in make_plan(sweep).cells]
+    assert [setup.dataset.name for setup in setups] == ["digits 1 and 5", "digits 3 and 5"]
+    rows = [tuple(x.ravel()) for data in (setups[0].dataset, setups[0].test, setups[0].first) for x in data.tokens]
+    assert len(set(rows)) == 75  # disjoint
+    with pytest.raises(SpecError, match="data: first and second are both 3; choose two different digits"):
+        check_plan(make_plan(Sweep(data={"kind": "digits", "second": 3})))
+    with pytest.raises(
+        SpecError, match=r"axes.data.first\[1\] = 10 is out of range; write a whole number >= 0 and <= 9"
+    ):
+        Sweep(data={"kind": "digits"}, axes={"data.first": [1, 10]})
+
+
+def test_a_setting_is_checked_alike_by_its_constructor_and_by_a_sweep():
+    for name, (_, item) in settings(TokenizedMixture).items():
+        bounds = {"low": -1, "above": 0, "high": 1, "below": 0}
+        for bound, beyond in bounds.items():
+            limit = item.metadata[bound]
+            if limit is not None:
+                value = type(item.default)(limit + beyond)
+                with pytest.raises(ValueError, match=f"{name}={value} must be"):
+                    TokenizedMixture(**{"frame": "axis", name: value})
+                with pytest.raises(SpecError, match=f"data.{name} = {value} is out of range"):
+                    Sweep(data={name: value})
+    assert section_type("data", ("mixture",))().dim == TokenizedMixture.dim == 12
+
+
+def test_kinds_with_different_defaults_each_have_their_own(monkeypatch):
+    @dataclass(frozen=True)
+    class Short:
+        num_tokens: int = setting(2, "tokens per sequence", low=1)
+
+    monkeypatch.setitem(SOURCES._things, "short", Short)
+    plan = make_plan(Sweep(axes={"data.kind": ["mixture", "short"]}))
+    assert [cell.data.num_tokens for cell in plan.cells] == [8, 2]
+    plan = make_plan(Sweep(data={"num_tokens": 8}, axes={"data.kind": ["mixture", "short"]}))
+    assert [cell.data.num_tokens for cell in plan.cells] == [8, 8]

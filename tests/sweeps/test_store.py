@@ -36,9 +36,7 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        StoreError, match="No space left on device; what is stored stays, free some space and run again"
-    ):
+    with pytest.raises(StoreError, match="No space left on device; stored results are safe, free some space and rerun"):
         store.write(plan.batches[-1].id, result(plan, plan.batches[-1]))
     assert sorted(os.listdir(store.parts)) == before
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 
 import manyheads as mh
 from manyheads.model.loss import LOGISTIC, Loss
-from manyheads.training import descent
+from manyheads.training import loop
 
 MIX = dict(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
 
@@ -210,17 +210,17 @@ def test_a_pooled_readout_counts_for_every_token(data):
 
 
 def test_stretches_stay_short_after_dense_snapshots(data, gaussian, monkeypatch):
-    clock, spans, advance = [0.0], [], descent.advance
+    clock, spans, advance = [0.0], [], loop.advance
 
-    def slow(method, problem, state, until):  # a step takes 10 ms by this clock
+    def slow(problem, observers, state, until, last):  # a step takes 10 ms by this clock
         spans.append(int(until) - int(state.step))
         clock[0] += 0.01 * spans[-1]
-        return advance(method, problem, state, until)
+        return advance(problem, observers, state, until, last)
 
-    monkeypatch.setattr(descent, "advance", slow)
-    monkeypatch.setattr(descent.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(loop, "advance", slow)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
     mh.train(gaussian, data, step_size=0.1, num_steps=400, snapshots=range(30))
-    assert max(spans) <= descent.STRETCH_SECONDS / 0.01 and max(spans) >= 10
+    assert max(spans) <= loop.STRETCH_SECONDS / 0.01 and max(spans) >= 10
 
 
 def test_a_diverged_run_keeps_no_snapshot_of_the_bad_point(data, gaussian):
@@ -238,7 +238,7 @@ def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch)
     model = mh.gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(3))
     ever_larger = optax.sgd(lambda step: 10.0**step)
     for stretch in (0.2, 1e-6):  # found inside a stretch, and at the first step of one
-        monkeypatch.setattr(descent, "STRETCH_SECONDS", stretch)
+        monkeypatch.setattr(loop, "STRETCH_SECONDS", stretch)
         run = mh.train(model, flipped, optimizer=ever_larger, num_steps=100, record="all")
         assert run.status == "diverged" and 5 < run.last_step < 60
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.displacement))
@@ -264,11 +264,11 @@ def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(data, g
         calls.append(1)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return descent_advance(*arguments)
+        return loop_advance(*arguments)
 
-    descent_advance = descent.advance
-    monkeypatch.setattr(descent, "advance", interrupting)
-    monkeypatch.setattr(descent, "STRETCH_SECONDS", 1e-3)
+    loop_advance = loop.advance
+    monkeypatch.setattr(loop, "advance", interrupting)
+    monkeypatch.setattr(loop, "STRETCH_SECONDS", 1e-3)
     part = mh.train(gaussian, data, checkpoint=tmp_path / "run.npz", **options)
     assert part.status == "interrupted" and 0 < part.last_step < 300
     rest = mh.train(gaussian, data, resume=tmp_path / "run.npz", **options)
@@ -293,7 +293,7 @@ def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(data, g
 
 
 def test_a_ctrl_c_that_a_library_swallows_is_not_lost(data, gaussian, monkeypatch):
-    calls, advance = [], descent.advance
+    calls, advance = [], loop.advance
 
     def careless(*arguments):
         calls.append(1)
@@ -302,7 +302,7 @@ def test_a_ctrl_c_that_a_library_swallows_is_not_lost(data, gaussian, monkeypatc
                 signal.raise_signal(signal.SIGINT)
         return advance(*arguments)
 
-    monkeypatch.setattr(descent, "advance", careless)
+    monkeypatch.setattr(loop, "advance", careless)
     run = mh.train(gaussian, data, step_size=0.2, num_steps=10**5)
     assert run.status == "interrupted" and 0 < run.last_step < 10**5
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -338,8 +338,8 @@ def test_a_small_run_pays_no_python_per_step(monkeypatch):
     )
     model = mh.gaussian_start(8, num_tokens=4, dim=6, key=jax.random.key(1))
     mh.train(model, data, step_size=0.1, num_steps=1000)
-    calls, advance = [], descent.advance
-    monkeypatch.setattr(descent, "advance", lambda *a: (calls.append(1), advance(*a))[1])
+    calls, advance = [], loop.advance
+    monkeypatch.setattr(loop, "advance", lambda *a: (calls.append(1), advance(*a))[1])
     began = time.monotonic()
     mh.train(model, data, step_size=0.1, num_steps=1000)
     assert len(calls) <= 40 + 10 * (time.monotonic() - began)

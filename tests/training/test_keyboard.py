@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import manyheads as mh
-from manyheads.training import descent
+from manyheads.training import loop
 from manyheads.training.keyboard import AllOrNothing, CtrlC
 
 
@@ -31,7 +31,7 @@ def task():
 
 def pressing(monkeypatch, number):
     """Press Ctrl-C during the stretch of this number."""
-    calls, advance = [], descent.advance
+    calls, advance = [], loop.advance
 
     def pressed(*arguments):
         calls.append(1)
@@ -39,7 +39,7 @@ def pressing(monkeypatch, number):
             press()
         return advance(*arguments)
 
-    monkeypatch.setattr(descent, "advance", pressed)
+    monkeypatch.setattr(loop, "advance", pressed)
     return calls
 
 

@@ -73,6 +73,7 @@ def certify(
         run, dataset, test=test, mixture=mixture, token_radius=token_radius, independent=independent, progress=progress
     )
     items: list[Certificate] = []
+    first = next(iter(papers()))
     for statement in wanted:
         if statement.about is None:
             raise ValueError(
@@ -83,7 +84,7 @@ def certify(
         outside = () if scope is None else tuple(work.shared(scope))
         if all(h.holds for h in outside):
             items.extend(replace(c, statement=statement.name) for c in statement.about(work))
-        else:
+        elif statements or statement.paper == first:  # of other papers only what they say, unless one is named
             nothing = Bound(OURS, math.nan, outside)
             items.append(Certificate(statement.name, statement.title, math.nan, (nothing,)))
     known = "given" if token_radius else "assumed, largest seen"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -115,7 +116,7 @@ def decompose(walk: Walk) -> tuple[Decomposition, ...]:
 
 
 def explain_run(
-    start: MultiHead,
+    start: Any,
     dataset: Dataset,
     *,
     step_size: float,
@@ -125,12 +126,13 @@ def explain_run(
     longer: int | None = 2,
     loss: str = "logistic",
 ) -> tuple[Decomposition, ...]:
-    """Run plain descent and decompose its mean loss for every target there is, the smallest certificate first.
+    """Run plain descent of any model and decompose its mean loss for every target, the smallest certificate first.
 
-    Targets: the proximal one; the best of several scales along each direction (the NTK targets); the end of a run
-    `longer`
-    times as long (None: without it); with `mixture`, the attention target of Section 5.3.
+    Targets: the proximal one; the end of a run `longer` times as long (None: without it). For a MultiHead also the best
+    of several scales along each direction (the NTK targets) and, with `mixture`, the attention target of Section 5.3.
     """
+    if not isinstance(start, MultiHead) and (directions or mixture is not None):
+        raise ValueError("directions= and mixture= are targets of a MultiHead; leave them out for another model.")
     targets = [proximal_target(start, dataset, step_size=step_size, num_steps=num_steps, loss=loss)]
     for direction in directions:
         targets += [along(direction, float(c), start, dataset, loss) for c in SCALES]

@@ -66,6 +66,19 @@ def errata_entries() -> tuple[Statement, ...]:
     return tuple(item for item in ledger().values() if item.is_erratum)
 
 
+def ledger_page() -> str:
+    """The ledger as a page of the documentation: papers, statements, links to the proofs."""
+    lines = ["# Statements", "", "Written by `manyheads explain --markdown > docs/theory/statements.md`."]
+    for paper in papers().values():
+        source = f'{paper.authors}. {paper.reference}. "As printed" means {paper.text}.'
+        lines += ["", f"## {paper.title}", "", source]
+        lines += ["", "| id | where | statement | proof |", "|---|---|---|---|"]
+        for item in (item for item in ledger().values() if item.paper == paper.id):
+            proof = item.proof.removeprefix("docs/theory/")
+            lines.append(f"| `{item.name}` | {item.place} | {item.title} | [{proof}]({proof}) |")
+    return "\n".join(lines)
+
+
 def about_runs() -> dict[str, Statement]:
     """The statements that say something about one run, by name."""
     return {name: item for name, item in ledger().items() if item.about is not None}

@@ -28,9 +28,10 @@ def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
 
 def check_data(run: Trajectory, dataset: Dataset) -> None:
     """Refuse data that the run was not trained on: by the fingerprint, else by its first loss and gradient."""
-    shape = (run.start.readout.shape[-1], run.start.readout.shape[1] if run.start.decoder == "full" else None)
-    if shape[0] != dataset.dim or shape[1] not in (None, dataset.num_tokens):
-        raise _other(f"the model does not fit sequences of {dataset.num_tokens} tokens in dimension {dataset.dim}")
+    try:
+        run.start.objective(dataset)
+    except ValueError as error:
+        raise _other(str(error)) from None
     count = run.settings.get("num_examples", dataset.num_examples)
     if count != dataset.num_examples:
         raise _other(f"the run was trained on {count} sequences, these are {dataset.num_examples}")

@@ -75,7 +75,7 @@ class Statement:
     def checker(self) -> str:
         """Where the function that checks it is."""
         function = self.check.func if isinstance(self.check, partial) else self.check
-        return f"{function.__module__.removeprefix('manyheads.')}.{function.__qualname__}"
+        return f"{function.__module__.removeprefix('manyheads.')}.{getattr(function, '__qualname__', '')}"
 
     def to_dict(self) -> dict:
         hidden = {"check", "about", "on_request", "name"}

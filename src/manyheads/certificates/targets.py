@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +17,22 @@ import numpy as np
 import scipy.optimize
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import Heads, MultiHead
-from manyheads.model.gradient import batch_scores, head_weights, loss_and_gradient, prepare
+from manyheads.model.attention import HIGHEST, Heads, MultiHead
+from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads.model.protocol import checked_model
+from manyheads.model.variants import attention_of
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    r"""A point $\theta$ given by the displacement of one head of each class, with what the theorems ask about it."""
+    r"""A point $\theta$ given by the displacement of one head of each class, with what the theorems ask about it.
+
+    `readout_norm` is NaN for a model without a readout.
+    """
 
     name: str
-    displacement: Heads
+    displacement: Any
     loss: float
     distance: float
     readout_norm: float
@@ -58,26 +64,25 @@ def with_heads(start: MultiHead, num_heads: float) -> MultiHead:
     return MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
 
 
-def measure_target(
-    name: str, start: MultiHead, dataset: Dataset, displacement: Heads, loss: str | Loss = "logistic"
-) -> Target:
+def measure_target(name: str, start: Any, dataset: Dataset, displacement: Any, loss: str | Loss = "logistic") -> Target:
     """Loss, distance and norms of the point at `displacement` from the start."""
-    displacement = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), displacement)
+    displacement, start = float64(displacement), checked_model(start, "start")
     point = start.displaced(displacement)
-    squares = _class_squares(displacement)
+    full = attention_of(point)
+    copies = np.ones(1) if start.copies is None else start.copies
     return Target(
         name,
         displacement,
         train_loss(point, dataset, loss),
-        float(np.sqrt(np.sum(start.multiplicity * squares))),
-        readout_norm(point, dataset),
-        parameter_norm(point.heads),
+        float(np.sqrt(np.sum(copies * _class_squares(displacement, len(copies))))),
+        math.nan if full is None else readout_norm(full, dataset),
+        parameter_norm(point.parameters, len(copies)),
     )
 
 
-def train_loss(model: MultiHead, dataset: Dataset, loss: str | Loss = "logistic") -> float:
+def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> float:
     """Mean loss over a dataset, in float64."""
-    margins = dataset.labels * model.scores(dataset)
+    margins = dataset.labels * scores(model, dataset)
     with jax.enable_x64(True):
         return float(np.mean(np.asarray(get_loss(loss).value(jnp.asarray(margins)))))
 
@@ -96,18 +101,11 @@ def mixture_direction(start: MultiHead, mixture) -> Direction:
 def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray) -> Direction:
     r"""$\theta_*\propto\sum_i w_i y_i\nabla\tilde\Phi(X_i;\theta_0)$ with norm $\sqrt2$, from dual weights $w$."""
     with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        gradient = _pull_back(
-            heads, head_weights(start), prepare(dataset, start), jnp.asarray(weights * dataset.labels)
-        )
-        gradient = jax.tree.map(np.asarray, gradient)
-    share = start.multiplicity / start.num_heads
-
-    def per_head(leaf):
-        return leaf / start.multiplicity.reshape(-1, *(1,) * (leaf.ndim - 1))
-
-    one = jax.tree.map(per_head, gradient)
-    norm = math.sqrt(float(np.sum(share * _class_squares(one))))
+        cotangent = jnp.asarray(weights * dataset.labels)
+        gradient = _pull_back(start.objective(dataset), float64(start.heads), cotangent)
+    counts, share = start.multiplicity, start.multiplicity / start.num_heads
+    one = jax.tree.map(lambda leaf: np.asarray(leaf) / counts.reshape(-1, *(1,) * (leaf.ndim - 1)), gradient)
+    norm = math.sqrt(float(np.sum(share * _class_squares(one, start.num_classes))))
     if not norm > 0:
         raise ValueError("the tangent features cancel: no direction separates the data; use another start")
     return Direction(name, jax.tree.map(lambda leaf: leaf * (math.sqrt(2) / norm), one))
@@ -115,13 +113,8 @@ def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: n
 
 def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) -> np.ndarray:
     r"""$y_i\langle\nabla\tilde\Phi(X_i;\theta_0),\theta_*\rangle$ for every sequence."""
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        unit = jax.tree.map(lambda leaf: jnp.asarray(leaf / math.sqrt(start.num_heads)), direction.heads)
-        slopes = _push_forward(
-            heads, unit, head_weights(start), prepare(dataset, start), num_examples=dataset.num_examples
-        )
-        return dataset.labels * np.asarray(slopes)
+    unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
+    return dataset.labels * slopes(start, dataset, unit)
 
 
 def along(
@@ -133,8 +126,7 @@ def along(
 
 
 def attention_target(start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None) -> Target:
-    r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}}H^{-1/2}U_{opt}$, $W_h=\Gamma
-    W_{opt}$.
+    r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}\sqrt H}U_{opt}$, $W_h=\Gamma W_{opt}$.
 
     `sharpness` is $\Gamma$; by default the one of Proposition 3 that leaves an irrelevant mass of $1/n$.
     """
@@ -152,91 +144,77 @@ def attention_target(start: MultiHead, dataset: Dataset, mixture, sharpness: flo
 
 
 def proximal_target(
-    start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: float, loss: str | Loss = "logistic"
+    start: Any, dataset: Dataset, *, step_size: float, num_steps: float, loss: str | Loss = "logistic"
 ) -> Target:
     r"""Minimizer of $\hat L(\theta)+\|\theta-\theta_0\|^2/(2\eta K)$ found by L-BFGS, constant on each class.
 
     Any point is a legitimate target; this one makes the certificate along the run small.
     """
     strength = 1 / (step_size * num_steps)
-    n = dataset.num_examples
-    loss = get_loss(loss)
+    n, loss, start = dataset.num_examples, get_loss(loss), checked_model(start, "start")
     with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        leaves, tree = jax.tree.flatten(heads)
-        shapes = [leaf.shape for leaf in leaves]
-        sizes = np.cumsum([0, *(leaf.size for leaf in leaves)])
-        roots = [np.sqrt(start.multiplicity).reshape(-1, *(1,) * (len(s) - 1)) for s in shapes]
-        weights, batch, mean = head_weights(start), prepare(dataset, start), jnp.full(n, 1 / n)
+        parameters, objective = float64(start.parameters), start.objective(dataset)
+        root, mean = np.sqrt(objective.copies), jnp.full(n, 1 / n)
 
-        def unpack(flat):  # class coordinates sqrt(N) * displacement -> displacement of one head
-            parts = [flat[a:b].reshape(s) for a, b, s in zip(sizes, sizes[1:], shapes, strict=False)]
-            return [part / root for part, root in zip(parts, roots, strict=True)]
+        def value_and_gradient(flat):  # class coordinates sqrt(N) * displacement
+            value, gradient = _value_and_gradient(objective, parameters, root, flat, mean, loss=loss)
+            return float(value) + 0.5 * strength * float(flat @ flat), np.asarray(gradient) + strength * flat
 
-        def objective(flat):
-            value, gradient = _value_and_gradient(heads, tree.unflatten(unpack(flat)), weights, batch, mean, loss=loss)
-            slopes = [np.asarray(g) * root for g, root in zip(jax.tree.leaves(gradient), roots, strict=True)]
-            total = np.concatenate([s.ravel() for s in slopes]) + strength * flat
-            return float(value) + 0.5 * strength * float(flat @ flat), total
-
+        size = sum(leaf.size for leaf in jax.tree.leaves(parameters))
         found = scipy.optimize.minimize(
-            objective, np.zeros(sizes[-1]), jac=True, method="L-BFGS-B",
+            value_and_gradient, np.zeros(size), jac=True, method="L-BFGS-B",
             options={"maxiter": 2000, "maxfun": 4000, "gtol": 1e-9, "ftol": 1e-14, "maxcor": 20},
         )  # fmt: skip
-        displacement = tree.unflatten(unpack(found.x))
+        displacement = _per_head(jnp.asarray(found.x), parameters, root)
     return measure_target("the proximal target", start, dataset, displacement, loss)
 
 
 def losses_along(direction: Direction, scales: np.ndarray, start: MultiHead, dataset: Dataset) -> np.ndarray:
     """Train loss at θ_0 + scale·θ_* for many scales at once (logistic)."""
+    unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
     with jax.enable_x64(True):
-        return np.asarray(
-            _losses_along(
-                jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads),
-                jax.tree.map(lambda leaf: jnp.asarray(leaf / math.sqrt(start.num_heads)), direction.heads),
-                jnp.asarray(scales, jnp.float64),
-                head_weights(start),
-                prepare(dataset, start),
-                jnp.asarray(dataset.labels),
-            )
-        )
+        return np.asarray(_losses_along(start.objective(dataset), float64(start.heads), unit, jnp.asarray(scales)))
 
 
 @jax.jit
-def _losses_along(heads, unit, scales, weights, batch, labels):
+def _losses_along(objective, heads, unit, scales):
     def one(scale):
         point = jax.tree.map(lambda a, b: a + scale * b, heads, unit)
-        return jnp.mean(LOGISTIC.value(labels * batch_scores(point, weights, batch, labels.shape[0])))
+        return jnp.mean(LOGISTIC.value(objective.labels * objective.scores(point)))
 
     return jax.lax.map(one, scales)
 
 
 @partial(jax.jit, static_argnames="loss")
-def _value_and_gradient(heads, displacement, weights, batch, sample_weight, *, loss):
-    point = jax.tree.map(jnp.add, heads, displacement)
-    value, _, gradient = loss_and_gradient(point, weights, batch, sample_weight, loss=loss)
-    return value, gradient
+def _value_and_gradient(objective, parameters, root, flat, sample_weight, *, loss):
+    point = jax.tree.map(jnp.add, parameters, _per_head(flat, parameters, root))
+    value, _, gradient = objective.loss_and_gradient(point, sample_weight, loss=loss, precision=HIGHEST)
+    return value, flatten(gradient, root)
 
 
-@partial(jax.jit, static_argnames="num_examples")
-def _push_forward(heads, direction, weights, batch, *, num_examples):
-    return jax.jvp(lambda h: batch_scores(h, weights, batch, num_examples), (heads,), (direction,))[1]
+def _per_head(flat, parameters, root):
+    """Class coordinates as the displacement of one head of each class."""
+
+    def divided(leaf):
+        return leaf / jnp.reshape(root, (-1, *(1,) * (leaf.ndim - 1)) if leaf.ndim else ())
+
+    return jax.tree.map(divided, unflatten(flat, parameters, np.ones(1)))
 
 
 @jax.jit
-def _pull_back(heads, weights, batch, cotangent):
-    _, back = jax.vjp(lambda h: batch_scores(h, weights, batch, cotangent.shape[0]), heads)
-    return back(cotangent)[0]
+def _pull_back(objective, heads, cotangent):
+    return jax.vjp(objective.scores, heads)[1](cotangent)[0]
 
 
-def _class_squares(heads: Heads) -> np.ndarray:
-    """Squared norm of one head of each class."""
-    return sum(np.sum(np.asarray(leaf).reshape(len(leaf), -1) ** 2, axis=1) for leaf in jax.tree.leaves(heads))
+def _class_squares(tree: Any, num_classes: int) -> np.ndarray:
+    """Squared norm of one head of each class, or of a model that has no classes."""
+    return sum(np.sum(np.asarray(leaf).reshape(num_classes, -1) ** 2, axis=1) for leaf in jax.tree.leaves(tree))
 
 
-def parameter_norm(heads: Heads) -> float:
-    r"""$\|\theta\|_{2,\infty}$: the largest norm of one head."""
-    return float(np.sqrt(np.max(_class_squares(heads))))
+def parameter_norm(parameters: Any, num_classes: int | None = None) -> float:
+    r"""$\|\theta\|_{2,\infty}$: the largest norm of one head; of everything for a model of one class."""
+    classes = len(jax.tree.leaves(parameters)[0]) if num_classes is None else num_classes
+    return float(np.sqrt(np.max(_class_squares(parameters, classes))))
 
 
 def readout_norm(model: MultiHead, dataset: Dataset) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import Heads
+from manyheads.cli.numbers import Heads, named
+from manyheads.training.start import STARTS
 
 
 def command(
@@ -17,8 +18,8 @@ def command(
     data: str | None = None,
     statement: tuple[str, ...] = (),
     heads: Heads = 16,
-    start: Literal["first-phase", "zero", "gaussian"] = "first-phase",
-    scale: float = 1.0,
+    start: Annotated[str, named(STARTS)] = "first_phase",
+    scale: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
     steps: int = 200,
     step_size: float = 0.1,
     examples: int = 100,
@@ -32,13 +33,10 @@ def command(
 ) -> int:
     """Say which statements of the theory speak about a run, and what they say: HOLDS, VIOLATED or SILENT.
 
-    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same
-    `--seed` and
-    numbers of examples), or data: an .npz file or mixture, planted, random, on which a run is made with the options
-    below.
-    The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which, by what
-    factor, and
-    what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
+    SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same `--seed`
+    and numbers of examples), or data: an .npz file or a data source such as mixture, on which a run is made with the
+    options below. The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which,
+    by what factor, and what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
 
     Examples:
         manyheads certify mixture --heads 10^6
@@ -46,12 +44,12 @@ def command(
         manyheads certify my-data.npz --statement identity def1.p3 --json
 
     Args:
-        source: a trajectory or an .npz file with data, or mixture, planted, random.
+        source: a trajectory or an .npz file with data, or a data source such as mixture, planted, digits.
         data: for a saved run, the data it was trained on.
         statement: ids such as thm1, identity, def1.p3, cor1.3, loo; all that take no leave-one-out runs by default.
         heads: number of heads of a new run.
         start: start of a new run.
-        scale: norm of each Gaussian head's two weight matrices.
+        scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if not given).
         steps: steps of a new run.
         step_size: step size of a new run.
         examples: training sequences of a generated task.
@@ -66,37 +64,24 @@ def command(
     import jax
 
     import manyheads as mh
-    from manyheads.cli.tasks import holds_run, parts
+    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts
 
     keys = jax.random.split(jax.random.key(seed), 5)
     stored = holds_run(source)
     if stored and data is None:
-        raise ValueError(
-            f"{source} is a run; pass --data with what it was trained on (an .npz file, mixture, planted or random)"
-        )
+        raise ValueError(f"{source} is a run; pass --data with what it was trained on, a file or a data source")
     if not stored and data is not None:
         raise ValueError(
             f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"
         )
     run = mh.Trajectory.load(Path(source)) if stored else None
-    phased = start == "first-phase" if run is None else _first_phase(run.start)
-    if run is None and phased and first_phase_examples == 0:
-        raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
-    first = first_phase_examples if phased else 0
+    if run is None:
+        first = fresh_wanted(start, first_phase_examples)
+    else:
+        first = first_phase_examples if _first_phase(run.start) else 0
     task, fresh, dataset, test = parts(data or source, keys, examples, first, test_examples)
     if run is None:
-        model = {
-            "first-phase": lambda: mh.first_phase(fresh, heads),
-            "zero": lambda: mh.zero_start(heads, num_tokens=dataset.num_tokens, dim=dataset.dim),
-            "gaussian": lambda: mh.gaussian_start(
-                heads,
-                num_tokens=dataset.num_tokens,
-                dim=dataset.dim,
-                key=keys[4],
-                key_query_scale=scale,
-                readout_scale=scale,
-            ),
-        }[start]()
+        model = make_start(start, heads, scale, dataset=dataset, fresh=fresh, source=task, key=keys[4])
         if not quiet:
             tell(f"training {steps} steps")
         run = mh.train(model, dataset, step_size=step_size, num_steps=steps, dtype="float64")

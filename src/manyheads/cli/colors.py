@@ -18,12 +18,12 @@ def show(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """One line of talk on stderr, overwriting itself on a terminal."""
+    """Show one line of progress on stderr; on a terminal it replaces the one before."""
     end, start = ("", "\r\x1b[K") if sys.stderr.isatty() else ("\n", "")
     print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 
 
 def hush() -> None:
-    """Clear the line of talk."""
+    """Clear the line of progress."""
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)

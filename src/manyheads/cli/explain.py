@@ -14,6 +14,7 @@ def command(
     statement: Annotated[str, tyro.conf.Positional] = "",
     *,
     json: bool = False,
+    markdown: bool = False,
 ) -> int:
     """Explain one statement of the paper, or list them all.
 
@@ -28,8 +29,9 @@ def command(
     Args:
         statement: an id such as prop1.hessian, thm1, eq8, E12; empty for the list.
         json: print JSON instead of text.
+        markdown: print the list as a page with links to the proofs.
     """
-    from manyheads.certificates.ledger import entry, ledger
+    from manyheads.certificates.ledger import entry, ledger, ledger_page
     from manyheads.certificates.statement import WEIGHTS
 
     if statement:
@@ -39,6 +41,9 @@ def command(
     entries = list(ledger().values())
     if json:
         print(dumps([item.to_dict() for item in entries], indent=2, ensure_ascii=False))
+        return 0
+    if markdown:
+        print(ledger_page())
         return 0
     width = max(len(item.name) for item in entries)
     for item in entries:

@@ -21,7 +21,7 @@ def command(
         folder: The folder of the sweep.
         out: Where to write; FOLDER/NAME.nc or FOLDER/NAME.zarr by default. An ending .nc or .zarr decides the format.
         format: The format where --out does not decide it.
-        overwrite: Replace what is there.
+        overwrite: Replace an existing file.
         json: Print JSON.
     """
     from manyheads.sweeps.assembly import export

@@ -2,7 +2,7 @@
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
 docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, 3 the theory is silent).
-It prints results to stdout and talk to stderr, and imports JAX inside the function, so that `--help` is quick.
+It prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
 Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
@@ -15,15 +15,15 @@ import manyheads
 
 # Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
 VERBS = {
-    "run": "ask the theory: run studies, measure the answers, write one page",
+    "run": "run studies: ask questions, measure the answers, write one page",
     "studies": "which questions there are, and their settings",
     "report": "draw the page again from stored studies",
-    "train": "train on your data or on a generated task, and keep the trajectory",
+    "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
-    "sweep": "run a grid of trainings, here or on a cluster, or go on with one",
+    "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "how far a sweep is, what failed and why",
     "export": "a sweep's results as one netCDF file or zarr folder",
 }

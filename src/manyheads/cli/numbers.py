@@ -1,8 +1,9 @@
-"""Numbers as people write them at the command line."""
+"""Types of options: numbers as people write them, and registered names."""
 
 import re
+from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.constructors import PrimitiveConstructorSpec
 
@@ -37,16 +38,18 @@ def write_heads(number: float) -> str:
     return f"{digits}e{len(text) - len(digits)}" if len(digits) == 1 and len(text) > 4 else text
 
 
-Heads = Annotated[
-    float,
-    PrimitiveConstructorSpec(
+def _option(metavar: str, read: Callable[[str], Any], write: Callable[[Any], str] = str) -> PrimitiveConstructorSpec:
+    """The type of an option of one word."""
+    return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="N|1e12|10^12",
-        instance_from_str=lambda words: heads(words[0]),
-        is_instance=lambda value: isinstance(value, int | float),
-        str_from_instance=lambda number: [write_heads(number)],
-    ),
-]
+        metavar=metavar,
+        instance_from_str=lambda words: read(words[0]),
+        is_instance=lambda value: isinstance(value, int | float | str),
+        str_from_instance=lambda value: [write(value)],
+    )
+
+
+Heads = Annotated[float, _option("N|1e12|10^12", heads, write_heads)]
 """The type of a `--heads` option: `def command(heads: Heads = 8) -> int`."""
 
 
@@ -57,14 +60,18 @@ def seed(text: str) -> int:
     return int(text)
 
 
-Seed = Annotated[
-    int,
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda words: seed(words[0]),
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda number: [str(number)],
-    ),
-]
+Seed = Annotated[int, _option("INT", seed)]
 """The type of a `--seed` option."""
+
+
+def named(names: Iterable[str]) -> PrimitiveConstructorSpec:
+    """The type of an option that takes a registered name; `first-phase` is read as `first_phase`."""
+    known = tuple(names)
+
+    def read(word: str) -> str:
+        name = word.replace("-", "_")
+        if name not in known:
+            raise ValueError(f"{word!r} is not one of {', '.join(map(repr, known))}")
+        return name
+
+    return _option(f"{{{','.join(known)}}}", read)

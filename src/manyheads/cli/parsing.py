@@ -10,7 +10,7 @@ import tyro
 
 
 def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Callable[[], int]:
-    """The call of `command` that the arguments ask for. Bad ones are a ValueError, `--help` ends the program."""
+    """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program."""
 
     @functools.wraps(command)
     def call(*args, **options):
@@ -27,7 +27,7 @@ def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Call
 
 
 def one_line(box: str) -> str:
-    """The message of a box, with the options it suggests: `No such option; perhaps you meant --this or --that.`"""
+    """The message in a box of tyro on one line, with the options that it suggests."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # without colors
     rows = [line.strip(" │") for line in plain.splitlines() if not line.startswith(("╭", "╰"))]
     if (

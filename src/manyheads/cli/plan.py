@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from manyheads.cli.colors import hush, show, tell
+from manyheads.cli.numbers import named
 
 
 def command(
@@ -14,7 +15,7 @@ def command(
     *,
     target_loss: float = 0.1,
     steps: int | None = None,
-    start: Literal["first-phase", "zero", "gaussian"] = "first-phase",
+    start: Annotated[str, named(("first_phase", "zero", "gaussian"))] = "first_phase",
     planning_share: float = 0.5,
     examples: int = 200,
     trials: bool = True,
@@ -25,8 +26,8 @@ def command(
     """Plan a training run: what each version of the theory asks for, beside what trial runs show to be enough.
 
     The plan is made on a part of the data that is split off and should not be trained on, so that the theory's
-    statements
-    about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and this start.
+    statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
+    this start.
 
     Examples:
         manyheads plan
@@ -34,13 +35,13 @@ def command(
         manyheads plan my-data.npz --start gaussian --no-trials --json
 
     Args:
-        data: .npz file with `tokens` and `labels`, or mixture, planted, random.
+        data: .npz file with `tokens` and `labels`, or a data source such as mixture, planted, digits.
         target_loss: the train loss to reach, below log 2.
         steps: number of steps our version of the theorem may use; by default it is chosen too.
         start: where descent begins.
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
-        trials: also run a few trials.
+        trials: make a few trial runs too; --no-trials leaves them out.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.
@@ -53,7 +54,7 @@ def command(
     keys = jax.random.split(jax.random.key(seed), 5)
     result = plan(
         whole(data, keys, examples),
-        start=start.replace("-", " "),
+        start=start,
         target_loss=target_loss,
         num_steps=steps,
         key=keys[4],

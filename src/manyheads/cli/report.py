@@ -9,13 +9,16 @@ from typing import Annotated
 import tyro
 
 
-def command(folder: Annotated[Path, tyro.conf.Positional], json: bool = False, quiet: bool = False) -> int:
-    """Draw the report of a folder that `manyheads run` filled. Needs no JAX; computes no run.
+def command(
+    folder: Annotated[Path, tyro.conf.Positional], light: Path | None = None, json: bool = False, quiet: bool = False
+) -> int:
+    """Draw the report of a folder that `manyheads run` filled. Needs no JAX and trains nothing.
 
     Studies that have no results yet are left out and named.
 
     Args:
         folder: the folder of `manyheads run`, such as results/quick.
+        light: write a small page of static drawings, and its data, into this folder instead.
         json: print the findings as JSON.
         quiet: no progress.
     """
@@ -26,9 +29,9 @@ def command(folder: Annotated[Path, tyro.conf.Positional], json: bool = False, q
         if not quiet:
             print(line, file=sys.stderr, flush=True)
 
-    report = build(folder, workers=processors(), tell=tell)
+    report = build(folder, light=light, workers=processors(), tell=tell)
     if json:
-        print((folder / "data" / "findings.json").read_text())
+        print((report.page.parent / "data" / "findings.json").read_text())
     else:
         show_answers(report)
     show_absent(report)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-NO_RESULTS = 2  # a study that was asked for came to nothing
+NO_RESULTS = 2  # a study that was asked for has no results
 
 
 def command(
@@ -22,16 +22,16 @@ def command(
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Ask the theory some questions, measure the answers, and write one page about them.
+    """Run studies: train, measure, and write one page with the answers.
 
-    Without names it runs the studies that tell the story, in a few minutes. `manyheads studies` lists all. What an
-    interrupted run has done is kept; the same command goes on.
+    Without names it runs the main studies, in a few minutes; `manyheads studies` lists all. An interrupted run keeps
+    its finished cells; the same command resumes it.
 
     Args:
-        studies: names of studies, or paths of your own (.py).
+        studies: names of studies, paths of your own (.py), or `all`.
         scale: quick takes minutes, full up to an hour.
         out: folder of the results and the page (default: results/SCALE).
-        workers: processes that work side by side (default: one per processor).
+        workers: number of worker processes (default: one per processor).
         seed: added to the seeds of every study.
         retry_failed: run failed cells again.
         json: print the findings as JSON.
@@ -39,26 +39,20 @@ def command(
     """
     from manyheads.report.build import build
     from manyheads.report.page import require_javascript
-    from manyheads.studies.catalog import STORY, find
-    from manyheads.studies.run import plan_jobs, run_studies
+    from manyheads.studies.kit.catalog import find, story
+    from manyheads.studies.kit.catalog import studies as every
+    from manyheads.studies.kit.run import plan_jobs, run_studies
 
     require_javascript()
-    names = studies or STORY
+    names = tuple(every()) if studies == ("all",) else studies or story()
     folder = out or Path("results") / scale
     workers = processors() if workers is None else workers
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
         try:
-            run_studies(
-                names,
-                folder,
-                scale=scale,
-                workers=workers,
-                seed=seed,
-                retry_failed=retry_failed,
-                tell=progress.show,
-            )
+            options = {"scale": scale, "workers": workers, "seed": seed, "retry_failed": retry_failed}
+            run_studies(names, folder, **options, tell=progress.show)
         except KeyboardInterrupt:
-            progress.note(f"what was done is stored in {folder}; the same command goes on")
+            progress.note(f"finished cells are stored in {folder}; run the same command again to resume")
             raise
         report = build(folder, workers=workers, tell=progress.say)
     if json:
@@ -136,7 +130,7 @@ class _Progress:
             print(f"{job.name}: {state.done} cells done", file=sys.stderr, flush=True)
 
     def note(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line above the bars."""
         if not self.quiet:
             self.bars.stop()
             print(line, file=sys.stderr, flush=True)

@@ -15,10 +15,10 @@ def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool
         name: a study, or the path of your own (.py).
         json: print as JSON.
     """
-    from manyheads.studies.catalog import NAMES, STORY, find
+    from manyheads.studies.kit.catalog import find, studies
 
     if name is None:
-        rows = [{"name": n, "question": find(n).question, "story": n in STORY} for n in NAMES]
+        rows = [{"name": n, "question": s.question, "story": s.in_story} for n, s in studies().items()]
         print(json_format.dumps(rows, indent=1) if json else _table(rows))
         return 0
     study = find(name)

@@ -1,4 +1,4 @@
-"""`manyheads sweep SPEC.toml`: run a grid of trainings, or go on with one that was interrupted."""
+"""`manyheads sweep SPEC.toml`: run a grid of trainings, or resume one that was interrupted."""
 
 import json as json_format
 import sys
@@ -10,7 +10,7 @@ import tyro
 EXAMPLE = """# A sweep: every combination of the axes, once for each seed.
 name = "heads"
 seeds = 3                        # or a list: [0, 7, 42]
-measures = ["risk"]              # computed from each run: risk, margins, attention
+measures = ["risk"]              # computed from each run; also margins, attention, focus, curvature
 
 [data]                           # the paper's tokenized mixture
 num_examples = 60
@@ -55,23 +55,23 @@ def command(
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Run a grid of trainings, or go on with one that was interrupted: only what is missing runs.
+    """Run a grid of trainings, or resume one that was interrupted: only what is missing runs.
 
     Begin with `manyheads sweep --example > heads.toml`, then `manyheads sweep heads.toml --engine processes`.
     Look at it with `manyheads status DIR`, from Python with `manyheads.open_sweep(DIR)`, or `manyheads export DIR`.
 
     Args:
         spec: The TOML file that describes the sweep.
-        out: Folder of the results; results/NAME by default. The same folder again goes on where it stopped.
+        out: Folder of the results; results/NAME by default. Give the same folder again to resume.
         engine: This process, several processes, a Dask cluster, or SLURM jobs. The results are the same.
         workers: Processes or jobs; one per processor by default, 4 for SLURM.
         scheduler: Address of a running Dask scheduler, such as tcp://host:8786.
         threads: Threads of each worker. The last bits of results depend on it.
         device: Where to compute.
-        cache: Keep compiled programs for the next run.
+        cache: Keep compiled programs for the next run; --no-cache compiles everything again.
         retry_failed: Run failed cells again.
         extend: Take a folder over for a changed spec, keeping the batches that both have in common.
-        dry_run: Check and show the plan (and the SLURM job script), run nothing.
+        dry_run: Check the spec and show the plan (and the SLURM job script), run nothing.
         example: Print a commented spec to begin with.
         partition: SLURM partition.
         account: SLURM account.
@@ -84,7 +84,7 @@ def command(
         print(EXAMPLE, end="")
         return 0
     if spec is None:
-        raise ValueError("which sweep? pass a TOML file; `manyheads sweep --example` prints one to begin with")
+        raise ValueError("pass the TOML file of a sweep; `manyheads sweep --example` prints one to begin with")
     from manyheads.sweeps.cluster import Slurm
     from manyheads.sweeps.engine import describe, make_engine, run
     from manyheads.sweeps.spec import Sweep

@@ -1,33 +1,40 @@
-"""The data of a command: a file, or a generated task, cut into disjoint parts."""
+"""The data and the start of a command, from the registered data sources and starts."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from manyheads._fields import settings
+from manyheads.data.source import SOURCES, make_source
+from manyheads.training.start import STARTS
+
+
+def source(data: str, key: Any) -> Any:
+    """The data source of that name, or the file at that path."""
+    name = {"random": "random_labels"}.get(data, data).replace("-", "_")
+    if name in SOURCES and name != "file":
+        return make_source(name, getattr(SOURCES[name], "example", {}), key)
+    if not Path(data).exists():
+        names = ", ".join(kind for kind in SOURCES if kind != "file")
+        raise ValueError(f"{data!r} is neither a file nor a data source; pass an .npz file or one of {names}.")
+    return SOURCES["file"](data)
 
 
 def parts(data: str, keys, examples: int, first: int, held_out: int):
-    """The task (None for a file) and three disjoint parts: fresh data for the first phase, training data, test data.
+    """The data source and three disjoint parts: fresh data for the start, training data, test data.
 
-    Zero sequences for the first phase or the test: None.
+    Zero sequences for the start or the test: None.
     """
-    import manyheads as mh
-
-    tasks = {
-        "mixture": lambda: mh.TokenizedMixture(noise_mu=0.1, noise_nu=0.1, noise_norm=0.5, key=keys[0]),
-        "planted": lambda: mh.Planted(margin=0.1, key=keys[0]),
-        "random": lambda: mh.RandomLabels(),
-    }
     for name, count in (("first-phase", first), ("test", held_out)):
         if count < 0:
             raise ValueError(f"--{name}-examples {count} must be 0 or more.")
-    if data in tasks:
-        task = tasks[data]()
+    task = source(data, keys[0])
+    if hasattr(task, "sample"):
         test = task.sample(held_out, key=keys[3]) if held_out else None
         fresh = task.sample(first, key=keys[1]) if first else None
         return task, fresh, task.sample(examples, key=keys[2]), test
-    if not Path(data).exists():
-        raise ValueError(f"{data!r} is neither a file nor a task; pass an .npz file, mixture, planted or random.")
-    whole = mh.Dataset.load(data)
+    whole = task.load()
     quarter = whole.num_examples // 4
     if quarter < 2 and (first or held_out):
         raise ValueError(f"{data} has {whole.num_examples} sequences; at least 8 are needed to set some aside.")
@@ -38,20 +45,34 @@ def parts(data: str, keys, examples: int, first: int, held_out: int):
             f"the {rest.num_examples} sequences of {data} left for training are of one class; "
             "pass another --seed or set fewer aside."
         )
-    return None, fresh, rest, test
+    return task, fresh, rest, test
 
 
 def whole(data: str, keys, examples: int):
-    """All sequences of a file, or that many of a generated task."""
-    import manyheads as mh
+    """All sequences of a file or another fixed collection, or that many of a generated task."""
+    task = source(data, keys[0])
+    return task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
 
-    if Path(data).exists():
-        return mh.Dataset.load(data)
-    return parts(data, keys, examples, examples, 0)[2]
+
+def fresh_wanted(start: str, examples: int) -> int:
+    """How many sequences a start is made from that are not trained on."""
+    if "num_examples" not in settings(STARTS[start]):
+        return 0
+    if examples == 0:
+        raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+    return examples
+
+
+def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
+    """The model at step 0; `scale` is the norm of each Gaussian head's two weight matrices."""
+    scales = {"key_query_scale": scale, "readout_scale": scale}
+    if scale is not None and not scales.keys() <= settings(STARTS[start]).keys():
+        raise ValueError(f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start.")
+    return STARTS[start](**({} if scale is None else scales)).make(heads, **facts)
 
 
 def holds_run(path: str) -> bool:
-    """Whether a file holds a trajectory rather than data; False for the name of a task."""
+    """Whether a file holds a trajectory rather than data; False for the name of a data source."""
     from manyheads.data.dataset import read_npz
 
     return Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"

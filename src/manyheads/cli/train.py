@@ -1,4 +1,4 @@
-"""`manyheads train`: one run, on the user's data or on a generated task, kept as a trajectory."""
+"""`manyheads train`: one run on a data source or a file, saved as a trajectory."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from typing import Annotated, Literal
 
 import tyro
 
+from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
-from manyheads.cli.numbers import Heads, Seed, write_heads
-from manyheads.cli.tasks import parts
+from manyheads.cli.numbers import Heads, Seed, named, write_heads
+from manyheads.cli.tasks import fresh_wanted, make_start, parts
+from manyheads.data.source import SOURCES
+from manyheads.model.loss import LOSSES
+from manyheads.training.start import STARTS
 
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+DATA_HELP = f".npz file, or one of {', '.join(kind for kind in SOURCES if kind != 'file')}."
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "mixture",
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = "mixture",
     *,
     heads: Heads = 8,
-    start: Literal["first-phase", "zero", "gaussian"] = "first-phase",
+    start: Annotated[str, named(STARTS)] = "first_phase",
     scale: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
-    decoder: Literal["full", "pooled", "last"] = "full",
+    decoder: Annotated[str, named(DECODERS)] = "full",
     steps: int = 1000,
     step_size: float = 0.1,
-    optimizer: Literal["gd", "normalized", "polyak", "adam"] = "gd",
-    loss: Literal["logistic", "hyperbolic"] = "logistic",
+    optimizer: Annotated[str, named(OPTIMIZERS)] = "gd",
+    loss: Annotated[str, named(LOSSES)] = "logistic",
     examples: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
     first_phase_examples: int = 200,
     test_examples: int = 300,
@@ -42,10 +47,11 @@ def command(
 ) -> int:
     """Train a multi-head attention classifier by full-batch descent, and keep the trajectory.
 
-    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), or a generated task: `mixture`, the
-    paper's tokenized mixture; `planted`, labels from a planted attention model; `random`, random labels. Your own data
-    are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside before
-    training (at most a quarter of the data each). Ctrl-C keeps what was done; `--resume FILE` continues it.
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), or a data source: `mixture`, the
+    paper's tokenized mixture; `planted`, labels from a planted attention model; `random_labels`; `digits`, two
+    handwritten digits; or one of a plug-in. A file and other fixed collections are split: `--test-examples` sequences,
+    and for the first phase `--first-phase-examples`, are set aside before training (at most a quarter of the data
+    each). Ctrl-C saves what was done; `--resume FILE` continues it.
 
     Try:
       manyheads train
@@ -54,53 +60,43 @@ def command(
       manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
 
     Args:
-        data: .npz file, or mixture, planted, random.
-        heads: number of heads; with equal starts (first-phase, zero) any number costs the same.
-        start: where descent begins; first-phase is the paper's one randomized step on fresh data.
+        heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.
+        start: where descent begins; first_phase is the paper's one randomized step on fresh data.
         scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if not given).
         decoder: one readout row per token, one for all tokens, or one for the last token.
         steps: number of steps K.
         step_size: step size eta.
         optimizer: the rule of descent.
         loss: the loss of the margin.
-        examples: training sequences of a generated task (100 if not given).
+        examples: training sequences to draw (100 if not given); a file is used whole.
         first_phase_examples: fresh sequences for the first phase.
         test_examples: sequences for the test loss; 0 leaves it out.
         seed: seed of everything random.
         dtype: precision of training; by default float32, from 10^6 heads on float64.
         device: where to compute; by default what JAX finds.
-        out: where to save the trajectory (.npz).
-        resume: trajectory to continue, with the same options.
+        out: save the trajectory to this .npz file.
+        resume: continue this trajectory; pass the same options.
         json_lines: print the records as JSON, one line each, instead of a table.
-        quiet: no progress bar and no talk.
+        quiet: print no progress and no messages.
     """
     with ends_at_once():
         import jax
 
         import manyheads as mh
 
-        if scale is not None and start != "gaussian":
-            raise ValueError(f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start.")
-        if start == "first-phase" and first_phase_examples == 0:
-            raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+        first = fresh_wanted(start, first_phase_examples)
         if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
-        first = first_phase_examples if start == "first-phase" else 0
         task, fresh, dataset, test = parts(data, keys, 100 if examples is None else examples, first, test_examples)
-        if task is None and examples is not None:
+        split = hasattr(task, "load")
+        if split and examples is not None:
             raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
-        shape = {"num_tokens": dataset.num_tokens, "dim": dataset.dim, "decoder": decoder}
-        if fresh is not None:
-            model = mh.first_phase(fresh, heads, decoder=decoder, loss=loss)
-        elif start == "zero":
-            model = mh.zero_start(heads, **shape)
-        else:
-            size = 1.0 if scale is None else scale
-            model = mh.gaussian_start(heads, **shape, key=keys[4], key_query_scale=size, readout_scale=size)
+        facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
+        model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     tell(dataset)
-    if task is None and (fresh or test):
+    if split and (fresh or test):
         counts = [(fresh, "first phase"), (test, "test")]
         tell("set aside: " + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part))
     run = mh.train(
@@ -119,8 +115,8 @@ def command(
         else:
             tell("the loss is not finite at the start; scale the tokens down, or pass --dtype float64")
     if run.status == "interrupted":
-        remedy = f"go on with --resume {out}" if out else "with --out FILE it could be resumed"
-        tell(f"stopped by the keyboard; {remedy}")
+        remedy = f"continue with --resume {out}" if out else "--out FILE makes a run resumable"
+        tell(f"interrupted; {remedy}")
         return INTERRUPTED
     return 0
 

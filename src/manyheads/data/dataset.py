@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from manyheads._lazy import lazy
 from manyheads.data.door import array_of, checked_key, real_array, shown, whole
 
+jax = lazy("jax")
 FORMAT_VERSION = 1
 LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
 
@@ -44,15 +47,15 @@ class Dataset:
             and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
         ):
             raise ValueError(
-                "Dataset(...) takes NumPy arrays that are in order: tokens (n, T, d), labels +1 and -1, flags (n, T). "
+                "Dataset(...) takes checked NumPy arrays: tokens (n, T, d), labels +1 and -1, flags (n, T). "
                 "Use Dataset.from_arrays(tokens, labels), which converts and checks."
             )
 
     @classmethod
     def from_arrays(cls, tokens, labels, *, mask=None, relevant=None, name: str = "data") -> Dataset:
-        """A dataset from the user's own arrays; any two label values will do, the larger becomes +1.
+        """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        Tokens where `mask` is False mean nothing, may hold anything (NaN too) and are set to zero.
+        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
@@ -134,8 +137,6 @@ class Dataset:
             raise ValueError(
                 f"first={first} must be between 1 and {self.num_examples - 1}, so that both parts have data."
             )
-        import jax
-
         order = np.asarray(jax.random.permutation(checked_key(key), self.num_examples))
         return self.subset(order[:first]), self.subset(order[first:])
 
@@ -212,19 +213,30 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     return array.astype(bool)
 
 
-def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
-    """Arrays and a JSON header in one .npz, whole or not at all."""
-    path = checked_path(path)
-    scratch = path.with_name(path.name + f".{os.getpid()}.tmp")
-    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
+@contextlib.contextmanager
+def whole_file(path: Path) -> Generator[Any, None, None]:
+    """A binary file that appears under its name whole, or not at all."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(scratch, "wb") as file:
-            np.savez(file, **content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
+    """Arrays and a JSON header in one .npz, whole or not at all."""
+    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
+    with whole_file(checked_path(path)) as file:
+        np.savez(file, **content)
 
 
 def checked_path(path: str | Path, name: str = "") -> Path:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from manyheads._fields import shown
+from manyheads._lazy import lazy
 
-def shown(value) -> str:
-    """A value as it appears in a message: one line, not too long."""
-    text = " ".join((str if isinstance(value, np.generic) else repr)(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
+jax = lazy("jax")
 
 
 def whole(name: str, value, least: int = 1) -> int:
@@ -39,7 +38,7 @@ def _number(value) -> float:
 
 
 def array_of(values) -> np.ndarray:
-    """A NumPy array; an empty one of objects where the values do not make one."""
+    """A NumPy array, or an empty one of objects if the values are ragged."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -61,17 +60,13 @@ def real_array(name: str, values) -> np.ndarray:
 
 def checked_key(key):
     """A JAX random key, as `jax.random.key` and `jax.random.split` make them."""
-    import jax
-
     try:
         jax.random.key_data(key)
     except (TypeError, ValueError, AttributeError):
-        raise ValueError(f"key={shown(key)} is not a JAX random key; pass key=jax.random.key(0), say.") from None
+        raise ValueError(f"key={shown(key)} is not a JAX random key; pass key=jax.random.key(0).") from None
     return key
 
 
 def random_stream(key) -> np.random.Generator:
     """A float64 NumPy stream that depends on the whole JAX key, so that draws do not depend on JAX's dtype mode."""
-    import jax
-
     return np.random.default_rng(np.asarray(jax.random.key_data(checked_key(key))).ravel())

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
+from manyheads._fields import check, setting
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import finite, random_stream, shown, whole
+from manyheads.data.door import checked_key, random_stream, whole
+from manyheads.data.source import SOURCES
 
-NOISES = ("uniform", "vertex", "none")
 
-
+@SOURCES.register("mixture")
 @dataclass(frozen=True, eq=False)
 class TokenizedMixture:
     r"""(DM1) under Assumption 3.
@@ -24,38 +26,31 @@ class TokenizedMixture:
 
     `noise="uniform"` draws the coordinates along the patterns uniformly and the rest uniformly in a ball; `"vertex"`
     puts them at the ends of their intervals, the worst case; `"none"` needs all three levels zero.
-    `positions="random"` draws the relevant positions anew for each sequence, `"fixed"` takes the first ones.
+    `positions="random"` draws new relevant positions for each sequence, `"fixed"` takes the first ones.
     `frame="rotated"` turns the patterns by a random rotation (`key=`), `"axis"` leaves them on the axes.
     """
 
-    num_tokens: int = 8
-    dim: int = 12
-    num_patterns: int = 4
-    sparsity: float = 0.25
-    signal: float = 2.0
-    noise_mu: float = 0.0
-    noise_nu: float = 0.0
-    noise_norm: float = 0.0
-    noise: str = "uniform"
-    positions: str = "random"
-    frame: str = "rotated"
-    key: jax.Array | None = None
-    _frame: np.ndarray = field(init=False, repr=False)
+    num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
+    dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
+    num_patterns: int = setting(4, "irrelevant patterns, M", low=1, high=10**5)
+    sparsity: float = setting(0.25, "share of relevant tokens, zeta", unit="1", above=0, below=1)
+    signal: float = setting(2.0, "norm of a pattern, S", unit="1", above=0)
+    noise_mu: float = setting(0.0, "noise along the relevant patterns, Z_mu", unit="1", low=0)
+    noise_nu: float = setting(0.0, "noise along the irrelevant patterns, Z_nu", unit="1", low=0)
+    noise_norm: float = setting(0.0, "norm of the noise, Z", unit="1", low=0)
+    noise: str = setting("uniform", "law of the noise", choices=("uniform", "vertex", "none"))
+    positions: str = setting("random", "where relevant tokens sit", choices=("random", "fixed"))
+    frame: str = setting("rotated", "how the patterns lie", choices=("rotated", "axis"))
+    key: Any = None
+    example: ClassVar = dict(noise_mu=0.1, noise_nu=0.1, noise_norm=0.5)
 
     def __post_init__(self) -> None:
+        check(self, sparsity=lambda: f"for example sparsity={1 / max(self.num_tokens, 2):.12g}")
         T, d, M, zeta, S = self.num_tokens, self.dim, self.num_patterns, self.sparsity, self.signal
-        for name in ("num_tokens", "dim", "num_patterns"):
-            whole(name, getattr(self, name))
-        for name in ("sparsity", "signal", "noise_mu", "noise_nu", "noise_norm"):
-            finite(name, getattr(self, name), positive=name in ("sparsity", "signal"))
         if d < M + 2:
             raise ValueError(
                 f"dim={d} is too small: {M} + 2 orthogonal patterns need dim >= num_patterns + 2 = {M + 2}. "
                 f"Pass dim={M + 2}{f' or num_patterns={d - 2}' if d > 2 else ''}."
-            )
-        if zeta >= 1:
-            raise ValueError(
-                f"sparsity={zeta} must be strictly between 0 and 1; for example sparsity={1 / max(T, 2):.12g}."
             )
         if abs(zeta * T - round(zeta * T)) > 1e-9 * T or not 1 <= round(zeta * T) < T:
             near = min(max(round(zeta * T), 1), T - 1)
@@ -64,8 +59,6 @@ class TokenizedMixture:
                 f"sparsity * num_tokens = {zeta * T:g} must be a whole number between 1 and {T - 1}, the number of "
                 f"relevant tokens. {remedy}."
             )
-        if self.noise not in NOISES:
-            raise ValueError(f"noise={shown(self.noise)} is not known; choose 'uniform', 'vertex' or 'none'.")
         if self.noise == "none" and (self.noise_mu or self.noise_nu or self.noise_norm):
             raise ValueError(
                 "noise='none' needs noise_mu = noise_nu = noise_norm = 0; pass noise='uniform' or drop the levels."
@@ -76,17 +69,15 @@ class TokenizedMixture:
                 f"noise_norm={self.noise_norm} is too small for noise_mu={self.noise_mu}, noise_nu={self.noise_nu}: "
                 f"Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass noise_norm={least * (1 + 1e-6):.9g} or more."
             )
-        if self.positions not in ("random", "fixed"):
-            raise ValueError(f"positions={shown(self.positions)} is not known; choose 'random' or 'fixed'.")
-        if self.frame not in ("rotated", "axis"):
-            raise ValueError(f"frame={shown(self.frame)} is not known; choose 'rotated' or 'axis'.")
         if self.frame == "rotated" and self.key is None:
             raise ValueError("frame='rotated' draws a random rotation: pass key=jax.random.key(0), or frame='axis'.")
-        object.__setattr__(self, "_frame", self._draw_frame())
+        if self.frame == "rotated":
+            checked_key(self.key)
 
-    def _draw_frame(self) -> np.ndarray:
+    @cached_property
+    def _frame(self) -> np.ndarray:
         """Orthonormal rows q_1 .. q_d in float64; the first M + 2 carry the patterns."""
-        if self.key is None or self.frame == "axis":
+        if self.frame == "axis":
             return np.eye(self.dim)
         Q, R = np.linalg.qr(random_stream(self.key).standard_normal((self.dim, self.dim)))
         return (Q * np.sign(np.diag(R))).T
@@ -137,8 +128,8 @@ class TokenizedMixture:
         """R = max(1, √(S² + Z² + 2 Z_ν/M)), the almost-sure bound on the token norms."""
         return max(1.0, float(np.sqrt(self.signal**2 + self.noise_norm**2 + 2 * self.noise_nu / self.num_patterns)))
 
-    def sample(self, num_examples: int, *, key: jax.Array) -> Dataset:
-        """Draw sequences; labels are fair coins, so a very small sample may hold one class only (an error then)."""
+    def sample(self, num_examples: int, *, key) -> Dataset:
+        """Draw sequences; labels are fair coins, and a small sample that holds one class only is an error."""
         n, T, M = whole("num_examples", num_examples, 2), self.num_tokens, self.num_patterns
         rng = random_stream(key)
         labels = np.where(rng.random(n) < 0.5, 1.0, -1.0)

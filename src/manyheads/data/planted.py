@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
+from manyheads._fields import check, setting
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import finite, random_stream, whole
+from manyheads.data.door import checked_key, random_stream, whole
+from manyheads.data.source import SOURCES
 
 LARGEST_DRAW = 200_000  # candidates tried before a margin filter is called hopeless
 
 
+@SOURCES.register("planted")
 @dataclass(frozen=True, eq=False)
 class Planted:
-    r"""Gaussian tokens labeled by the sign of a planted attention model of `num_heads` ($H^\star$) heads.
+    r"""Gaussian tokens labeled by the sign of a planted attention model, the teacher, of `teacher_heads` heads.
 
     Tokens are $N(0, \text{token\_scale}^2 I)$; the teacher's weights are $N(0, 1/d)$ entries times `teacher_scale`,
     drawn with `key`. Only sequences with |teacher's score| >= `margin` are kept.
     """
 
-    num_tokens: int = 8
-    dim: int = 10
-    num_heads: int = 4
-    margin: float = 0.0
-    token_scale: float = 1.0
-    teacher_scale: float = 1.0
-    key: jax.Array | None = None
-    key_query: np.ndarray = field(init=False, repr=False)
-    readout: np.ndarray = field(init=False, repr=False)
+    num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
+    dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
+    teacher_heads: int = setting(4, "heads of the planted model", unit="heads", low=1, high=10**5)
+    margin: float = setting(0.0, "sequences with a smaller planted score are dropped", unit="1", low=0)
+    token_scale: float = setting(1.0, "standard deviation of a token's entries", unit="1", above=0)
+    teacher_scale: float = setting(1.0, "scale of the planted weights", unit="1", above=0)
+    key: Any = None
+    example: ClassVar = dict(dim=10, margin=0.1)
 
     def __post_init__(self) -> None:
-        for name in ("num_tokens", "dim", "num_heads"):
-            whole(name, getattr(self, name))
-        for name in ("token_scale", "teacher_scale"):
-            finite(name, getattr(self, name))
-        finite("margin", self.margin, positive=False, hint="0 keeps every sequence")
+        check(self)
         if self.key is None:
             raise ValueError("a planted model draws its teacher at random: pass key=jax.random.key(0).")
+        checked_key(self.key)
+
+    @cached_property
+    def _teacher(self) -> tuple[np.ndarray, np.ndarray]:
         rng = random_stream(self.key)
-        d, H = self.dim, self.num_heads
-        object.__setattr__(self, "key_query", self.teacher_scale * rng.standard_normal((H, d, d)) / np.sqrt(d))
-        object.__setattr__(
-            self, "readout", self.teacher_scale * rng.standard_normal((H, self.num_tokens, d)) / np.sqrt(d)
-        )
+        d, H = self.dim, self.teacher_heads
+        key_query = self.teacher_scale * rng.standard_normal((H, d, d)) / np.sqrt(d)
+        return key_query, self.teacher_scale * rng.standard_normal((H, self.num_tokens, d)) / np.sqrt(d)
+
+    @property
+    def key_query(self) -> np.ndarray:
+        """The teacher's W_h."""
+        return self._teacher[0]
+
+    @property
+    def readout(self) -> np.ndarray:
+        """The teacher's U_h."""
+        return self._teacher[1]
 
     def scores(self, tokens: np.ndarray) -> np.ndarray:
         """The teacher's score of each sequence, H*^-1/2 Σ_h ⟨U_h, softmax(X W_h Xᵀ) X⟩."""
@@ -52,9 +63,9 @@ class Planted:
         A = np.exp(S - S.max(-1, keepdims=True))
         A /= A.sum(-1, keepdims=True)
         B = np.einsum("htd,nsd->nhts", self.readout, tokens, optimize=True)
-        return np.einsum("nhts,nhts->n", A, B) / np.sqrt(self.num_heads)
+        return np.einsum("nhts,nhts->n", A, B) / np.sqrt(self.teacher_heads)
 
-    def sample(self, num_examples: int, *, key: jax.Array) -> Dataset:
+    def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences until `num_examples` pass the margin filter."""
         whole("num_examples", num_examples, 2)
         rng = random_stream(key)
@@ -84,20 +95,20 @@ class Planted:
         return Dataset(tokens, labels, name="planted attention model")._checked()
 
 
+@SOURCES.register("random_labels")
 @dataclass(frozen=True, eq=False)
 class RandomLabels:
-    """Tokens of equal norm in independent uniform directions, labels by a fair coin: nothing to learn but by heart."""
+    """Tokens of equal norm in uniform directions, labels by a fair coin: there is no signal, only memorization."""
 
-    num_tokens: int = 6
-    dim: int = 6
-    token_norm: float = 2.0
+    num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
+    dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
+    token_norm: float = setting(2.0, "norm of every token", unit="1", above=0)
+    example: ClassVar = dict(num_tokens=6, dim=6)
 
     def __post_init__(self) -> None:
-        for name in ("num_tokens", "dim"):
-            whole(name, getattr(self, name))
-        finite("token_norm", self.token_norm)
+        check(self)
 
-    def sample(self, num_examples: int, *, key: jax.Array) -> Dataset:
+    def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences and coin-flip labels."""
         whole("num_examples", num_examples, 2)
         rng = random_stream(key)

@@ -1,28 +1,71 @@
-"""Real data as token sequences."""
+"""Fixed collections of sequences: handwritten digits, and the user's own files."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import ClassVar
+
 import numpy as np
 
+from manyheads._fields import check, setting
 from manyheads.data.dataset import Dataset
+from manyheads.data.source import SOURCES
 
 
-def digits(first: int = 3, second: int = 8) -> Dataset:
+@SOURCES.register("digits")
+@dataclass(frozen=True)
+class Digits:
     """Handwritten digits of two classes, each 8x8 image as 16 tokens of dimension 4 (its 2x2 patches, row by row).
 
     Pixels are scaled to [0, 1], so no token is longer than 2. The larger digit is +1. Needs scikit-learn, which carries
     the images (1,797 in all).
     """
-    for name, digit in (("first", first), ("second", second)):
-        if digit not in range(10):
-            raise ValueError(f"{name}={digit!r} must be a digit from 0 to 9.")
-    if first == second:
-        raise ValueError(f"first and second are both {first}; choose two different digits.")
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ValueError("the digits come with scikit-learn: install it with `pip install manyheads[data]`.") from None
-    images, labels = load_digits(return_X_y=True)
-    chosen = np.isin(labels, (first, second))
-    patches = images[chosen].reshape(-1, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4) / 16
-    return Dataset.from_arrays(patches, labels[chosen], name=f"digits {min(first, second)} and {max(first, second)}")
+
+    first: int = setting(3, "a digit", low=0, high=9)
+    second: int = setting(8, "the digit to tell it from", low=0, high=9)
+    num_tokens: ClassVar = 16
+    dim: ClassVar = 4
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.first == self.second:
+            raise ValueError(f"first and second are both {self.first}; choose two different digits.")
+
+    def load(self) -> Dataset:
+        """All images of the two digits."""
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise ValueError(
+                "the digits come with scikit-learn: install it with `pip install manyheads[data]`."
+            ) from None
+        images, labels = load_digits(return_X_y=True)
+        pair = sorted((self.first, self.second))
+        chosen = np.isin(labels, pair)
+        patches = images[chosen].reshape(-1, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4) / 16
+        return Dataset.from_arrays(patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}")
+
+
+def digits(first: int = Digits.first, second: int = Digits.second) -> Dataset:
+    """All images of two handwritten digits as token sequences; see `Digits`."""
+    return Digits(first, second).load()
+
+
+@SOURCES.register("file")
+@dataclass(frozen=True)
+class File:
+    """An .npz file with arrays `tokens` (n, T, d) and `labels`."""
+
+    path: str = setting(MISSING, "an .npz file with tokens and labels")
+
+    def load(self) -> Dataset:
+        """All sequences of the file."""
+        return Dataset.load(self.path)
+
+    def fingerprint(self) -> str:
+        """A hash of the file's content."""
+        if not Path(self.path).is_file():
+            raise FileNotFoundError(f"data.path = {self.path!r} does not exist or is not a file; check the path.")
+        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()

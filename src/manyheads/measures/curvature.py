@@ -1,4 +1,4 @@
-r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of one sequence, for the full H-head model.
+r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of one sequence, for any model.
 
 Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$, which bounds its distance to
 the spectrum, and with a flag that says whether the accuracy asked for was reached.
@@ -6,17 +6,21 @@ the spectrum, and with a flag that says whether the accuracy asked for was reach
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
+from scipy.sparse import eye_array
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads.data.dataset import Dataset
 from manyheads.measures.hessian import HessianOperator
-from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.loss import Loss, get_loss
+from manyheads.model.protocol import checked_model
+from manyheads.model.variants import attention_of
 from manyheads.training.progress import Bar
 from manyheads.training.trajectory import Trajectory
 
@@ -25,16 +29,17 @@ DENSE_UP_TO = 400  # parameters; below, the whole matrix is cheaper than a Lancz
 
 @dataclass(frozen=True, eq=False)
 class Eigenvalue:
-    """One eigenvalue of the H-head Hessian with a unit eigenvector.
+    """One eigenvalue of the Hessian with a unit eigenvector; for attention, that of all H heads.
 
-    `direction` moves one head of each class. `within_class` is None if all members of a class move together; otherwise
-    the class whose members move against each other (one by +direction, another by -direction, over √2).
+    `direction` moves one head of each class, or every parameter of another model. `within_class` is None if all members
+    of a class move together; otherwise the class whose members move against each other (one by +direction, another by
+    -direction, over √2).
     """
 
     value: float
     residual: float
     converged: bool
-    direction: Heads
+    direction: Any
     within_class: int | None
 
     def __str__(self) -> str:
@@ -66,7 +71,7 @@ class Curvature:
 
 
 def loss_curvature(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     *,
     loss: str | Loss = "logistic",
@@ -75,20 +80,17 @@ def loss_curvature(
     method: str | None = None,
     seed: int = 0,
 ) -> Curvature:
-    """λ_min and λ_max of the Hessian of the train loss, over all parameters of all H heads.
+    """λ_min and λ_max of the Hessian of the train loss, over all parameters of a model (of all H heads).
 
     `tolerance` is the residual asked for, relative to the larger of the two eigenvalues in absolute value. `method` is
     "dense", "lanczos" (ARPACK), or None to choose by size. Lanczos starts from a random vector drawn with `seed`.
     """
-    _check(tolerance, max_products, method)
-    with jax.enable_x64(True):
-        return _extremes(
-            HessianOperator.of_loss(model, dataset, get_loss(loss)), model, tolerance, max_products, method, seed
-        )
+    of_loss = get_loss(loss)
+    return _extremes(lambda: HessianOperator.of_loss(model, dataset, of_loss), tolerance, max_products, method, seed)
 
 
 def score_curvature(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     index: int,
     *,
@@ -98,54 +100,99 @@ def score_curvature(
     seed: int = 0,
 ) -> Curvature:
     """λ_min and λ_max of the Hessian of the model's score for sequence `index` of a data set."""
-    _check(tolerance, max_products, method)
     one = dataset.subset([index])
-    with jax.enable_x64(True):
-        return _extremes(HessianOperator.of_score(model, one), model, tolerance, max_products, method, seed)
+    return _extremes(lambda: HessianOperator.of_score(model, one), tolerance, max_products, method, seed)
 
 
-def _check(tolerance, max_products, method) -> None:
+def _extremes(build: Callable[[], HessianOperator], tolerance, max_products, method, seed) -> Curvature:
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance={tolerance:g} is outside (0, 1); 1e-7 is the default.")
     if max_products < 10:
         raise ValueError(f"max_products={max_products} is too few to find an eigenvalue; pass 100 or more.")
     if method not in (None, "dense", "lanczos"):
         raise ValueError(f"method={method!r} is not known; choose 'dense', 'lanczos', or None to choose by size.")
+    with jax.enable_x64(True):
+        operator = build()
+        if operator.size < 4:
+            method = "dense"
+        method = method or ("dense" if operator.size <= DENSE_UP_TO else "lanczos")
+        return _Search(method, tolerance, max_products, seed).extremes(operator)
 
 
-def _extremes(operator: HessianOperator, model: MultiHead, tolerance, max_products, method, seed) -> Curvature:
-    method = method or ("dense" if operator.size <= DENSE_UP_TO else "lanczos")
-    if operator.size < 4:
-        method = "dense"
-    ends = _dense_ends if method == "dense" else _lanczos_ends
-    several = np.flatnonzero(model.multiplicity >= 2)
-    within = None
-    if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
-        inner = operator.within(several)
-        value, vector = ends(inner, tolerance, max_products, seed)[0]
-        within = (inner, value, *_one_class(inner, vector, several, model))
-    if within is not None and method == "lanczos" and len(several) == model.num_classes:
-        # every class has two members or more, so nothing lies below the lowest value within one
-        smallest, (high, top) = within, _lanczos_top(operator, tolerance, max_products, seed)
-    else:
-        (low, bottom), (high, top) = ends(operator, tolerance, max_products, seed)
-        smallest = (operator, low, bottom, operator.direction(bottom), None)
-        if within is not None and within[1] < low:
-            smallest = within
-    largest = (operator, high, top, operator.direction(top), None)
-    products = operator.products + (0 if within is None else within[0].products)
-    scale = max(abs(smallest[1]), abs(high))
-    results = []
-    for op, value, vector, direction, where in (smallest, largest):
-        residual = float(np.linalg.norm(op(vector) - value * vector))
-        products += 1
-        good = residual <= tolerance * scale
-        results.append(Eigenvalue(float(value), residual, bool(good), direction, where))
-    per_head = operator.size / model.num_classes
-    return Curvature(*results, per_head * model.num_heads, products, method, tolerance)
+@dataclass(frozen=True)
+class _Search:
+    """Both ends of the spectrum of an operator, in one of two ways."""
+
+    method: str
+    tolerance: float
+    max_products: int
+    seed: int
+
+    def extremes(self, operator: HessianOperator) -> Curvature:
+        several = np.flatnonzero(operator.counts >= 2)
+        within = None
+        if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
+            inner = operator.within(several)
+            value, vector = self.ends(inner)[0]
+            within = (inner, value, *_one_class(inner, vector, several, len(operator.counts)))
+        if within is not None and self.method == "lanczos" and len(several) == len(operator.counts):
+            # every class has two members or more, so nothing lies below the lowest value within one
+            smallest, (high, top) = within, self.arpack(operator, "LA", 0.0)
+        else:
+            (low, bottom), (high, top) = self.ends(operator)
+            smallest = (operator, low, bottom, operator.direction(bottom), None)
+            if within is not None and within[1] < low:
+                smallest = within
+        largest = (operator, high, top, operator.direction(top), None)
+        scale = max(abs(smallest[1]), abs(high))
+        results = []
+        for op, value, vector, direction, where in (smallest, largest):
+            residual = float(np.linalg.norm(op(vector) - value * vector))
+            good = residual <= self.tolerance * scale
+            results.append(Eigenvalue(float(value), residual, bool(good), direction, where))
+        products = operator.products + (0 if within is None else within[0].products)
+        total = operator.size / len(operator.counts) * float(operator.counts.sum())
+        return Curvature(*results, total, products, self.method, self.tolerance)
+
+    def ends(self, operator: HessianOperator) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
+        """Smallest and largest eigenvalue, with their vectors.
+
+        By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK measures both by one
+        scale.
+        """
+        if self.method == "dense":
+            values, vectors = np.linalg.eigh(operator.dense())
+            return (values[0], vectors[:, 0]), (values[-1], vectors[:, -1])
+        top = self.arpack(operator, "LA", 0.0)
+        low = self.arpack(operator, "SA", -abs(top[0]))
+        scale = max(abs(low[0]), abs(top[0]))
+        if np.linalg.norm(operator(top[1]) - top[0] * top[1]) > self.tolerance * scale:  # the lower end is the larger
+            top = self.arpack(operator, "LA", abs(low[0]))
+        return low, top
+
+    def arpack(self, operator: HessianOperator, which: str, shift: float) -> tuple[float, np.ndarray]:
+        size, products = operator.size, self.max_products // 2
+        start = np.random.default_rng(self.seed).standard_normal(size)
+        ncv = min(size - 1, 40, max(3, products))
+        # the first sweep costs ncv products, each restart about half as many
+        sweeps = max(1, 2 * products // ncv - 1)
+        shifted = operator + shift * aslinearoperator(eye_array(size))
+        try:
+            values, vectors = eigsh(
+                shifted, k=1, which=which, tol=self.tolerance / 4, ncv=ncv, maxiter=sweeps, v0=start
+            )
+        except ArpackNoConvergence as stopped:
+            values, vectors = stopped.eigenvalues, stopped.eigenvectors
+        except ArpackError:
+            values, vectors = np.zeros(0), np.zeros((size, 0))
+        if len(values):
+            return float(values[0] - shift), vectors[:, 0]
+        # a matrix of zeros takes the start vector to zero; the residual tells whether it was one
+        unit = start / np.linalg.norm(start)
+        return float(unit @ shifted.matvec(unit) - shift), unit
 
 
-def _one_class(inner: HessianOperator, vector, several, model: MultiHead) -> tuple[np.ndarray, Heads, int]:
+def _one_class(inner: HessianOperator, vector, several, num_classes: int) -> tuple[np.ndarray, Any, int]:
     """An eigenvector of the block-diagonal part, restricted to the class that it lives on most.
 
     Classes with a common eigenvalue may share a vector; the part on each of them is an eigenvector too.
@@ -157,67 +204,12 @@ def _one_class(inner: HessianOperator, vector, several, model: MultiHead) -> tup
     move = jax.tree.map(lambda leaf: leaf * only.reshape(-1, *(1,) * (leaf.ndim - 1)), move)
 
     def embed(leaf):
-        full = np.zeros((model.num_classes, *leaf.shape[1:]))
+        full = np.zeros((num_classes, *leaf.shape[1:]))
         full[several] = leaf
         return full
 
     unit = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(move)])
     return unit, jax.tree.map(embed, move), int(several[chosen])
-
-
-def _dense_ends(operator, tolerance, max_products, seed):
-    values, vectors = np.linalg.eigh(operator.dense())
-    return (values[0], vectors[:, 0]), (values[-1], vectors[:, -1])
-
-
-def _lanczos_top(operator, tolerance, max_products, seed):
-    start = np.random.default_rng(seed).standard_normal(operator.size)
-    return _arpack(operator, operator.size, 0.0, "LA", tolerance / 4, max_products // 2, start)
-
-
-def _lanczos_ends(operator, tolerance, max_products, seed):
-    """The largest, then the smallest of the operator moved down by it, so that ARPACK measures both by one scale."""
-    start = np.random.default_rng(seed).standard_normal(operator.size)
-    top = _arpack(operator, operator.size, 0.0, "LA", tolerance / 4, max_products // 2, start)
-    shift = abs(top[0])
-    low = _arpack(operator, operator.size, -shift, "SA", tolerance / 4, max_products // 2, start)
-    scale = max(abs(low[0]), shift)
-    if np.linalg.norm(operator(top[1]) - top[0] * top[1]) > tolerance * scale:  # the lower end was the larger one
-        top = _arpack(operator, operator.size, abs(low[0]), "LA", tolerance / 4, max_products // 2, start)
-    return low, top
-
-
-def _arpack(product, size, shift, which, tolerance, max_products, start) -> tuple[float, np.ndarray]:
-    ncv = min(size - 1, 40, max(3, max_products))
-    operator = aslinearoperator(_Shifted(product, size, shift))
-    # the first sweep costs ncv products, each restart about half as many
-    sweeps = max(1, 2 * max_products // ncv - 1)
-    try:
-        values, vectors = eigsh(operator, k=1, which=which, tol=tolerance, ncv=ncv, maxiter=sweeps, v0=start)
-    except ArpackNoConvergence as stopped:
-        if len(stopped.eigenvalues) == 0:
-            return _rayleigh(operator, start, shift)
-        values, vectors = stopped.eigenvalues, stopped.eigenvectors
-    except ArpackError:  # a matrix of zeros takes the start vector to zero; the residual tells whether it was one
-        return _rayleigh(operator, start, shift)
-    return float(values[0] - shift), vectors[:, 0]
-
-
-class _Shifted:
-    """The operator plus a multiple of the identity, as SciPy asks for it."""
-
-    dtype = np.dtype(np.float64)
-
-    def __init__(self, product, size: int, shift: float):
-        self.product, self.shape, self.shift = product, (size, size), shift
-
-    def matvec(self, v: np.ndarray) -> np.ndarray:
-        return self.product(v) + self.shift * v
-
-
-def _rayleigh(operator, vector, shift) -> tuple[float, np.ndarray]:
-    unit = vector / np.linalg.norm(vector)
-    return float(unit @ operator.matvec(unit) - shift), unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,34 +243,37 @@ def curvature_along(
     """
     chosen = np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step]) if steps is None else np.asarray(steps)
     options.setdefault("loss", trajectory.settings.get("loss", "logistic"))
-    models = (trajectory.model(int(step)) for step in chosen)
+    models = (trajectory.model(step) for step in chosen.tolist())
     return _path(models, chosen, dataset, "step", progress, options)
 
 
 def curvature_on_segment(
-    first: MultiHead, second: MultiHead, dataset: Dataset, *, num_points: int = 5, progress: bool = False, **options
+    first: Any, second: Any, dataset: Dataset, *, num_points: int = 5, progress: bool = False, **options
 ) -> CurvaturePath:
-    """Extreme eigenvalues at evenly spaced points of the segment between two models with the same classes of heads."""
+    """Extreme eigenvalues at evenly spaced points of the segment between two models of one kind."""
     if num_points < 2:
         raise ValueError(f"num_points={num_points} must be at least 2, the two ends of the segment.")
-    shapes = [jax.tree.map(np.shape, m.heads) for m in (first, second)]
-    if shapes[0] != shapes[1] or not np.array_equal(first.multiplicity, second.multiplicity):
+    first, second = checked_model(first), checked_model(second)
+    shapes, counts = zip(*((jax.tree.map(np.shape, m.parameters), m.copies) for m in (first, second)), strict=True)
+    if shapes[0] != shapes[1] or not np.array_equal(*counts):
         raise ValueError(
             "the two models have different shapes or multiplicities; a segment needs the same classes of heads."
         )
-    kinds = [f"decoder={m.decoder!r}, exponent={m.exponent:g}" for m in (first, second)]
+    kinds = [_kind(m) for m in (first, second)]
     if kinds[0] != kinds[1]:
         raise ValueError(f"one model has {kinds[0]}, the other {kinds[1]}; no segment joins them.")
+    emptied = [m.displaced(jax.tree.map(np.negative, m.parameters)) for m in (first, second)]
+    if not eqx.tree_equal(*emptied):
+        raise ValueError("the two models differ in what does not train (a frozen block, a setting); make that equal.")
     positions = np.linspace(0.0, 1.0, num_points)
+    move = jax.tree.map(lambda a, b: np.asarray(b, float) - np.asarray(a, float), first.parameters, second.parameters)
+    models = (first.displaced(jax.tree.map(lambda leaf, s=s: s * leaf, move)) for s in positions)
+    return _path(models, positions, dataset, "position", progress, options)
 
-    def between(s):
-        return first.replace_heads(
-            jax.tree.map(
-                lambda a, b: (1 - s) * np.asarray(a, float) + s * np.asarray(b, float), first.heads, second.heads
-            )
-        )
 
-    return _path(map(between, positions), positions, dataset, "position", progress, options)
+def _kind(model: Any) -> str:
+    full = attention_of(model)
+    return type(model).__name__ if full is None else f"decoder={full.decoder!r}, exponent={full.exponent:g}"
 
 
 def _path(models, positions, dataset, kind, progress, options) -> CurvaturePath:

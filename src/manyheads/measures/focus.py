@@ -13,6 +13,8 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.rounding import attention_error
 from manyheads.model.attention import MultiHead, collapse, full_key_query
+from manyheads.model.autodiff import float64
+from manyheads.model.variants import Frozen, attention_of
 from manyheads.training.trajectory import Trajectory
 
 COPY = 1e-13  # tokens this close, relative to the largest entry, are copies of one another
@@ -79,7 +81,7 @@ class Focus:
 
 
 def attention_focus(
-    run: Trajectory | MultiHead,
+    run: Trajectory | MultiHead | Frozen,
     dataset: Dataset,
     *,
     mixture: TokenizedMixture | None = None,
@@ -93,20 +95,22 @@ def attention_focus(
     """
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon={epsilon} must be strictly between 0 and 1.")
-    if isinstance(run, MultiHead) and steps is not None:
-        raise ValueError("steps= is for a run; a model has none. Pass the trajectory, or leave steps out.")
-    if isinstance(run, MultiHead):
-        chosen, models = np.zeros(1, np.int64), [run]
-    else:
+    if isinstance(run, Trajectory):
         chosen = np.union1d(run.snapshot_steps, [0, run.last_step]) if steps is None else np.asarray(steps)
-        models = (run.model(int(step)) for step in chosen)
+        found = [attention_of(run.model(int(step))) for step in chosen]
+    elif steps is None:
+        chosen, found = np.zeros(1, np.int64), [attention_of(run)]
+    else:
+        raise ValueError("steps= is for a run; a model has none. Pass the trajectory, or leave steps out.")
+    models = [model for model in found if model is not None]
+    if not models:
+        raise ValueError("attention_focus needs the attention of a MultiHead (or of one with a frozen block).")
     with jax.enable_x64(True):
         rows = [_focus_of(model, dataset, mixture) for model in models]
-    multiplicity = run.multiplicity if isinstance(run, MultiHead) else run.start.multiplicity
     needed = np.nan if mixture is None else sharpness_needed(mixture, epsilon)
     return Focus(
         steps=chosen.astype(np.int64),
-        multiplicity=multiplicity,
+        multiplicity=models[0].multiplicity,
         sharpness_needed=needed,
         accuracy=float(np.finfo(float).eps * max(row.pop("rounding") for row in rows)),
         **{name: np.array([row[name] for row in rows]) for name in rows[0]},
@@ -123,12 +127,10 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
     n, N = dataset.num_examples, model.multiplicity
     W = np.asarray(full_key_query(model.key_query), float)
     U = np.asarray(model.readout, float)
-    relevant = np.ones((n, dataset.num_tokens), bool) if dataset.relevant is None else dataset.relevant
-    mask = np.ones((n, dataset.num_tokens), bool) if dataset.mask is None else dataset.mask
-    heads = jax.tree.map(lambda a: np.asarray(a, float), model.heads)
-    mass, top, under, scores, differ = (
-        np.asarray(a) for a in _statistics(model.replace_heads(heads), N / N.sum(), dataset.tokens, relevant, mask)
-    )
+    everything = np.ones((n, dataset.num_tokens), bool)
+    relevant, mask = (everything if flags is None else flags for flags in (dataset.relevant, dataset.mask))
+    found = _statistics(model.replace_heads(float64(model.heads)), N / N.sum(), dataset.tokens, relevant, mask)
+    mass, top, under, scores, differ = map(np.asarray, found)
     portion = np.abs(scores)  # (n, classes): what one head of each class adds to the score
     total, squares = portion @ N, portion**2 @ N
     effective = np.divide(total**2, squares, out=np.full(n, N.sum()), where=squares > 0)
@@ -137,10 +139,8 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
         "saturation": top,
         "underflow": under,
         "key_query_norm": np.linalg.norm(W, axis=(1, 2)),
-        "key_query_alignment": _cosine(W, None if mixture is None else mixture.W_star),
-        "readout_alignment": _cosine(
-            U, None if mixture is None else (mixture.U_star if U.ndim == 3 else mixture.u_star)
-        ),
+        "key_query_alignment": _cosine(W, mixture, "W_star"),
+        "readout_alignment": _cosine(U, mixture, "U_star" if U.ndim == 3 else "u_star"),
         "num_distinct": collapse(model).num_classes,
         "effective_heads": float(effective.mean()),
         "specialization": float(differ),
@@ -148,10 +148,10 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
     }
 
 
-def _cosine(heads: np.ndarray, target: np.ndarray | None) -> np.ndarray:
-    if target is None:
+def _cosine(heads: np.ndarray, mixture: TokenizedMixture | None, name: str) -> np.ndarray:
+    if mixture is None:
         return np.full(len(heads), np.nan)
-    flat = heads.reshape(len(heads), -1)
+    flat, target = heads.reshape(len(heads), -1), getattr(mixture, name)
     sizes = np.linalg.norm(flat, axis=1) * np.linalg.norm(target)
     return np.divide(flat @ target.ravel(), sizes, out=np.full(len(heads), np.nan), where=sizes > 0)
 
@@ -172,9 +172,8 @@ def _statistics(model: MultiHead, share, tokens, relevant, mask):
         tiny = (A < jnp.exp(-UNDERFLOW)) & (real > 0)[None, :, None] & mask[None, None, :]
         under = jnp.sum(tiny.astype(A.dtype), axis=(1, 2)) / pairs
         U = jnp.asarray(model.readout)
-        scores = jnp.einsum(
-            "gqd,gqs,sd->g", U if U.ndim == 3 else jnp.broadcast_to(U[:, None, :], (g, q, U.shape[-1])), A, X
-        )
+        U = U if U.ndim == 3 else jnp.broadcast_to(U[:, None, :], (g, q, U.shape[-1]))
+        scores = jnp.einsum("gqd,gqs,sd->g", U, A, X)
         return mass, top, under, scores, _mean_difference(A.reshape(g, -1), share) / (2 * queries)
 
     mass, top, under, scores, differ = jax.lax.map(lambda row: one(*row), (tokens, relevant, mask))

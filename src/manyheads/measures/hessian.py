@@ -6,25 +6,133 @@ $$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i \nabla\tilde\Phi_i^\top
 with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i \ell''(m_i)$. Members of a class that move against each other
 see $H^{-c} B_g$ alone, with multiplicity $N_g - 1$: together that is the whole spectrum of the H-head Hessian. The
 attention $A$ and the centered readout $C = B - \phi$ of every sequence are kept, so that a product costs as much as a
-gradient.
+gradient. That is for the paper's model, of which one block may be frozen; any other one goes through autodiff.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import Factored, Heads, MultiHead, full_key_query
-from manyheads.model.gradient import Batch, Weights, head_weights, prepare, scores_and_parts
-from manyheads.model.loss import Loss
+from manyheads.model.attention import (
+    EACH_KEY,
+    EACH_PAIR,
+    EACH_ROW,
+    EACH_TOKEN,
+    HIGHEST,
+    Factored,
+    Heads,
+    full_key_query,
+)
+from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
+from manyheads.model.gradient import (
+    Batch,
+    Weights,
+    batch_scores,
+    head_weights,
+    loss_and_gradient,
+    prepare,
+    scores_and_parts,
+)
+from manyheads.model.loss import SCORE, Loss
+from manyheads.model.protocol import checked_model
+from manyheads.model.variants import attention_of, filled, trained
 
 KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
-HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class HessianOperator(LinearOperator):
+    """A Hessian in class coordinates as a symmetric matrix of order `size`: call it with a vector, or `dense()`.
+
+    `counts` is how many copies every class stands for; a model without classes is one class with one copy.
+    """
+
+    def __init__(self, point: Any, counts: np.ndarray):
+        self.point, self.counts = jax.device_put(point), counts
+        self.size = sum(leaf.size for leaf in jax.tree.leaves(point.parameters))
+        self.products = 0
+        super().__init__(np.float64, (self.size, self.size))
+
+    @classmethod
+    def of_loss(cls, model: Any, dataset: Dataset, loss: Loss) -> HessianOperator:
+        """The Hessian of the train loss of any model."""
+        n = dataset.num_examples
+        return cls._weighted(checked_model(model), dataset, loss, np.full(n, 1 / n))
+
+    @classmethod
+    def of_score(cls, model: Any, dataset: Dataset) -> HessianOperator:
+        """The Hessian of the summed scores of all sequences (take a data set of one for one sequence)."""
+        return cls._weighted(checked_model(model), dataset, SCORE, dataset.labels)
+
+    @classmethod
+    def _weighted(cls, model, dataset, loss, sample_weight) -> HessianOperator:
+        counts = np.ones(1) if model.copies is None else model.copies
+        parameters, full = float64(model.parameters), attention_of(model)
+        if full is None:
+            objective = model.objective(dataset)
+            return cls(AutodiffPoint(parameters, np.sqrt(counts), objective, sample_weight, loss), counts)
+        batch, weights = prepare(dataset, full), head_weights(full)
+        padded = np.zeros(batch.labels.size)
+        padded[: len(sample_weight)] = sample_weight
+        heads = float64(full.heads)
+        sigma, kappa = _sample_weights(heads, weights, batch, padded.reshape(batch.labels.shape), loss)
+        return cls(AttentionPoint.build(parameters, heads, weights, np.sqrt(counts), batch, sigma, kappa), counts)
+
+    def within(self, classes: np.ndarray) -> HessianOperator:
+        """$H^{-c} B_g$ on these classes: what members of a class see when they move against each other."""
+        if not isinstance(self.point, AttentionPoint):
+            raise ValueError("how copies move against each other is known for MultiHead only; write the copies out.")
+        return HessianOperator(self.point.within(classes), np.ones(len(classes)))
+
+    def pieces(self) -> Iterator[tuple[HessianOperator, float]]:
+        """The whole spectrum: operators, and how often each eigenvalue of one occurs in the Hessian of all copies."""
+        yield self, 1.0
+        for g in np.flatnonzero(self.counts >= 2):
+            yield self.within(np.array([g])), self.counts[g] - 1
+
+    def _matvec(self, x: np.ndarray) -> np.ndarray:
+        self.products += 1
+        return np.asarray(_flat_product(self.point, jnp.asarray(x)))
+
+    def dense(self) -> np.ndarray:
+        """The matrix itself, column by column."""
+        self.products += self.size
+        M = np.asarray(_dense(self.point, jnp.eye(self.size)))
+        return (M + M.T) / 2
+
+    def direction(self, vector: np.ndarray) -> Any:
+        """A vector in class coordinates as the move of one copy of every parameter."""
+        return jax.tree.map(np.asarray, unflatten(jnp.asarray(vector), self.point.parameters, 1 / self.point.root))
+
+
+def class_product(point: Any, vector: jax.Array) -> jax.Array:
+    """Hessian times vector, both in class coordinates."""
+    return flatten(point.product(unflatten(vector, point.parameters, 1 / point.root)), point.root)
+
+
+_flat_product = jax.jit(class_product)
+_dense = jax.jit(lambda point, basis: jax.lax.map(partial(class_product, point), basis, batch_size=16))
+
+
+class AutodiffPoint(eqx.Module):
+    """Where the Hessian of any model is taken."""
+
+    parameters: Any
+    root: Any  # (classes,) sqrt(N_g)
+    objective: Any
+    sample_weight: Any
+    loss: Loss = eqx.field(static=True)
+
+    def product(self, move: Any) -> Any:
+        return hessian_product(self.objective, self.parameters, self.sample_weight, move, loss=self.loss)
 
 
 class Parts(NamedTuple):
@@ -34,111 +142,45 @@ class Parts(NamedTuple):
     centered: jax.Array  # (chunks, c, s, (q g))
 
 
-class Point(NamedTuple):
-    """Where the Hessian is taken: parameters, weights, data, and the two sample weights of the formula above."""
+class AttentionPoint(eqx.Module):
+    """Where the Hessian of attention is taken: heads, weights, data, and the two sample weights of the formula."""
 
+    parameters: Heads  # the blocks that train
     heads: Heads
     weights: Weights
-    root: jax.Array  # (classes,) sqrt(N_g)
+    root: Any  # (classes,) sqrt(N_g)
     batch: Batch
-    sigma: jax.Array  # (chunks, c)
-    kappa: jax.Array  # (chunks, c)
-    gradient: jax.Array | None  # (classes, d, d) by W, for factored weights only
+    sigma: Any  # (chunks, c)
+    kappa: Any  # (chunks, c)
+    gradient: Any  # (classes, d, d) by W, for factored weights only
     parts: Parts | None
 
-
-class HessianOperator:
-    """The collapsed Hessian as a symmetric matrix of order `size`: call it with a vector, or `dense()`.
-
-    `within(classes)` is the operator without the part that couples heads, which leaves $H^{-c} B_g$ on each class.
-    """
-
-    def __init__(self, point: Point, shapes: Heads):
-        self.point, self.shapes = point, shapes
-        self.size = sum(int(np.prod(shape)) for shape in self._leaves)
-        self.products = 0
-
     @classmethod
-    def of_loss(cls, model: MultiHead, dataset: Dataset, loss: Loss) -> HessianOperator:
-        """The Hessian of the train loss."""
-        batch = prepare(dataset, model)
-        heads = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
-        n = dataset.num_examples
-        weights = np.zeros(batch.labels.size)
-        weights[:n] = 1 / n
-        sigma, kappa = _sample_weights(heads, head_weights(model), batch, weights.reshape(batch.labels.shape), loss)
-        return cls._build(heads, head_weights(model), np.sqrt(model.multiplicity), batch, sigma, kappa)
-
-    @classmethod
-    def of_score(cls, model: MultiHead, dataset: Dataset) -> HessianOperator:
-        """The Hessian of the summed scores of all sequences (take a data set of one for one sequence)."""
-        batch = prepare(dataset, model)
-        heads = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
-        ones = np.zeros(batch.labels.size)
-        ones[: dataset.num_examples] = 1
-        sigma = ones.reshape(batch.labels.shape)
-        return cls._build(heads, head_weights(model), np.sqrt(model.multiplicity), batch, sigma, np.zeros_like(sigma))
-
-    @classmethod
-    def _build(cls, heads, weights, root, batch, sigma, kappa) -> HessianOperator:
-        g = len(root)
+    def build(cls, parameters, heads, weights, root, batch, sigma, kappa) -> AttentionPoint:
         queries = 1 if batch.last is not None else batch.tokens.shape[2]
-        kept = 2 * batch.labels.size * batch.tokens.shape[2] * queries * g * 8
+        kept = 2 * batch.labels.size * batch.tokens.shape[2] * queries * len(root) * 8
         parts = _parts(heads, batch) if kept <= KEPT_BYTES else None
-        point = Point(heads, weights, root, batch, sigma, kappa, None, parts)
+        gradient = None
         if isinstance(heads.key_query, tuple):
-            point = point._replace(gradient=_key_query_gradient(point))
-        return cls(jax.device_put(point), jax.tree.map(np.shape, heads, is_leaf=lambda x: isinstance(x, np.ndarray)))
+            gradient = _key_query_gradient(heads, weights, batch, sigma)
+        return cls(parameters, heads, weights, root, batch, sigma, kappa, gradient, parts)
 
-    def within(self, classes: np.ndarray) -> HessianOperator:
-        """$H^{-c} B_g$ on these classes: what members of a class see when they move against each other."""
-        p = self.point
-        heads = jax.tree.map(lambda a: np.asarray(a)[classes], p.heads)
-        weights = Weights(np.asarray(p.weights.of_class)[classes], p.weights.of_head)
-        sigma = np.asarray(p.sigma)
-        return self._build(heads, weights, np.ones(len(classes)), p.batch, sigma, np.zeros_like(sigma))
+    def within(self, classes: np.ndarray) -> AttentionPoint:
+        """Without the part that couples heads, which leaves $H^{-c} B_g$ on each of these classes."""
+        pick = partial(jax.tree.map, lambda leaf: np.asarray(leaf)[classes])
+        weights = Weights(pick(self.weights.of_class), self.weights.of_head)
+        sigma, ones = np.asarray(self.sigma), np.ones(len(classes))
+        return self.build(
+            pick(self.parameters), pick(self.heads), weights, ones, self.batch, sigma, np.zeros_like(sigma)
+        )
 
-    @property
-    def _leaves(self):
-        return jax.tree.leaves(self.shapes, is_leaf=_is_shape)
-
-    def __call__(self, vector: np.ndarray) -> np.ndarray:
-        self.products += 1
-        return np.asarray(_flat_product(self.point, jnp.asarray(vector)))
-
-    def dense(self) -> np.ndarray:
-        """The matrix itself, column by column."""
-        self.products += self.size
-        M = np.asarray(_dense(self.point, jnp.eye(self.size)))
-        return (M + M.T) / 2
-
-    def direction(self, vector: np.ndarray) -> Heads:
-        """A vector in class coordinates as the move of one head of each class."""
-        return jax.tree.map(np.asarray, _unflatten(self.point, jnp.asarray(vector)))
+    def product(self, move: Heads) -> Heads:
+        """The change of the gradient of one head of each class when all heads of each class move along `move`."""
+        zeros = jax.tree.map(jnp.zeros_like, self.heads)
+        return trained(attention_product(self, filled(move, zeros)), move)
 
 
-def _is_shape(x) -> bool:
-    return isinstance(x, tuple) and all(isinstance(v, int) for v in x)
-
-
-def _by_class(heads: Heads, factor) -> Heads:
-    return jax.tree.map(lambda leaf: leaf * factor.reshape(-1, *(1,) * (leaf.ndim - 1)), heads)
-
-
-def _unflatten(point: Point, vector) -> Heads:
-    leaves, tree = jax.tree.flatten(point.heads)
-    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-    pieces = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(vector, ends), leaves, strict=True)]
-    return _by_class(jax.tree.unflatten(tree, pieces), 1 / point.root)
-
-
-def class_product(point: Point, vector):
-    moved = _by_class(hessian_product(point, _unflatten(point, vector)), point.root)
-    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(moved)])
-
-
-_flat_product = jax.jit(class_product)
-_dense = jax.jit(lambda point, basis: jax.lax.map(partial(class_product, point), basis, batch_size=16))
+_dot = partial(jax.lax.dot_general, precision=HIGHEST)
 
 
 @jax.jit
@@ -154,32 +196,17 @@ def _chunk_parts(W, U, piece) -> Parts:
 
 @partial(jax.jit, static_argnums=4)
 def _sample_weights(heads, weights, batch, sample_weight, loss):
-    """$\\sigma$ and $\\kappa$ of every sequence, zero for padding."""
-    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
-
-    def one_chunk(args):
-        piece, w = args
-        scores = scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, HIGHEST)[0]
-        margins = piece.labels * scores
-        return w * loss.slope(margins) * piece.labels, w * loss.curvature(margins)
-
-    return jax.lax.map(one_chunk, (batch, sample_weight))
+    r"""$\sigma$ and $\kappa$ of every sequence, zero for padding."""
+    y = batch.labels
+    margins = y * batch_scores(heads, weights, batch, y.size).reshape(y.shape)
+    return sample_weight * loss.slope(margins) * y, sample_weight * loss.curvature(margins)
 
 
 @jax.jit
-def _key_query_gradient(point: Point):
-    """$H^{-c} \\sum_i \\sigma_i \\nabla_W \\Phi$ of one head per class, for the product rule of factored weights."""
-    W, U = full_key_query(point.heads.key_query), jnp.asarray(point.heads.readout)
-    g, d = W.shape[:2]
-
-    def one_chunk(total, args):
-        piece, sigma = args
-        A, C = _chunk_parts(W, U, piece)
-        Xq = _queries(piece)
-        return total + _outer(sigma[:, None, None] * A * C, piece.tokens, Xq, g), None
-
-    total = jax.lax.scan(one_chunk, jnp.zeros((d, g * d)), (point.batch, point.sigma))[0]
-    return point.weights.of_head * total.reshape(d, g, d).transpose(1, 0, 2)
+def _key_query_gradient(heads, weights, batch, sigma):
+    r"""$H^{-c} \sum_i \sigma_i \nabla_W \Phi$ of one head per class, for the product rule of factored weights."""
+    full = Heads(full_key_query(heads.key_query), heads.readout)
+    return loss_and_gradient(full, weights, batch, (sigma * batch.labels).ravel(), loss=SCORE)[2].key_query
 
 
 def _queries(piece: Batch):
@@ -188,19 +215,14 @@ def _queries(piece: Batch):
     return jnp.take_along_axis(piece.tokens, piece.last[:, None, None], axis=1)
 
 
-_dot = partial(jax.lax.dot_general, precision=HIGHEST)
-_KEYS = (((1,), (1,)), ((0,), (0,)))  # sum over the keys of each sequence
-_ROWS = (((0, 1), (0, 1)), ((), ()))  # sum over sequences and rows
-
-
 def _outer(M, X, Xq, g):
-    """$\\sum_i X_q^\\top M X$ as (d, (g d)), for M in the layout [sequence, key, (query class)]."""
+    r"""$\sum_i X_q^\top M X$ as (d, (g d)), for M in the layout [sequence, key, (query class)]."""
     c, q, d = Xq.shape
-    return _dot(Xq, _dot(M, X, _KEYS).reshape(c, q, g * d), _ROWS)
+    return _dot(Xq, _dot(M, X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
 
 
-def hessian_product(point: Point, move: Heads) -> Heads:
-    """The change of the gradient of one head of each class when all heads of each class move along `move`."""
+def attention_product(point: AttentionPoint, move: Heads) -> Heads:
+    """The closed form of `AttentionPoint.product` for a move of both blocks."""
     (W, U), dU = point.heads, move.readout
     factored = isinstance(W, tuple)
     dW = move.key_query
@@ -217,9 +239,9 @@ def hessian_product(point: Point, move: Heads) -> Heads:
         A, C = _chunk_parts(full_key_query(W), jnp.asarray(U), piece) if kept is None else kept
         X, Xq = piece.tokens, _queries(piece)
         (c, T, _), q = X.shape, Xq.shape[1]
-        dQ = _dot(Xq, dW.transpose(1, 0, 2).reshape(d, g * d), (((2,), (0,)), ((), ()))).reshape(c, q * g, d)
-        dS = _dot(X, dQ, (((2,), (2,)), ((0,), (0,))))
-        dB = _dot(X, columns, (((2,), (0,)), ((), ())))
+        dQ = _dot(Xq, dW.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
+        dS = _dot(X, dQ, EACH_PAIR)
+        dB = _dot(X, columns, EACH_TOKEN)
         if rows.shape[1] != q:
             dB = jnp.broadcast_to(dB[:, :, None, :], (c, T, q, g)).reshape(c, T, q * g)
         dA = A * (dS - jnp.sum(A * dS, axis=1, keepdims=True))
@@ -229,7 +251,7 @@ def hessian_product(point: Point, move: Heads) -> Heads:
         outW = outW + _outer(A * (s * (dB - dphi[:, None, :]) + k * C) + s * dA * C, X, Xq, g)
         R = s * dA + k * A
         R = R if U.ndim == 3 else R.reshape(c, T, q, g).sum(axis=2)
-        return (outW, outU + _dot(R, X, _ROWS)), None
+        return (outW, outU + _dot(R, X, EACH_ROW)), None
 
     start = (jnp.zeros((d, g * d)), jnp.zeros((columns.shape[1], d)))
     (outW, outU), _ = jax.lax.scan(one_chunk, start, (point.batch, point.sigma, point.kappa, point.parts))

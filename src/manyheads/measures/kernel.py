@@ -6,21 +6,26 @@ $$\sum_t \langle (AX)_t, (A'X')_t \rangle + \sum_{t,t'} \langle x_t, x'_{t'} \ra
 The second sum is evaluated through the d×d gradients ("jacobian"); or, without ever building one, as the product of two
 token-by-token Gram matrices, the first of which all heads share ("tokens"); or, with $C = X X'^\top$ and no z either,
 as $\langle D, C_q D' C^\top \rangle$, a chain of products of T×T matrices ("maps", with $C_q$ the rows and columns of
-the queries). The cheapest by counted flops is used.
+the queries). The cheapest by counted flops is used. That is for the paper's model; the gradients of any other one come
+from autodiff, and the rounding in them from a second evaluation in float32.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import MultiHead, full_key_query
+from manyheads.model.attention import EACH_KEY, EACH_TOKEN, HIGHEST, Heads, MultiHead, full_key_query
+from manyheads.model.autodiff import score_gradients
 from manyheads.model.gradient import prepare, scores_and_parts
+from manyheads.model.protocol import checked_model
+from manyheads.model.variants import attention_of
 
 FORMS = ("jacobian", "tokens", "maps")
 MEMORY = 128e6  # bytes beside the result
@@ -28,40 +33,43 @@ MEMORY = 128e6  # bytes beside the result
 
 @dataclass(frozen=True, eq=False)
 class TangentKernel:
-    """The kernel of two data sets (or of one with itself), split into its readout and key-query parts.
+    """The kernel of two data sets (or of one with itself), as the sum of its `parts`.
 
-    `accuracy` is the rounding that an entry may have, relative to the norms of its two gradients: it grows with the
-    logits, and where a gradient is small because large terms cancel. `readout_accuracy` and `key_query_accuracy` are
-    those of the parts, relative to the norms of the parts. `form` is the closed form that was used.
+    The parts are "readout" and "key_query" for attention, one alone where the other block is frozen, and "parameters"
+    for any other model. `accuracy` is the rounding that an entry may have, relative to the norms of its two gradients:
+    it grows with the logits, and where a gradient is small because large terms cancel. `accuracies` are those of the
+    parts, relative to the norms of the parts. `form` is the closed form that was used, or "autodiff".
     """
 
-    readout: np.ndarray  # (n, m): inner products of the gradients by U
-    key_query: np.ndarray  # (n, m): inner products of the gradients by W
-    num_heads: float
-    num_classes: int
-    form: str
+    parts: dict[str, np.ndarray]  # (n, m): inner products of the gradients by these parameters
+    accuracies: dict[str, float]
     accuracy: float
-    readout_accuracy: float
-    key_query_accuracy: float
+    form: str
+    model: str
 
-    @property
+    @cached_property
     def matrix(self) -> np.ndarray:
-        """The kernel, the sum of its two parts."""
-        return self.readout + self.key_query
+        """The kernel."""
+        first, *others = self.parts.values()
+        return first + others[0] if others else first
+
+    readout = property(lambda self: self.parts["readout"], doc="The part of the gradients by U.")
+    key_query = property(lambda self: self.parts["key_query"], doc="The part of the gradients by W.")
+    readout_accuracy = property(lambda self: self.accuracies["readout"])
+    key_query_accuracy = property(lambda self: self.accuracies["key_query"])
 
     def __str__(self) -> str:
-        n, m = self.readout.shape
-        K, size = self.matrix, np.linalg.norm
-        share = size(self.readout) ** 2 / max(size(self.readout) ** 2 + size(self.key_query) ** 2, 1e-300)
-        text = (
-            f"tangent kernel {n}x{m} of {self.num_heads:.15g} heads in {self.num_classes} classes: Frobenius norm "
-            f"{size(K):.6g}, readout share of the square {share:.3f}, entries to {self.accuracy:.1e} of the norms"
-        )
+        (n, m), K = self.matrix.shape, self.matrix
+        squares = {name: np.linalg.norm(part) ** 2 for name, part in self.parts.items()}
+        share = squares.get("readout", 0.0) / max(sum(squares.values()), 1e-300)
+        text = f"tangent kernel {n}x{m} of {self.model}: Frobenius norm {np.linalg.norm(K):.6g}, "
+        text += f"readout share of the square {share:.3f}, " if len(squares) > 1 else ""
+        text += f"entries to {self.accuracy:.1e} of the norms"
         return text + (f", trace {np.trace(K):.6g}" if n == m else "")
 
 
 def tangent_kernel(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     other: Dataset | None = None,
     *,
@@ -71,30 +79,38 @@ def tangent_kernel(
 ) -> TangentKernel:
     """The tangent kernel of `model` between all sequences of `dataset`, or between those and `other`'s.
 
-    `memory` bounds the bytes used beside the two parts of the result; blocks are chosen to fit, and the result does not
+    `memory` bounds the bytes used beside the parts of the result; blocks are chosen to fit, and the result does not
     depend on them beyond rounding. `form` is "jacobian", "tokens", "maps" or None, the cheapest. A model for any number
     of tokens may compare data of two lengths.
     """
+    model = checked_model(model)
+    full = attention_of(model)
     if form not in (None, *FORMS):
         raise ValueError(f"form={form!r} is not known; choose 'jacobian', 'tokens', 'maps', or None for the cheapest.")
-    if form in ("tokens", "maps") and isinstance(model.key_query, tuple):
+    if full is None and form is not None:
+        raise ValueError(f"form={form!r} is a closed form of MultiHead; leave form out for {model}.")
+    if form in ("tokens", "maps") and full is not None and isinstance(full.key_query, tuple):
         raise ValueError(f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None.")
     if not memory >= 1e5:
         raise ValueError(f"memory={memory:g} bytes is too little to work in; pass at least 1e5, or leave the default.")
-    kind = np.dtype(dtype)
+    kind, sides = np.dtype(dtype), [dataset] if other is None else [dataset, other]
     with jax.enable_x64(kind == np.float64):
-        work = _Work(model, dataset, other, form, memory, kind)
-        U, W, errors = work.run()
-        if other is None:
-            sides = [(np.array([U.diagonal(), W.diagonal()]), errors)]
-        else:
-            sides = [work.norms(side) for side in work.sides]
-    eps = float(np.finfo(kind).eps)
+        blocks = _Autodiff(model, sides, memory, kind) if full is None else _Closed(full, sides, form, memory, kind)
+        parts, squares, errors = blocks.run()
+    if full is None:
+        names, about = ("parameters",), str(model)
+    else:
+        trained = [name for name in Heads._fields if getattr(model.parameters, name) is not None]
+        names, about = tuple(reversed(trained)), f"{full.num_heads:.15g} heads in {full.num_classes} classes"
+    chosen = {name: blocks.names.index(name) for name in names}
+    eps, everything = float(np.finfo(kind).eps), list(chosen.values())
     return TangentKernel(
-        U, W, model.num_heads, model.num_classes, work.form,
-        *(eps * max(_relative(pick(squares), pick(errors)) for squares, errors in sides)
-          for pick in (lambda parts: parts.sum(axis=0), lambda parts: parts[0], lambda parts: parts[1])),
-    )  # fmt: skip
+        {name: parts[k] for name, k in chosen.items()},
+        {name: eps * _relative(squares[k], errors[k]) for name, k in chosen.items()},
+        eps * _relative(squares[everything].sum(axis=0), errors[everything].sum(axis=0)),
+        blocks.form,
+        about,
+    )
 
 
 def _relative(squares, errors) -> float:
@@ -122,27 +138,120 @@ def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: f
     }
 
 
-class _Work:
-    """One kernel: what is computed in which blocks."""
+class _Blocks:
+    """A kernel in blocks of sequences, summed over groups of heads.
 
-    def __init__(self, model, dataset, other, form, memory, dtype):
-        n, d = dataset.num_examples, dataset.dim
-        self.sides = [dataset] if other is None else [dataset, other]
-        m, T = self.sides[-1].num_examples, max(side.num_tokens for side in self.sides)
-        pairs = n * (n + 1) / 2 if other is None else float(n) * m
-        flops = count_flops(model, T, pairs, n + (0 if other is None else m))
+    Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array (2, parts, sequences)
+    of the squared norms of their gradients (read off the diagonal for one data set) and of the errors in these, in
+    units of one rounding; and `products(left, right)` of features, one matrix for each part.
+    """
+
+    names: tuple[str, ...]
+    form: str
+    size: int  # sequences per block
+
+    def __init__(self, sides: list[Dataset], dtype: np.dtype):
+        self.sides, self.dtype, self.symmetric = sides, dtype, len(sides) == 1
+        self.shape = (sides[0].num_examples, sides[-1].num_examples)
         self.on_cpu = jax.default_backend() == "cpu"
+
+    def run(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All parts of the kernel; squared norms of all gradients, left and right, and of their errors."""
+        K = np.zeros((len(self.names), *self.shape), self.dtype)
+        seen = [np.zeros((2, len(self.names), side.num_examples)) for side in self.sides]
+        for group in self.groups():
+            for rows in self._ranges(self.sides[0]):
+                left = self._block(group, 0, rows, seen[0])
+                for columns in self._ranges(self.sides[-1]):
+                    if self.symmetric and columns.start < rows.start:
+                        continue
+                    same = self.symmetric and columns == rows
+                    noted = None if self.symmetric or rows.start else seen[1]
+                    right = left if same else self._block(group, -1, columns, noted)
+                    for part, product in zip(K, self.products(left, right), strict=True):
+                        part[rows, columns] += product[: rows.stop - rows.start, : columns.stop - columns.start]
+        if self.symmetric:
+            for part, squares in zip(K, seen[0][0], strict=True):
+                _mirror(part)
+                squares[:] = part.diagonal()
+        return K, *np.concatenate(seen, axis=-1)
+
+    def _ranges(self, side: Dataset) -> list[slice]:
+        n, size = side.num_examples, min(self.size, side.num_examples)
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+    def _block(self: Any, group, k: int, rows: slice, seen: np.ndarray | None):
+        """The features of a block; the last block is filled up by repeating its last sequence."""
+        size = min(self.size, self.sides[k].num_examples)
+        chosen = np.minimum(np.arange(rows.start, rows.start + size), rows.stop - 1)
+        features, noted = self.features(group, self.sides[k], chosen)
+        if seen is not None:
+            seen[..., rows] += np.asarray(noted)[..., : rows.stop - rows.start]
+        return features
+
+    def gram(self, F, G):
+        """F G'; on a CPU by NumPy, whose product of a matrix with its own transpose costs half."""
+        if not self.on_cpu:
+            return np.asarray(jnp.matmul(F, G.T, precision=HIGHEST))
+        F, G = np.asarray(F), np.asarray(G) if G is not F else None
+        return F @ (F if G is None else G).T
+
+
+class _Autodiff(_Blocks):
+    """Any model: the features are the gradients, their errors what a second evaluation in float32 differs by."""
+
+    names, form = ("parameters",), "autodiff"
+
+    def __init__(self, model, sides, memory, dtype):
+        super().__init__(sides, dtype)
+        self.model = model
+        entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
+        self.size = int(np.clip(memory / (4 * 8 * entries), 1, max(self.shape)))
+
+    def groups(self):
+        yield None
+
+    def features(self, group, side, chosen):
+        wide, narrow = (self._gradients(side.subset(chosen), kind) for kind in (np.float64, np.float32))
+        square = np.sum(wide**2, axis=1)
+        lost = np.sum((wide - narrow) ** 2, axis=1) / float(np.finfo(np.float32).eps) ** 2
+        lost = np.where(np.isfinite(lost), lost, square / float(np.finfo(self.dtype).eps) ** 2)  # nothing is known
+        return wide if self.dtype == np.float64 else narrow, np.stack([square, lost])[:, None, :]
+
+    def _gradients(self, data: Dataset, kind) -> np.ndarray:
+        with jax.enable_x64(kind == np.float64):
+            parameters = jax.tree.map(lambda leaf: np.asarray(leaf, kind), self.model.parameters)
+            rows = _gradients(self.model.objective(data, kind), parameters, np.arange(data.num_examples))
+            return np.asarray(rows)
+
+    def products(self, left, right):
+        yield self.gram(left, right)
+
+
+_gradients = jax.jit(score_gradients)
+
+
+class _Closed(_Blocks):
+    """Attention: one of the closed forms above."""
+
+    names = ("readout", "key_query")
+
+    def __init__(self, model, sides, form, memory, dtype):
+        super().__init__(sides, dtype)
+        (n, m), T, d = self.shape, max(side.num_tokens for side in sides), sides[0].dim
+        pairs = n * (n + 1) / 2 if self.symmetric else float(n) * m
+        flops = count_flops(model, T, pairs, n + (0 if self.symmetric else m))
         if not self.on_cpu:  # many small products one after another
             flops.pop("maps", None)
         self.form = form or min(flops, key=lambda name: flops[name])
-        self.model, self.dtype, self.symmetric = model, dtype, other is None
-        self.shape = (n, m)
-        self.size, self.group = self._blocks(T, d, memory)
+        self.model = model
+        self.size, self.group = self._sizes(T, d, memory)
 
-    def _blocks(self, T, d, memory) -> tuple[int, int]:
+    def _sizes(self, T, d, memory) -> tuple[int, int]:
         """Rows per block and classes per group, so that data, heads, features and intermediates fit."""
         q = 1 if self.model.decoder == "last" else T
-        item, r = self.dtype.itemsize, self._rank
+        W, item = self.model.key_query, self.dtype.itemsize
+        r = 2 * W.query.shape[-1] if isinstance(W, tuple) else d
         features = {"tokens": 3 * q * d, "maps": 2 * q * d + 3 * q * T, "jacobian": 3 * q * d + 2 * d * r}[self.form]
         columns = (2 * T * q + features) * item  # of one row and class
         per_pair = ({"tokens": 3 * q * q, "maps": T * T + q * q, "jacobian": 0}[self.form] + 2) * item
@@ -165,52 +274,7 @@ class _Work:
         groups = -(-self.model.num_classes // group)
         return size, -(-self.model.num_classes // groups)
 
-    @property
-    def _rank(self) -> int:
-        W = self.model.key_query
-        return 2 * W.query.shape[-1] if isinstance(W, tuple) else W.shape[-1]
-
-    def run(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Both parts, and the squared errors of the gradients on the left."""
-        U, W = np.zeros(self.shape, self.dtype), np.zeros(self.shape, self.dtype)
-        left_side, right_side = self.sides[0], self.sides[-1]
-        errors = np.zeros((2, self.shape[0]))
-        for heads, root in self._groups():
-            feature = partial(_features, heads, root, form=self.form)
-            for rows in self._ranges(left_side):
-                left, error = feature(*self._piece(left_side, rows))
-                errors[:, rows] += np.asarray(error)[:, : rows.stop - rows.start]
-                for columns in self._ranges(right_side):
-                    if self.symmetric and columns.start < rows.start:
-                        continue
-                    same = self.symmetric and columns == rows
-                    right = left if same else feature(*self._piece(right_side, columns))[0]
-                    u, w = self._products(left, right)
-                    U[rows, columns] += u[: rows.stop - rows.start, : columns.stop - columns.start]
-                    W[rows, columns] += w[: rows.stop - rows.start, : columns.stop - columns.start]
-        if self.symmetric:
-            _mirror(U), _mirror(W)
-        return U, W, errors
-
-    def norms(self, side: Dataset) -> tuple[np.ndarray, np.ndarray]:
-        """Squared norms of the two parts of the gradient of every sequence, and of their errors."""
-        squares, errors = np.zeros((2, side.num_examples)), np.zeros((2, side.num_examples))
-        form = "jacobian" if self.form == "jacobian" else "tokens"
-        for heads, root in self._groups():
-            for rows in self._ranges(side):
-                features, error = _features(heads, root, *self._piece(side, rows), form=form)
-                AX, *rest = map(np.asarray, features)
-                c, count = len(AX), rows.stop - rows.start
-                squares[0, rows] += np.einsum("cj,cj->c", AX, AX)[:count]
-                if form == "tokens":
-                    Z, Xq = (part.reshape(c, len(part) // c, -1) for part in rest)
-                    squares[1, rows] += np.einsum("cij,cij->c", Z @ Z.mT, Xq @ Xq.mT)[:count]
-                else:
-                    squares[1, rows] += np.einsum("cj,cj->c", *rest, *rest)[:count]
-                errors[:, rows] += np.asarray(error)[:, :count]
-        return squares, errors
-
-    def _groups(self):
+    def groups(self):
         """Groups of classes, the last one filled up with heads of weight zero."""
         N, H = self.model.multiplicity, self.model.num_heads
         root = np.sqrt(N) * H**-self.model.exponent
@@ -224,32 +288,28 @@ class _Work:
 
             yield jax.tree.map(picked, self.model.heads), picked(root)
 
-    def _ranges(self, side: Dataset) -> list[slice]:
-        n, size = side.num_examples, min(self.size, side.num_examples)
-        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    def features(self, group, side, chosen):
+        batch = prepare(side.subset(chosen), self.model, self.dtype, len(chosen))
+        piece = (None if a is None else a[0] for a in (batch.tokens, batch.mask, batch.last))
+        return _features(*group, *piece, form=self.form, squares=not self.symmetric)
 
-    def _piece(self, side: Dataset, rows: slice):
-        """These sequences as the features take them; the last block is filled up by repeating its last one."""
-        size = min(self.size, side.num_examples)
-        chosen = side.subset(np.minimum(np.arange(rows.start, rows.start + size), rows.stop - 1))
-        batch = prepare(chosen, self.model, self.dtype, size)
-        return tuple(None if a is None else a[0] for a in (batch.tokens, batch.mask, batch.last))
-
-    def _products(self, left, right):
-        u = self._gram(left[0], right[0])
+    def products(self, left, right):
+        u = self.gram(left[0], right[0])
+        yield u
         if self.form == "jacobian":
-            return u, self._gram(left[1], right[1])
-        if self.form == "maps":
-            return u, self._map_products(left[1:], right[1:])
-        tokens, Z = self._gram(left[2], right[2]), self._gram(left[1], right[1])
-        return u, np.asarray(_block_sums(tokens, Z, u.shape))
+            yield self.gram(left[1], right[1])
+        elif self.form == "maps":
+            yield self._map_products(left[1:], right[1:])
+        else:
+            tokens, Z = self.gram(left[2], right[2]), self.gram(left[1], right[1])
+            yield np.asarray(_block_sums(tokens, Z, u.shape))
 
     def _map_products(self, left, right):
         """Row by row, so that the products of a row stay in the cache; of a symmetric block the upper half only."""
         (D, Xq, X), (E, Yq, Y) = (tuple(map(np.asarray, side)) for side in (left, right))
         (n, q, g, T), (m, p, _, S), half = D.shape, E.shape, left[0] is right[0]
-        C = self._gram(X, X if half else Y).reshape(n, T, m, S)
-        Cq = C if q == T else self._gram(Xq, Xq if half else Yq).reshape(n, q, m, p)
+        C = self.gram(X, X if half else Y).reshape(n, T, m, S)
+        Cq = C if q == T else self.gram(Xq, Xq if half else Yq).reshape(n, q, m, p)
         K = np.zeros((n, m), self.dtype)
         for i in range(n):
             j = i if half else 0
@@ -257,13 +317,6 @@ class _Work:
             CEC = CE.reshape(m - j, q * g, S) @ C[i, :, j:].transpose(1, 2, 0)
             K[i, j:] = CEC.reshape(m - j, -1) @ D[i].reshape(-1)
         return K
-
-    def _gram(self, F, G):
-        """F G'; on a CPU by NumPy, whose product of a matrix with its own transpose costs half."""
-        if not self.on_cpu:
-            return np.asarray(jnp.matmul(F, G.T, precision=jax.lax.Precision.HIGHEST))
-        F, G = np.asarray(F), np.asarray(G) if G is not F else None
-        return F @ (F if G is None else G).T
 
 
 def _mirror(M: np.ndarray, width: int = 256) -> None:
@@ -281,50 +334,62 @@ def _block_sums(tokens, Z, shape):
     return np.einsum("aibj,aibj->ab", tokens.reshape(blocks), Z.reshape(blocks))
 
 
-@partial(jax.jit, static_argnames="form")
-def _features(heads, root, X, mask, last, *, form):
-    """Rows whose inner products are the two parts of the kernel, already weighted by $\\sqrt{N_g} H^{-c}$, and the
-    squared errors (2, c) that rounding may leave in the two gradients, in units of one rounding.
+@partial(jax.jit, static_argnames=("form", "squares"))
+def _features(heads, root, X, mask, last, *, form, squares):
+    r"""Rows whose inner products are the two parts of the kernel, already weighted by $\sqrt{N_g} H^{-c}$.
+
+    Then the squared norms of the two gradients of every sequence (if asked for), and the squared errors of rounding.
     """
     W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
     (c, _, d), g = X.shape, W.shape[0]
-    _, A, B, phi, Xq = scores_and_parts(W, U, root, X, mask, last, jax.lax.Precision.HIGHEST)
+    _, A, B, phi, Xq = scores_and_parts(W, U, root, X, mask, last, HIGHEST)
     q = Xq.shape[1]
-    product = partial(
-        jax.lax.dot_general, dimension_numbers=(((1,), (1,)), ((0,), (0,))), precision=jax.lax.Precision.HIGHEST
-    )
+    product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
     errors = _errors(heads, root, X, Xq, W, A, B, phi)
     weight = jnp.tile(root, q)[None, None, :]
     AX = product(weight * A, X).reshape(c, q, g, d)
     AX = AX if U.ndim == 3 else AX.sum(axis=1)
     D = weight * A * (B - phi[:, None, :])
-    if form == "maps":
-        D = D.reshape(c, -1, q, g).transpose(0, 2, 3, 1)
-        return (AX.reshape(c, -1), D, Xq.reshape(c * q, d), X.reshape(-1, d)), errors
     Z = product(D, X).reshape(c, q, g, d)
-    if form == "tokens":
-        return (AX.reshape(c, -1), Z.reshape(c * q, g * d), Xq.reshape(c * q, d)), errors
+    if form == "jacobian":
+        rest = (_key_query_gradients(heads, Xq, Z),)
+    elif form == "tokens":
+        rest = (Z.reshape(c * q, g * d), Xq.reshape(c * q, d))
+    else:
+        rest = (D.reshape(c, -1, q, g).transpose(0, 2, 3, 1), Xq.reshape(c * q, d), X.reshape(-1, d))
+    AX = AX.reshape(c, -1)
+    norms = jnp.zeros((2, c), X.dtype)
+    if squares and form == "jacobian":
+        norms = jnp.stack([jnp.sum(part**2, axis=1) for part in (AX, rest[0])])
+    elif squares:
+        by_z, by_x = (jnp.einsum("cid,cjd->cij", M, M, precision=HIGHEST) for M in (Z.reshape(c, q, g * d), Xq))
+        norms = jnp.stack([jnp.sum(AX**2, axis=1), jnp.sum(by_z * by_x, axis=(1, 2))])
+    return (AX, *rest), jnp.stack([norms, errors])
+
+
+def _key_query_gradients(heads, Xq, Z):
+    """The gradients by W, or by its factors, one row per sequence."""
+    c, q, g, d = Z.shape
     if isinstance(heads.key_query, tuple):
         query, key = heads.key_query
-        by_query = jnp.einsum("cqd,cqge,ger->cgdr", Xq, Z, key, precision=jax.lax.Precision.HIGHEST)
-        by_key = jnp.einsum("cqge,cqd,gdr->cger", Z, Xq, query, precision=jax.lax.Precision.HIGHEST)
-        J = jnp.concatenate([by_query.reshape(c, -1), by_key.reshape(c, -1)], axis=1)
-    else:
-        J = product(Xq, Z.reshape(c, q, g * d)).reshape(c, -1)
-    return (AX.reshape(c, -1), J), errors
+        by_query = jnp.einsum("cqd,cqge,ger->cgdr", Xq, Z, key, precision=HIGHEST)
+        by_key = jnp.einsum("cqge,cqd,gdr->cger", Z, Xq, query, precision=HIGHEST)
+        return jnp.concatenate([by_query.reshape(c, -1), by_key.reshape(c, -1)], axis=1)
+    by_token = jax.lax.dot_general(Xq, Z.reshape(c, q, g * d), EACH_KEY, precision=HIGHEST)
+    return by_token.reshape(c, -1)
 
 
 def _errors(heads, root, X, Xq, W, A, B, phi):
-    """What rounding does to the gradients, followed through the formulas.
+    r"""What rounding does to the gradients, followed through the formulas.
 
-    A logit is known to $\\|x_t W\\| \\|x_s\\|$ roundings however small it is, an attention weight to $A(1-A)$ times
+    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
     that, and the centered readout to what B and the changes of A leave in it.
     """
     (c, _, d), q, g = X.shape, Xq.shape[1], W.shape[0]
     size = jnp.sqrt(jnp.sum(X**2, axis=2))  # c, s
     queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
     Q = jax.lax.dot_general(
-        Xq, W.transpose(1, 0, 2).reshape(d, g * d), (((2,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
+        Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
     )  # as in the scores: the compiler does it once
     reach = jnp.sqrt(jnp.sum(Q.reshape(c, q, g, d) ** 2, axis=3))
     reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]

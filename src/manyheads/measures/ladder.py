@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,20 +23,25 @@ from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MarginInterval, hard_margin
 from manyheads.measures.rounding import score_error, slope_error
 from manyheads.model.attention import Heads, MultiHead
-from manyheads.model.gradient import batch_scores, head_weights, prepare
+from manyheads.model.autodiff import slopes
+from manyheads.model.protocol import checked_model
+from manyheads.model.variants import attention_of
 
 
 @dataclass(frozen=True, eq=False)
 class MarginLadder:
-    """Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
+    """The margins on both scales.
+
+    Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
     None without a start), `found` (a lower bound on the best margin of any attention). Tangent scale, for the start (or
     the model): `tangent` and `along_star` (None without a mixture), both for directions of norm √2. Intervals are
-    proved; `accuracy` has the rounding that `iterate`, `iterate_moved` and `along_star` may have, by their names.
+    proved; `accuracy` has the rounding that `iterate`, `iterate_moved` and `along_star` may have, by their names. A
+    model other than attention has no readout scale: its `iterate` and `iterate_moved` are None.
     """
 
     linear: MarginInterval
     attention: MarginInterval | None
-    iterate: float
+    iterate: float | None
     iterate_moved: float | None
     found: MarginInterval
     tangent: MarginInterval
@@ -46,7 +52,8 @@ class MarginLadder:
         lines = ["margins on the readout scale, min y·score / ‖U‖:", f"  linear model        {self.linear}"]
         if self.attention is not None:
             lines.append(f"  relevant tokens     {self.attention}")
-        lines.append(f"  this model          {self.iterate:.10g} ± {self.accuracy['iterate']:.1e}")
+        if self.iterate is not None:
+            lines.append(f"  this model          {self.iterate:.10g} ± {self.accuracy['iterate']:.1e}")
         if self.iterate_moved is not None:
             lines.append(f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g} ± {self.accuracy['iterate_moved']:.1e}")
         lines.append(f"  best found          at least {self.found.lower:.10g} (a lower bound by search)")
@@ -61,33 +68,34 @@ class MarginLadder:
 
 
 def margin_ladder(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     *,
-    start: MultiHead | None = None,
+    start: Any = None,
     mixture: TokenizedMixture | None = None,
     num_starts: int = 16,
     num_steps: int = 300,
     key: jax.Array,
 ) -> MarginLadder:
     """All margins of a data set and a model. `start` is where the run began: its tangent kernel is the one of P3."""
-    origin = model if start is None else start
-    direction = None if mixture is None else paper_direction(origin, mixture)
-    kernel = tangent_kernel(origin, dataset)
-    accuracy = {"iterate": iterate_accuracy(model, dataset)}
-    if start is not None:
-        accuracy["iterate_moved"] = iterate_accuracy(model, dataset, start=start)
-    if direction is not None:
-        accuracy["along_star"] = float(np.finfo(float).eps * slope_error(origin, dataset, direction))
+    model = checked_model(model)
+    origin = model if start is None else checked_model(start)
+    full, kernel = attention_of(model), tangent_kernel(origin, dataset)
+    values: dict[str, float | None] = dict.fromkeys(("iterate", "iterate_moved", "along_star"))
+    accuracy: dict[str, float] = {}
+    if mixture is not None:
+        values["along_star"], accuracy["along_star"] = margin_along(origin, dataset, paper_direction(origin, mixture))
+    if full is not None:
+        values["iterate"], accuracy["iterate"] = iterate_margin(full, dataset)
+    if full is not None and start is not None:
+        values["iterate_moved"], accuracy["iterate_moved"] = iterate_margin(full, dataset, start=attention_of(origin))
     return MarginLadder(
         linear=linear_margin(dataset),
         attention=None if dataset.relevant is None else attention_margin(dataset),
-        iterate=iterate_margin(model, dataset),
-        iterate_moved=None if start is None else iterate_margin(model, dataset, start=start),
         found=found_margin(dataset, num_starts=num_starts, num_steps=num_steps, key=key),
         tangent=hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy),
-        along_star=None if direction is None else margin_along(origin, dataset, direction),
         accuracy=accuracy,
+        **values,
     )
 
 
@@ -121,41 +129,35 @@ def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterva
     return hard_margin(dataset.labels, features=features, tolerance=tolerance)
 
 
-def readout_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = None) -> float:
+def frobenius_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = None) -> float:
     r"""$\|\tilde U\|_F$ of all heads as the T×d matrices they stand for, or $\|\tilde U - \tilde U_0\|_F$."""
     U = np.asarray(model.readout, float) - (0.0 if start is None else np.asarray(start.readout, float))
     square = model.multiplicity @ np.sum(U.reshape(len(U), -1) ** 2, axis=1)
     return float(np.sqrt(square * (num_tokens if model.decoder == "pooled" else 1)))
 
 
-def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> float:
-    r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$; with `start`, over $\|\tilde U - \tilde U_0\|_F$.
+def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> tuple[float, float]:
+    r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$ (with `start`, $\|\tilde U - \tilde U_0\|_F$) and its rounding.
 
-    Heads that started with cancelling readouts dilute the first; the second measures what training added.
+    Heads that started with cancelling readouts dilute the first; the second measures what training added. The rounding
+    is that of the scores, and that of a small difference of readouts.
     """
-    size = readout_norm(model, dataset.num_tokens, start)
+    size = frobenius_norm(model, dataset.num_tokens, start)
     least = float(np.min(dataset.labels * model.scores(dataset)))
     if size == 0:
-        return 0.0 if least == 0 else float(np.copysign(np.inf, least))
-    return least / size
-
-
-def iterate_accuracy(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> float:
-    """The rounding that `iterate_margin` may have: that of the scores, and that of a small difference of readouts."""
-    size = readout_norm(model, dataset.num_tokens, start)
-    if size == 0:
-        return 0.0
-    lost = 4 + (0 if start is None else 2 * readout_norm(model, dataset.num_tokens) / size)
-    margin = abs(iterate_margin(model, dataset, start=start))
-    return float(np.finfo(float).eps * (score_error(model, dataset) / size + lost * margin))
+        return 0.0 if least == 0 else float(np.copysign(np.inf, least)), 0.0
+    lost = 4 + (0 if start is None else 2 * frobenius_norm(model, dataset.num_tokens) / size)
+    rounding = np.finfo(float).eps * (score_error(model, dataset) / size + lost * abs(least / size))
+    return least / size, float(rounding)
 
 
 def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
-    r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, as the move
-    of one head per class.
+    r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, by classes.
 
     The sign of $\alpha_h$ is read off the readout: that of $\langle U_h, U_*\rangle$ (plus for zero).
     """
+    if not isinstance(model, MultiHead):
+        raise ValueError(f"the paper's direction moves both blocks of a MultiHead; leave mixture= out for {model}.")
     if model.decoder != "full":
         raise ValueError(f"the paper's direction is for a full readout; this model has decoder={model.decoder!r}.")
     if isinstance(model.key_query, tuple):
@@ -166,19 +168,13 @@ def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     return Heads(sign[:, None, None] * W * classes, U * classes)
 
 
-def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
-    r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ for the move $\theta$ of one head of each class (not
-    normalized).
+def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[float, float]:
+    r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ and the rounding in it.
+
+    $\theta$ moves one head of each class and is not normalized.
     """
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda a: np.asarray(a, float), model.heads)
-        slopes = _slopes(heads, direction, head_weights(model), prepare(dataset, model), dataset.num_examples)
-        return float(np.min(dataset.labels * np.asarray(slopes)))
-
-
-@partial(jax.jit, static_argnums=4)
-def _slopes(heads, direction, weights, batch, n):
-    return jax.jvp(lambda h: batch_scores(h, weights, batch, n), (heads,), (Heads(*direction),))[1]
+    rounding = np.finfo(float).eps * slope_error(model, dataset, direction)
+    return float(np.min(dataset.labels * slopes(model, dataset, Heads(*direction)))), float(rounding)
 
 
 def found_margin(
@@ -199,11 +195,9 @@ def found_margin(
     W = rng.standard_normal((num_starts, d, d)) / np.sqrt(d) * scales[:, None, None]
     U = np.tile(np.mean(dataset.labels[:, None, None] * dataset.tokens * mask[:, :, None], axis=0), (num_starts, 1, 1))
     with jax.enable_x64(True):
-        X, y = jnp.asarray(dataset.tokens), jnp.asarray(dataset.labels)
-        W = jax.lax.map(
-            lambda pair: _ascend(pair, X, y, jnp.asarray(mask), num_steps), (jnp.asarray(W), jnp.asarray(U))
-        )
-        features = np.asarray(jax.lax.map(lambda w: _attended(w, X, jnp.asarray(mask)), W))
+        X, y, real = (jnp.asarray(a) for a in (dataset.tokens, dataset.labels, mask))
+        W = jax.lax.map(lambda pair: _ascend(pair, X, y, real, num_steps), (jnp.asarray(W), jnp.asarray(U)))
+        features = np.asarray(jax.lax.map(lambda w: _attended(w, X, real), W))
     margins = [hard_margin(dataset.labels, features=F.reshape(n, -1), tolerance=tolerance) for F in features]
     return max(margins, key=lambda margin: margin.lower)
 

@@ -23,10 +23,10 @@ BLOCK = 1 << 22  # entries converted to extended precision at a time
 
 @dataclass(frozen=True, eq=False)
 class MarginInterval:
-    """Certified interval of a hard margin.
+    r"""Certified interval of a hard margin.
 
     `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit vector for a feature
-    matrix, coefficients $a$ with $\\theta = \\sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature
+    matrix, coefficients $a$ with $\theta = \sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature
     norm.
     """
 
@@ -134,8 +134,8 @@ def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
     unit = _power_of_two(np.sqrt(K.diagonal().max()))
     K = K / unit**2  # exact, and nothing below over- or underflows
     norms = np.sqrt(K.diagonal())
-    if norms.min() == 0:
-        lam, a = _vertex(norms), np.zeros(len(y))
+    if norms.min() == 0:  # no direction classifies a feature of length zero: all weight on it
+        lam, a = np.eye(1, len(y), int(np.argmin(norms)))[0], np.zeros(len(y))
     else:
         s = y / norms
         C = K * s[:, None] * s[None, :]
@@ -144,7 +144,7 @@ def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
         lam = lam / lam.sum()
     rounding = accuracy + (len(y) + 3) * float(np.finfo(np.longdouble).eps)
     _, v = _correlations(K, y, lam)
-    upper = np.sqrt(max(v, 0.0) + rounding * (lam @ norms) ** 2) / _total(lam) * (1 + rounding)
+    upper = np.sqrt(max(v, 0.0) + rounding * (lam @ norms) ** 2) / np.sum(lam, dtype=np.longdouble) * (1 + rounding)
     lower = 0.0
     if np.any(a):
         q, v = _correlations(K, y, a)
@@ -163,7 +163,7 @@ def _of_features(G, y, tolerance) -> MarginInterval:
     largest = np.abs(G).max(axis=1, initial=0.0)
     norms = largest * np.linalg.norm(G / np.where(largest > 0, largest, 1.0)[:, None], axis=1)
     if norms.min() == 0:
-        lam, w = _vertex(norms), np.zeros(p)
+        lam, w = np.eye(1, n, int(np.argmin(norms)))[0], np.zeros(p)
     else:
         F = G * (y / norms)[:, None]
         c = norms.min() / norms
@@ -176,7 +176,11 @@ def _of_features(G, y, tolerance) -> MarginInterval:
         lam = lam / lam.sum()
     eps = float(np.finfo(np.longdouble).eps)
     point = _combine(G, lam * y)
-    upper = (np.sqrt(point @ point) * (1 + 4 * eps) + (n + 3) * eps * (lam @ norms)) / _total(lam) * (1 + n * eps)
+    upper = (
+        (np.sqrt(point @ point) * (1 + 4 * eps) + (n + 3) * eps * (lam @ norms))
+        / np.sum(lam, dtype=np.longdouble)
+        * (1 + n * eps)
+    )
     lower = 0.0
     length = np.linalg.norm(w)
     if length > 0:
@@ -192,13 +196,6 @@ def _power_of_two(size: float) -> float:
     return float(np.ldexp(1.0, np.frexp(size)[1] - 1)) if size > 0 else 1.0
 
 
-def _vertex(norms) -> np.ndarray:
-    """All weight on a feature of length zero, which no direction can classify."""
-    lam = np.zeros(len(norms))
-    lam[np.argmin(norms)] = 1.0
-    return lam
-
-
 def _interval(lower, upper, weights, direction, scale, tolerance, unit) -> MarginInterval:
     """The bounds in double precision and in the user's unit, rounded outwards."""
     if not np.isfinite(upper):
@@ -206,11 +203,6 @@ def _interval(lower, upper, weights, direction, scale, tolerance, unit) -> Margi
     upper = float(np.nextafter(float(upper), np.inf)) * unit if upper > 0 else 0.0
     lower = max(float(np.nextafter(float(lower), -np.inf)), 0.0) * unit
     return MarginInterval(min(lower, upper), upper, weights, direction, scale * unit, tolerance)
-
-
-def _total(weights):
-    """The sum of weights that were normalized in double precision, which is 1 up to rounding."""
-    return weights.astype(np.longdouble).sum()
 
 
 def _blocks(M):
@@ -231,6 +223,6 @@ def _combine(M, x):
 
 
 def _correlations(K, y, a):
-    """$y_i \\langle g_i, \\sum_j a_j y_j g_j \\rangle$ for all i, and the squared norm of the sum."""
+    r"""$y_i \langle g_i, \sum_j a_j y_j g_j \rangle$ for all i, and the squared norm of the sum."""
     q = _products(K, a * y) * y
     return q, float(a.astype(np.longdouble) @ q)

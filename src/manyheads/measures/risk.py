@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ import numpy as np
 from scipy.stats import beta
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import MultiHead
+from manyheads.model.autodiff import scores
 from manyheads.model.loss import Loss, get_loss
+from manyheads.model.protocol import checked_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +49,9 @@ class Risk:
         )
 
 
-def risk(model: MultiHead, train: Dataset, test: Dataset, *, loss: str | Loss = "logistic") -> Risk:
+def risk(model: Any, train: Dataset, test: Dataset, *, loss: str | Loss = "logistic") -> Risk:
     """Loss, 0-1 error and gap of a trained model; `test` must not have been used to train or to choose anything."""
-    loss = get_loss(loss)
+    loss, model = get_loss(loss), checked_model(model)
     here, train_wrong = _losses(model, train, loss)
     there, wrong = _losses(model, test, loss)
     m, errors = len(there), int(wrong.sum())
@@ -62,7 +64,7 @@ def risk(model: MultiHead, train: Dataset, test: Dataset, *, loss: str | Loss = 
     )  # fmt: skip
 
 
-def _losses(model: MultiHead, data: Dataset, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
-    margins = data.labels * model.scores(data)
+def _losses(model: Any, data: Dataset, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+    margins = data.labels * scores(model, data)
     with jax.enable_x64(True):
         return np.asarray(loss.value(jnp.asarray(margins))), margins <= 0

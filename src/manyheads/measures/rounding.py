@@ -4,70 +4,84 @@ A logit $x^\top W x'$ is known to about $\epsilon\,\|x\|\|W\|\|x'\|$, however sm
 that many times its size. Scores and gradients inherit it, times the sizes of what they add up, and the score of H heads
 adds terms of size $H^{1-c}\Phi$ that may cancel, at a cost of $\sqrt H$ roundings for $c = 1/2$. The sizes are
 Frobenius norms and the longest real token: estimates from above in all that can grow (logits, readouts, heads), not in
-the constant.
+the constant. For a model other than attention, the rounding of a score is measured: what float32 makes of it.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
+from manyheads.model.autodiff import gradient_norms, scores
+from manyheads.model.protocol import checked_model
+from manyheads.model.variants import attention_of
 
 
-def lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """The longest real token of every sequence, and how many real tokens it has."""
-    norms = np.sqrt(np.einsum("ntd,ntd->nt", dataset.tokens, dataset.tokens))
-    if dataset.mask is None:
-        return norms.max(axis=1), np.full(len(norms), dataset.num_tokens)
-    return np.where(dataset.mask, norms, 0.0).max(axis=1), dataset.mask.sum(axis=1)
+class Sizes(NamedTuple):
+    """What rounding depends on, per sequence and per class of heads."""
+
+    longest: np.ndarray  # (n,) the longest real token
+    queries: np.ndarray  # (n,) how many queries are read
+    key_query: np.ndarray  # (classes,) norm of W, for factors the product of their norms
+    readout: np.ndarray  # (classes,) the longest row of U
+    weight: np.ndarray  # (classes,) N H^-c
 
 
-def head_sizes(model: MultiHead) -> tuple[np.ndarray, np.ndarray]:
-    r"""Per class: $\|W\|$ (for factors the product of their norms) and the longest row of $U$."""
+def sizes(model: MultiHead, dataset: Dataset) -> Sizes:
+    """The sizes of a model and a data set."""
 
-    def size(leaf):
+    def frobenius(leaf):
+        leaf = np.asarray(leaf, float)
         return np.sqrt(np.einsum("gij,gij->g", leaf, leaf))
 
+    real = np.ones(dataset.tokens.shape[:2], bool) if dataset.mask is None else dataset.mask
+    norms = np.where(real, np.sqrt(np.einsum("ntd,ntd->nt", dataset.tokens, dataset.tokens)), 0.0)
     U = np.asarray(model.readout, float)
-    rows = np.sqrt(np.sum(U.reshape(len(U), -1, U.shape[-1]) ** 2, axis=2)).max(axis=1)
-    if isinstance(model.key_query, tuple):
-        query, key = (size(np.asarray(factor, float)) for factor in model.key_query)
-        return query * key, rows
-    return size(np.asarray(model.key_query, float)), rows
+    return Sizes(
+        norms.max(axis=1),
+        np.ones(len(real)) if model.decoder == "last" else real.sum(axis=1),
+        np.prod([frobenius(leaf) for leaf in jax.tree.leaves(model.key_query)], axis=0),
+        np.sqrt(np.sum(U.reshape(len(U), -1, U.shape[-1]) ** 2, axis=2)).max(axis=1),
+        model.multiplicity * model.num_heads**-model.exponent,
+    )
 
 
 def attention_error(model: MultiHead, dataset: Dataset) -> float:
     """Error of an attention weight, absolutely, in units of one rounding."""
-    return float(4 + 2 * lengths(dataset)[0].max() ** 2 * head_sizes(model)[0].max())
+    size = sizes(model, dataset)
+    return float(4 + 2 * size.longest.max() ** 2 * size.key_query.max())
 
 
-def score_error(model: MultiHead, dataset: Dataset) -> float:
+def score_error(model: Any, dataset: Dataset) -> float:
     r"""Largest error of a score $\tilde\Phi(X_i)$, in units of one rounding: terms of size $H^{1-c}\Phi$ may cancel."""
-    r, real = lengths(dataset)
-    W, U = head_sizes(model)
-    q = np.ones_like(real) if model.decoder == "last" else real
-    classes = model.multiplicity * model.num_heads**-model.exponent * U
+    full = attention_of(model)
+    if full is None:
+        exact, single = scores(model, dataset), scores(model, dataset, np.float32)
+        return float(4 * np.max(np.abs(exact)) + 2 * np.max(np.abs(exact - single)) / np.finfo(np.float32).eps)
+    r, q, W, U, weight = sizes(full, dataset)
+    classes = weight * U
     return float(np.max(q * r * (4 * classes.sum() + 2 * r**2 * (classes @ W))))
 
 
 def slope_error(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
     r"""Largest error of $\langle\nabla\tilde\Phi(X_i), \theta\rangle$ for a move $\theta$ of full weights, in units."""
-    r, real = lengths(dataset)
-    W, U = head_sizes(model)
-    dW, dU = head_sizes(MultiHead(*direction, model.multiplicity, model.decoder, model.exponent))
-    q = np.ones_like(real) if model.decoder == "last" else real
-    scale = model.multiplicity * model.num_heads**-model.exponent
+    r, q, W, U, weight = sizes(model, dataset)
+    _, _, dW, dU, _ = sizes(model.replace_heads(direction), dataset)
     moved = q * r * (dU + (r**2)[:, None] * U * dW).T
-    return float(np.max(scale @ (moved * (4 + 2 * np.outer(W, r**2)))))
+    return float(np.max(weight @ (moved * (4 + 2 * np.outer(W, r**2)))))
 
 
-def gradient_size(model: MultiHead, dataset: Dataset) -> float:
-    r"""A bound on $\|\nabla\tilde\Phi(X_i)\|$ over all heads and sequences."""
-    r, real = lengths(dataset)
-    W, U = head_sizes(model)
-    q = np.ones_like(real) if model.decoder == "last" else real
-    share = model.multiplicity * model.num_heads ** (-2 * model.exponent)
-    chain = W if isinstance(model.key_query, tuple) else np.ones_like(W)
+def gradient_size(model: Any, dataset: Dataset) -> float:
+    r"""A bound on $\|\nabla\tilde\Phi(X_i)\|$ over all heads and sequences; the largest of them for another model."""
+    full = attention_of(model)
+    if full is None:
+        return float(np.max(gradient_norms(checked_model(model), dataset)))
+    r, q, W, U, _ = sizes(full, dataset)
+    share = full.multiplicity * full.num_heads ** (-2 * full.exponent)
+    chain = W if isinstance(full.key_query, tuple) else np.ones_like(W)
     by_key_query = q**2 * r**6 * (share @ (U**2 * chain))  # |B - phi| is 2 r |u| at most, and half of that on average
     return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))

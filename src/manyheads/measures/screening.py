@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,10 @@ import numpy as np
 from manyheads.data.dataset import Dataset
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.measures.stability import Stability, choose_examples, leave_one_out
-from manyheads.model.attention import Heads, MultiHead
-from manyheads.model.gradient import head_weights, loss_and_gradient, prepare
 from manyheads.model.loss import Loss, get_loss
+from manyheads.model.protocol import checked_model
+from manyheads.training.loop import Observer, View, descend, displacement
+from manyheads.training.problem import PLAIN, make_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ class StabilityEstimate:
 
 
 def estimate_leave_one_out(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     *,
     step_size: float,
@@ -74,10 +76,8 @@ def estimate_leave_one_out(
     memory: float = MEMORY,
     progress: bool = False,
 ) -> StabilityEstimate:
-    """Estimate all n leave-one-out distances and losses at step `num_steps`, and check `num_exact` of them by
-    training.
-    """
-    n = dataset.num_examples
+    """Estimate all n leave-one-out distances and losses at step `num_steps`; check `num_exact` of them by training."""
+    model, n = checked_model(model), dataset.num_examples
     if not 1 <= num_kernels <= num_steps:
         raise ValueError(f"num_kernels={num_kernels} must be between 1 and num_steps={num_steps}.")
     if not 2 <= num_exact <= n:
@@ -96,21 +96,23 @@ def estimate_leave_one_out(
 
 
 def screen(
-    model: MultiHead, dataset: Dataset, step_size: float, num_steps: int, num_kernels: int, loss: Loss, memory=MEMORY
+    model: Any, dataset: Dataset, step_size: float, num_steps: int, num_kernels: int, loss: Loss, memory=MEMORY
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances and left-out losses at the last step for all n examples, by the dynamics in function space alone."""
-    n = dataset.num_examples
     ends, middles = _segments(num_steps, num_kernels)
+    problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss))
+    _, seen = descend(problem, {"scores": Observer(_scores), "moved": Observer(displacement, middles)}, num_steps)
+    points = [jax.tree.map(lambda leaf, k=k: leaf[k], seen["moved"]) for k in range(len(middles))]
+    kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
+    segment = np.searchsorted(ends, np.arange(num_steps), side="right")
     with jax.enable_x64(True):
-        start = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
-        batch, weights, share = prepare(dataset, model), head_weights(model), np.full(n, 1 / n)
-        scores, moved = _reference(start, weights, batch, share, float(step_size), middles, num_steps, loss)
-        points = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), moved) for k in range(len(middles))]
-        kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
-        segment = np.searchsorted(ends, np.arange(num_steps), side="right")
-        squares, last = _difference(kernels, scores, dataset.labels, float(step_size), segment, loss)
+        squares, last = _difference(kernels, seen["scores"], dataset.labels, float(step_size), segment, loss)
         losses = np.asarray(loss.value(jnp.asarray(dataset.labels * np.asarray(last))))
     return np.sqrt(np.maximum(np.asarray(squares), 0.0)), losses
+
+
+def _scores(view: View) -> jax.Array:
+    return view.scores
 
 
 def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -121,31 +123,11 @@ def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return bounds[1:], ((bounds[:-1] + bounds[1:]) // 2).astype(np.int32)
 
 
-@partial(jax.jit, static_argnums=(6, 7))
-def _reference(start: Heads, weights, batch, share, step_size, middles, num_steps, loss):
-    """Scores at every step 0 .. num_steps of the reference run, and its displacements at `middles`."""
-    zeros = jax.tree.map(jnp.zeros_like, start)
-    kept = jax.tree.map(lambda a: jnp.zeros((len(middles), *a.shape)), start)
-
-    def step(state, now):
-        displacement, kept = state
-        point = jax.tree.map(jnp.add, start, displacement)
-        _, scores, gradient = loss_and_gradient(point, weights, batch, share, loss=loss)
-        here = middles == now
-        kept = jax.tree.map(
-            lambda rows, leaf: jnp.where(here.reshape(-1, *(1,) * leaf.ndim), leaf[None], rows), kept, displacement
-        )
-        return (jax.tree.map(lambda d, g: d - step_size * g, displacement, gradient), kept), scores
-
-    (_, kept), scores = jax.lax.scan(step, (zeros, kept), jnp.arange(num_steps + 1))
-    return scores, kept
-
-
 @partial(jax.jit, static_argnums=5)
 def _difference(kernels, scores, labels, step_size, segment, loss):
-    """Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
+    r"""Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
 
-    Column i is the run without example i. The squared distance is $\\eta^2 C^\\top \\sum_s K_s C_s$ with $C_s$ the
+    Column i is the run without example i. The squared distance is $\eta^2 C^\top \sum_s K_s C_s$ with $C_s$ the
     slopes added up in stretch s: inner products of gradients of two stretches are the mean of those within each.
     """
     n = labels.shape[0]

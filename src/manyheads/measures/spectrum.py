@@ -1,19 +1,19 @@
 r"""The whole spectrum of the Hessian: exactly for small models, as a density for large ones.
 
-The H-head Hessian has the eigenvalues of the collapsed one, and those of $H^{-c} B_g$ with multiplicity $N_g - 1$
+The Hessian of H heads has the eigenvalues of the collapsed one, and those of $H^{-c} B_g$ with multiplicity $N_g - 1$
 for every class (`measures.hessian`): at $10^{12}$ heads there are $10^{12}(Td + d^2)$ of them, in a handful of values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.measures.hessian import HessianOperator
-from manyheads.model.attention import MultiHead
+from manyheads.measures.hessian import HessianOperator, class_product
 from manyheads.model.loss import Loss, get_loss
 
 LARGEST_DENSE = 4000  # rows of the collapsed Hessian
@@ -39,24 +39,20 @@ class Spectrum:
         )
 
 
-def loss_spectrum(model: MultiHead, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
-    """Every eigenvalue of the Hessian of the train loss of the H-head model, for few distinct parameters."""
-    size = model.num_classes * _per_class(model)
-    if size > LARGEST_DENSE:
-        raise ValueError(
-            f"the collapsed Hessian has {size} rows, more than the {LARGEST_DENSE} done densely; "
-            "use spectral_density, or loss_curvature for the two ends."
-        )
+def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
+    """Every eigenvalue of the Hessian of the train loss of a model (of all H heads), for few distinct parameters."""
     with jax.enable_x64(True):
         operator = HessianOperator.of_loss(model, dataset, get_loss(loss))
-        values = [np.linalg.eigvalsh(operator.dense())]
-        counts = [np.ones(size)]
-        for g in np.flatnonzero(model.multiplicity >= 2):
-            values.append(np.linalg.eigvalsh(operator.within(np.array([g])).dense()))
-            counts.append(np.full(len(values[-1]), model.multiplicity[g] - 1))
-    values, counts = np.concatenate(values), np.concatenate(counts)
+        if operator.size > LARGEST_DENSE:
+            raise ValueError(
+                f"the collapsed Hessian has {operator.size} rows, more than the {LARGEST_DENSE} done densely; "
+                "use spectral_density, or loss_curvature for the two ends."
+            )
+        pieces = [(np.linalg.eigvalsh(part.dense()), count) for part, count in operator.pieces()]
+    values = np.concatenate([eigenvalues for eigenvalues, _ in pieces])
+    counts = np.concatenate([np.full(len(eigenvalues), count) for eigenvalues, count in pieces])
     order = np.argsort(values, kind="stable")
-    accuracy = size * np.finfo(float).eps * float(np.abs(values).max())
+    accuracy = operator.size * np.finfo(float).eps * float(np.abs(values).max())
     return Spectrum(values[order], counts[order], accuracy)
 
 
@@ -84,7 +80,7 @@ class SpectralDensity:
 
 
 def spectral_density(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     *,
     loss: str | Loss = "logistic",
@@ -94,7 +90,7 @@ def spectral_density(
     width: float | None = None,
     key: jax.Array,
 ) -> SpectralDensity:
-    """Stochastic Lanczos quadrature (matfree's tridiagonalization) of the full H-head Hessian.
+    """Stochastic Lanczos quadrature (matfree's tridiagonalization) of the Hessian of the train loss.
 
     The collapsed Hessian and the blocks within classes are probed separately and added with the number of eigenvalues
     each stands for. `width` defaults to 1/100 of the range.
@@ -102,14 +98,10 @@ def spectral_density(
     if num_probes < 2:
         raise ValueError(f"num_probes={num_probes} must be at least 2, so that there is a standard error.")
     with jax.enable_x64(True):
-        together = HessianOperator.of_loss(model, dataset, get_loss(loss))
-        parts = [(together, float(together.size))]
-        for g in np.flatnonzero(model.multiplicity >= 2):
-            inner = together.within(np.array([g]))
-            parts.append((inner, inner.size * (model.multiplicity[g] - 1)))
+        parts = list(HessianOperator.of_loss(model, dataset, get_loss(loss)).pieces())
         keys = jax.random.split(key, len(parts))
         quadratures = [_quadrature(op, num_probes, num_products, k) for (op, _), k in zip(parts, keys, strict=True)]
-    counts = np.array([count for _, count in parts])
+    counts = np.array([part.size * count for part, count in parts])
     low = min(nodes.min() for nodes, _ in quadratures)
     high = max(nodes.max() for nodes, _ in quadratures)
     width = (high - low) / 100 if width is None else float(width)
@@ -131,34 +123,22 @@ def _quadrature(operator: HessianOperator, num_probes, num_products, key) -> tup
     """Nodes and weights of the Gauss quadratures that random signs give, one row per probe."""
     from matfree import decomp
 
-    from manyheads.measures.hessian import class_product
-
     depth = min(num_products, operator.size)
     tridiagonalize = decomp.tridiag_sym(depth, materialize=False)
-    point = operator.point
 
     def one_probe(signs):
-        result = tridiagonalize(lambda v, p: class_product(p, v), signs / np.sqrt(operator.size), point)
-        return result.J_small
+        unit = signs / np.sqrt(operator.size)
+        return tridiagonalize(lambda v, point: class_product(point, v), unit, operator.point).J_small
 
     probes = jax.random.rademacher(key, (num_probes, operator.size)).astype(float)
     diagonals, offs = jax.jit(lambda rows: jax.lax.map(one_probe, rows))(probes)
     nodes, weights = [], []
     for a, b in zip(np.asarray(diagonals), np.asarray(offs), strict=True):
         # an exhausted Krylov space (a zero matrix, after one product) leaves NaN: what came before is all there is
-        known = depth if np.isfinite(a).all() and np.isfinite(b).all() else _until_exhausted(a, b)
+        good = np.isfinite(a) & np.concatenate([[True], np.isfinite(b)])
+        known = depth if good.all() else max(1, int(np.argmin(good)))
         a, b = a[:known], b[: known - 1]
         values, vectors = np.linalg.eigh(np.diag(a) + np.diag(b, 1) + np.diag(b, -1))
         nodes.append(np.pad(values, (0, depth - known), mode="edge"))
         weights.append(np.pad(vectors[0] ** 2, (0, depth - known)))
     return np.array(nodes), np.array(weights)
-
-
-def _until_exhausted(a: np.ndarray, b: np.ndarray) -> int:
-    """How many steps of a Lanczos are numbers, joined by numbers."""
-    good = np.isfinite(a) & np.concatenate([[True], np.isfinite(b)])
-    return max(1, int(np.argmin(good)))
-
-
-def _per_class(model: MultiHead) -> int:
-    return sum(int(np.prod(np.shape(leaf)[1:])) for leaf in jax.tree.leaves(model.heads))

@@ -8,23 +8,26 @@ separate training run.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset, read_npz, write_npz
+from manyheads.data.door import finite, whole
 from manyheads.measures.rounding import gradient_size, score_error
-from manyheads.measures.twins import Setup, reference_run, twin_runs
 from manyheads.model.attention import MultiHead
-from manyheads.model.gradient import head_weights, prepare
 from manyheads.model.loss import Loss, get_loss
+from manyheads.model.protocol import checked_model, norm
+from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whole_run
+from manyheads.training.problem import PLAIN, chunk_of, make_problem
 from manyheads.training.progress import Bar
 
 FORMAT_VERSION = 1
@@ -103,7 +106,7 @@ def _standard_error(values: np.ndarray, population: int) -> np.ndarray:
 
 
 def leave_one_out(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     *,
     step_size: float,
@@ -118,6 +121,7 @@ def leave_one_out(
     batch: int | None = None,
     progress: bool = False,
     checkpoint: str | Path | None = None,
+    replacements: Dataset | None = None,
 ) -> Stability:
     """Train without each example in turn and compare with the run on all of them.
 
@@ -125,16 +129,45 @@ def leave_one_out(
     `num_left_out` examples drawn with `key`, or these `indices`: averages then carry a standard error. `expansion=True`
     adds the measured factors of (19). `batch` is how many runs go side by side (None: one on a CPU, 32 on a GPU).
     `checkpoint=` keeps finished runs in a file; the same call with the same file continues. Ctrl-C returns what is
-    done.
+    done. With `replacements` each example is replaced by theirs instead, as `replace_one` does.
     """
-    return _compare(
-        "leave-one-out", model, dataset, None, step_size, num_steps, steps, num_left_out, indices, key, expansion,
-        get_loss(loss), dtype, batch, progress, checkpoint,
-    )  # fmt: skip
+    model, n = checked_model(model), dataset.num_examples
+    rate, last = finite("step_size", step_size), whole("num_steps", num_steps)
+    compared = np.union1d([] if steps is None else np.asarray(steps), [last]).astype(np.int64)
+    if compared[0] < 0 or compared[-1] > last:
+        raise ValueError(f"steps must lie between 0 and num_steps={last}; got {compared.min()} to {compared.max()}.")
+    chosen = choose_examples(n, num_left_out, indices, key)
+    if batch is not None and not batch >= 1:
+        raise ValueError(f"batch={batch} must be a whole number >= 1, or None to choose it.")
+    kind, precision, loss = "leave-one-out" if replacements is None else "replace-one", np.dtype(dtype), get_loss(loss)
+    platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    size = min(batch or BATCH[platform], len(chosen))
+    problem = make_problem(model, dataset, rate, PLAIN._replace(loss=loss), dtype=precision, platform=platform)
+    other = None if replacements is None else model.objective(replacements, precision, chunk_of(problem), platform)
+    with jax.enable_x64(precision == np.float64):
+        problem, other = jax.device_put((problem, other))
+        reference = descend(problem, {"reference": Observer(_reference, compared)}, last)[1]["reference"]
+        setup = Setup(problem, other, reference.displacement, compared.astype(np.int32))
+        rows, status = _all_runs(setup, chosen, size, expansion, progress, checkpoint, kind)
+        accuracy, loss_accuracy = _rounding(model, dataset, problem, reference, last)
+    done = np.flatnonzero(rows.pop("done"))
+    return Stability(
+        steps=compared,
+        indices=chosen[done],
+        seen_loss=reference.losses[:, chosen[done]].T.astype(float),
+        reference_readout_norm=reference.readout_norm.astype(float),
+        reference_loss=reference.train_loss.astype(float),
+        num_examples=n,
+        kind=kind,
+        status=status,
+        accuracy=accuracy,
+        loss_accuracy=loss_accuracy,
+        **{name: values[done] for name, values in rows.items()},
+    )
 
 
 def replace_one(
-    model: MultiHead, dataset: Dataset, replacements: Dataset, *, step_size: float, num_steps: int, **options
+    model: Any, dataset: Dataset, replacements: Dataset, *, step_size: float, num_steps: int, **options
 ) -> Stability:
     """Train with each example in turn replaced by the one of `replacements` at the same place; else as `leave_one_out`.
 
@@ -147,84 +180,114 @@ def replace_one(
         )
     if (replacements.mask is None) != (dataset.mask is None):
         raise ValueError("either both the data and the replacements have a mask, or neither; pass mask= to both.")
-    defaults: dict[str, Any] = dict(
-        steps=None, num_left_out=None, indices=None, key=None, expansion=False, loss="logistic", dtype="float64",
-        batch=None, progress=False, checkpoint=None,
-    )  # fmt: skip
-    unknown = set(options) - set(defaults)
-    if unknown:
-        raise ValueError(f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(defaults)}.")
-    o = defaults | options
-    return _compare(
-        "replace-one", model, dataset, replacements, step_size, num_steps, o["steps"], o["num_left_out"], o["indices"],
-        o["key"], o["expansion"], get_loss(o["loss"]), o["dtype"], o["batch"], o["progress"], o["checkpoint"],
-    )  # fmt: skip
+    known = list(inspect.signature(leave_one_out).parameters)[2:]
+    if unknown := set(options) - set(known):
+        raise ValueError(f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
+    options |= {"step_size": step_size, "num_steps": num_steps, "replacements": replacements}
+    return leave_one_out(model, dataset, **options)
 
 
-def _compare(kind, model, dataset, replacements, step_size, num_steps, steps, num_left_out, indices, key, expansion,
-             loss, dtype, batch, progress, checkpoint) -> Stability:  # fmt: skip
-    n = dataset.num_examples
-    if not (np.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size={step_size} must be a finite number > 0.")
-    if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps} must be at least 1.")
-    compared = np.union1d([] if steps is None else np.asarray(steps), [num_steps]).astype(np.int64)
-    if compared[0] < 0 or compared[-1] > num_steps:
-        raise ValueError(
-            f"steps must lie between 0 and num_steps={num_steps}; got {compared.min()} to {compared.max()}."
-        )
-    chosen = choose_examples(n, num_left_out, indices, key)
-    if batch is not None and not batch >= 1:
-        raise ValueError(f"batch={batch} must be a whole number >= 1, or None to choose it.")
-    dtype = np.dtype(dtype)
-    platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
-    size = min(batch or BATCH[platform], len(chosen))
-    with jax.enable_x64(dtype == np.float64):
-        data = prepare(dataset, model, dtype, None, platform)
-        other = None if replacements is None else prepare(replacements, model, dtype, data.labels.shape[1], platform)
-        setup = jax.device_put(
-            Setup(
-                start=jax.tree.map(lambda a: np.asarray(a, dtype), model.heads),
-                weights=head_weights(model, dtype),
-                counts=model.multiplicity.astype(dtype),
-                batch=data,
-                replacements=other,
-                sample_weight=np.full(n, 1 / n, dtype),
-                step_size=np.asarray(step_size, dtype),
-                steps=compared.astype(np.int32),
-            )
-        )
-        reference = jax.block_until_ready(reference_run(setup, loss))
-        rows, status = _all_runs(setup, reference, chosen, size, loss, expansion, progress, checkpoint, kind)
-        reference = jax.tree.map(np.asarray, reference)
-    accuracy, loss_accuracy = _rounding(model, dataset, reference, step_size, num_steps, loss, dtype)
-    done = np.flatnonzero(rows["done"])
-    return Stability(
-        steps=compared,
-        indices=chosen[done],
-        distance=rows["distance"][done].astype(float),
-        left_out_loss=rows["loss"][done].astype(float),
-        seen_loss=reference.losses[:, chosen[done]].T.astype(float),
-        readout_norm=rows["readout_norm"][done].astype(float),
-        reference_readout_norm=reference.readout_norm.astype(float),
-        reference_loss=reference.train_loss.astype(float),
-        expansion=rows["expansion"][done].astype(float),
-        num_examples=n,
-        kind=kind,
-        status=status,
-        accuracy=accuracy,
-        loss_accuracy=loss_accuracy,
+class Setup(NamedTuple):
+    """What all runs on changed data share."""
+
+    problem: Problem
+    replacements: Any  # the objective of other examples, or None
+    reference: Any  # displacements of the run on all examples, (steps, ...)
+    steps: Any  # compared, increasing; the last one ends the run
+
+
+class Reference(NamedTuple):
+    """The run on all examples, at the compared steps."""
+
+    displacement: Any
+    distance: jax.Array  # from the start
+    readout_norm: jax.Array
+    train_loss: jax.Array
+    losses: jax.Array  # (steps, n)
+
+
+class Twin(NamedTuple):
+    """A run on changed data, at the compared steps."""
+
+    distance: jax.Array
+    left_out_loss: jax.Array
+    readout_norm: jax.Array
+    expansion: jax.Array
+
+
+def _reference(view: View) -> Reference:
+    losses = view.problem.method.loss.value(view.objective.labels * view.scores)
+    return Reference(
+        view.displacement,
+        norm(view.objective.copies, view.displacement),
+        view.readout_norm,
+        jnp.sum(view.problem.sample_weight * losses),
+        losses,
     )
 
 
-def _rounding(model, dataset, reference, step_size, num_steps, loss, dtype) -> tuple[float, float]:
+@partial(jax.jit, static_argnames="expansion")
+def twin_runs(setup: Setup, indices: jax.Array, *, expansion: bool) -> Twin:
+    """The runs that leave out (or replace) each of `indices`, side by side."""
+
+    def one(i, axis=None):
+        problem = setup.problem
+        own = problem.objective.only(i)
+        if setup.replacements is None:
+            changed = replace(problem, sample_weight=jnp.asarray(problem.sample_weight).at[i].set(0.0))
+        else:
+            changed = replace(problem, objective=problem.objective.replaced(i, setup.replacements))
+        observer = Observer(partial(_twin, expansion), setup.steps, (own, setup.reference))
+        return whole_run(changed, {"twin": observer}, setup.steps[-1], axis).kept["twin"]
+
+    if len(indices) == 1:
+        return jax.tree.map(lambda a: a[None], one(indices[0]))
+    return jax.vmap(partial(one, axis=RUNS), axis_name=RUNS)(indices)
+
+
+def _twin(expansion: bool, view: View, own: Any, reference: Any) -> Twin:
+    problem, objective = view.problem, view.objective
+    there = jax.tree.map(lambda a: a[view.row], reference)
+    gap = jax.tree.map(jnp.subtract, view.displacement, there)
+    distance = norm(objective.copies, gap)
+    ratio = jnp.full_like(distance, jnp.nan)
+    if expansion:
+        step = jax.tree.map(lambda e, a, b: e - problem.step_size * (a - b), gap, view.gradient, view.at(there)[2])
+        ratio = jnp.where(distance > 0, norm(objective.copies, step) / distance, jnp.nan)
+    loss = problem.method.loss.value(own.labels[0] * own.scores(view.point)[0])
+    return Twin(distance, loss, view.readout_norm, ratio)
+
+
+def _rounding(model, dataset, problem: Problem, reference: Reference, num_steps: int) -> tuple[float, float]:
     """What rounding may leave in a distance and in a loss: an error in every slope of every step, at random."""
-    last = model.displaced(jax.tree.map(lambda leaf: np.asarray(leaf[-1], float), reference.displacement))
-    score = max(score_error(point, dataset) for point in (model, last))
-    size = max(gradient_size(point, dataset) for point in (model, last))
-    eps, walk = float(np.finfo(dtype).eps), float(np.sqrt(num_steps))
+    last = jax.tree.map(lambda leaf: np.asarray(leaf[-1], float), reference.displacement)
+    if isinstance(model, MultiHead):
+        points = (model, model.displaced(last))
+        score = max(score_error(point, dataset) for point in points)
+        size = max(gradient_size(point, dataset) for point in points)
+    else:  # measured, where there is no bound
+        score, size = map(float, _sizes(problem, jax.tree.map(jnp.asarray, last)))
+    eps, walk = float(np.finfo(problem.step_size.dtype).eps), float(np.sqrt(num_steps))
+    loss, step_size = problem.method.loss, float(problem.step_size)
     distance = eps * walk * (float(np.max(reference.distance)) + step_size * loss.smoothness * size * score)
     return distance, loss.lipschitz * (eps * score + size * distance)
+
+
+@jax.jit
+def _sizes(problem: Problem, displacement) -> tuple[jax.Array, jax.Array]:
+    """The largest score, at least one, and the largest gradient of a score, at the start and at a displacement."""
+    objective = problem.objective
+
+    def one(point):
+        def gradient_norm(i):
+            scores, back = jax.vjp(objective.only(i).scores, point)
+            return norm(1 / objective.copies, back(jnp.ones_like(scores))[0])
+
+        return jnp.max(jnp.abs(objective.scores(point))), jax.lax.map(gradient_norm, jnp.arange(len(objective.labels)))
+
+    start = jax.tree.map(jnp.asarray, problem.start)
+    ends = [one(point) for point in (start, jax.tree.map(jnp.add, start, displacement))]
+    return jnp.max(jnp.stack([jnp.ones(()), *(s for s, _ in ends)])), jnp.max(jnp.stack([g for _, g in ends]))
 
 
 def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
@@ -245,24 +308,22 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
     return np.sort(np.asarray(jax.random.choice(key, n, (count,), replace=False))).astype(np.int64)
 
 
-def _all_runs(setup, reference, chosen, size, loss, expansion, progress, checkpoint, kind):
+def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind):
     """Every run, in blocks of `size`; what a checkpoint already has is not run again."""
-    shape = (len(chosen), len(setup.steps))
-    rows: dict[str, np.ndarray] = {
-        name: np.full(shape, np.nan) for name in ("distance", "loss", "readout_norm", "expansion")
-    }
+    rows: dict[str, np.ndarray] = {name: np.full((len(chosen), len(setup.steps)), np.nan) for name in Twin._fields}
     rows["done"] = np.zeros(len(chosen), bool)
-    mark = _fingerprint(setup, chosen, loss, expansion, kind) if checkpoint is not None else ""
+    mark = ""
     if checkpoint is not None:
+        mark = _fingerprint(setup, chosen, expansion, kind)
         _restore(rows, checkpoint, mark)
-    run = partial(twin_runs, setup, reference, loss=loss, expansion=expansion)
     status, saved = "finished", time.monotonic()
     with Bar(len(chosen), int(rows["done"].sum()), progress, kind) as bar:
         try:
             while not rows["done"].all():
                 todo = np.flatnonzero(~rows["done"])[:size]
                 padded = np.resize(todo, size)  # the last block repeats, so that one program does all
-                result = jax.block_until_ready(run(jnp.asarray(chosen[padded], jnp.int32)))
+                indices = jnp.asarray(chosen[padded], jnp.int32)
+                result = jax.block_until_ready(twin_runs(setup, indices, expansion=expansion))
                 for name, values in result._asdict().items():
                     rows[name][todo] = np.asarray(values)[: len(todo)]
                 rows["done"][todo] = True
@@ -277,10 +338,10 @@ def _all_runs(setup, reference, chosen, size, loss, expansion, progress, checkpo
     return rows, status
 
 
-def _fingerprint(setup, chosen, loss, expansion, kind) -> str:
+def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:
     """Whether two calls would do the same runs."""
-    digest = hashlib.sha256(f"{kind} {loss.name} {expansion}".encode())
-    for leaf in [*jax.tree.leaves(setup), chosen]:
+    digest = hashlib.sha256(f"{kind} {setup.problem.method.loss.name} {expansion}".encode())
+    for leaf in [*jax.tree.leaves(setup._replace(reference=())), chosen]:
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     return digest.hexdigest()

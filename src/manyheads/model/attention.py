@@ -10,11 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from manyheads._names import DECODERS
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, real_array, shown
 
 HIGHEST = jax.lax.Precision.HIGHEST
-DECODERS = ("full", "pooled", "last")
+# Dimension numbers of products of arrays (sequence, token or key, ...).
+EACH_TOKEN = (((2,), (0,)), ((), ()))  # every token times one matrix
+EACH_PAIR = (((2,), (2,)), ((0,), (0,)))  # the tokens of a sequence with one another
+EACH_KEY = (((1,), (1,)), ((0,), (0,)))  # a sum over the keys of each sequence
+EACH_ROW = (((0, 1), (0, 1)), ((), ()))  # a sum over sequences and rows
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
 
 
@@ -51,8 +56,7 @@ class MultiHead(eqx.Module):
     exponent: float = eqx.field(static=True, default=0.5)
 
     def __check_init__(self) -> None:
-        if self.decoder not in DECODERS:
-            raise ValueError(f"decoder={shown(self.decoder)} is not known; choose 'full', 'pooled' or 'last'.")
+        _check_decoder(self.decoder)
         counts = {np.shape(leaf)[:1] for leaf in (*jax.tree.leaves(self.heads), self.multiplicity)}
         if len(counts) != 1 or not hasattr(self.multiplicity, "shape"):
             raise ValueError(
@@ -65,45 +69,32 @@ class MultiHead(eqx.Module):
         cls, key_query, readout, *, multiplicity=None, decoder: str = "full", exponent: float = 0.5
     ) -> MultiHead:
         """A model from given parameters, with every shape checked."""
-        if decoder not in DECODERS:
-            raise ValueError(f"decoder={shown(decoder)} is not known; choose 'full', 'pooled' or 'last'.")
-        factored = isinstance(key_query, tuple) and len(key_query) == 2
-        W = Factored(*(_weights(w, "key_query") for w in key_query)) if factored else _weights(key_query, "key_query")
+        _check_decoder(decoder)
+        W, (classes, dim) = _checked_key_query(key_query)
         U = _weights(readout, "readout")
-        w_shapes = [np.shape(w) for w in jax.tree.leaves(W)]
-        if any(len(s) != 3 for s in w_shapes) or (not factored and w_shapes[0][1] != w_shapes[0][2]):
-            raise ValueError(
-                f"key_query has shape {w_shapes}; it must be (classes, dim, dim), or Factored(query, key) with "
-                "both (classes, dim, rank)."
-            )
-        if factored and w_shapes[0] != w_shapes[1]:
-            raise ValueError(f"query and key have shapes {w_shapes[0]} and {w_shapes[1]}; they must be equal.")
-        classes, dim = w_shapes[0][:2]
-        if 0 in w_shapes[0] or 0 in U.shape:
-            raise ValueError(f"key_query has shape {w_shapes[0]}, readout {U.shape}; no axis may be empty.")
-        rank = 3 if decoder == "full" else 2
-        if U.ndim != rank or U.shape[0] != classes or U.shape[-1] != dim:
+        if U.ndim != (3 if decoder == "full" else 2) or U.shape[0] != classes or U.shape[-1] != dim or 0 in U.shape:
             wanted = "(classes, tokens, dim)" if decoder == "full" else "(classes, dim)"
             raise ValueError(
-                f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}."
-            )
-        N = np.ones(classes) if multiplicity is None else array_of(multiplicity)
-        if (
-            N.shape != (classes,)
-            or N.dtype.kind not in "fiu"
-            or not (np.all(N >= 1) and np.all(N == np.floor(N)) and N.sum() <= LARGEST_COUNT)
-        ):
-            raise ValueError(
-                f"multiplicity={shown(multiplicity)} must hold one whole number >= 1 for each of the {classes} "
-                f"classes, adding up to at most {LARGEST_COUNT:g}."
+                f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}, "
+                "and no axis empty."
             )
         c = finite("exponent", exponent, positive=False, hint="the paper's scaling is exponent=0.5")
-        return cls(W, U, N.astype(np.float64), decoder, c)
+        return cls(W, U, _checked_counts(multiplicity, classes), decoder, c)
 
     @property
     def heads(self) -> Heads:
         """The trainable parameters."""
         return Heads(self.key_query, self.readout)
+
+    @property
+    def parameters(self) -> Heads:
+        """What trains, as for any model (`model.protocol`)."""
+        return self.heads
+
+    @property
+    def copies(self) -> np.ndarray:
+        """How many heads each class stands for, as for any model."""
+        return self.multiplicity
 
     @property
     def num_classes(self) -> int:
@@ -164,9 +155,15 @@ class MultiHead(eqx.Module):
             )
         return X
 
+    def objective(self, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"):
+        """The closed form of loss and gradient on a dataset."""
+        from manyheads.model.gradient import attention_objective
+
+        return attention_objective(self, dataset, dtype, chunk, platform)
+
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""
-        from manyheads.model.gradient import scores
+        from manyheads.model.autodiff import scores
 
         return scores(self, dataset)
 
@@ -187,6 +184,38 @@ def _weights(values, name: str) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds NaN or infinite values; pass finite numbers.")
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _check_decoder(decoder: str) -> None:
+    if decoder not in DECODERS:
+        raise ValueError(f"decoder={shown(decoder)} is not known; choose 'full', 'pooled' or 'last'.")
+
+
+def _checked_key_query(key_query) -> tuple[Any, tuple[int, int]]:
+    """Key-query weights, full or as a pair of factors, with the number of classes and the dimension."""
+    factored = isinstance(key_query, tuple) and len(key_query) == 2
+    given = [_weights(w, "key_query") for w in (key_query if factored else (key_query,))]
+    shapes = [w.shape for w in given]
+    if any(len(s) != 3 or 0 in s for s in shapes) or (not factored and shapes[0][1] != shapes[0][2]):
+        raise ValueError(
+            f"key_query has shape {shapes}; it must be (classes, dim, dim), or Factored(query, key) with both "
+            "(classes, dim, rank), and no axis may be empty."
+        )
+    if len(set(shapes)) > 1:
+        raise ValueError(f"query and key have shapes {shapes[0]} and {shapes[1]}; they must be equal.")
+    return Factored(*given) if factored else given[0], shapes[0][:2]
+
+
+def _checked_counts(multiplicity, classes: int) -> np.ndarray:
+    """How many heads each class stands for; one each by default."""
+    N = np.ones(classes) if multiplicity is None else array_of(multiplicity)
+    numbers = N.shape == (classes,) and N.dtype.kind in "fiu"
+    if not (numbers and np.all(N >= 1) and np.all(N == np.floor(N)) and N.sum() <= LARGEST_COUNT):
+        raise ValueError(
+            f"multiplicity={shown(multiplicity)} must hold one whole number >= 1 for each of the {classes} "
+            f"classes, adding up to at most {LARGEST_COUNT:g}."
+        )
+    return N.astype(np.float64)
 
 
 def full_key_query(key_query, precision=HIGHEST) -> jax.Array:

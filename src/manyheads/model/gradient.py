@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,17 @@ from jaxtyping import Array, Float
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown, whole
-from manyheads.model.attention import HIGHEST, Factored, Heads, MultiHead, full_key_query
+from manyheads.model.attention import (
+    EACH_KEY,
+    EACH_PAIR,
+    EACH_ROW,
+    EACH_TOKEN,
+    HIGHEST,
+    Factored,
+    Heads,
+    MultiHead,
+    full_key_query,
+)
 from manyheads.model.loss import LOGISTIC, Loss
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
@@ -109,11 +120,11 @@ def scores_and_parts(W, U, of_class, X, mask, last, precision):
     dot = partial(jax.lax.dot_general, precision=precision)
     Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
     q = Xq.shape[1]
-    Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), (((2,), (0,)), ((), ()))).reshape(c, q * g, d)
-    S = dot(X, Q, (((2,), (2,)), ((0,), (0,))))  # c, s, (q g)
+    Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
+    S = dot(X, Q, EACH_PAIR)  # c, s, (q g)
     rows = U[:, None, :] if U.ndim == 2 else U  # g, r, d with r = T or 1
     r = rows.shape[1]
-    B = dot(X, rows.transpose(2, 1, 0).reshape(d, r * g), (((2,), (0,)), ((), ())))  # c, s, (r g)
+    B = dot(X, rows.transpose(2, 1, 0).reshape(d, r * g), EACH_TOKEN)  # c, s, (r g)
     if mask is not None:
         S = jnp.where(mask[:, :, None], S, -jnp.inf)
     E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
@@ -155,7 +166,7 @@ def evaluate(
     loss: Loss = LOGISTIC,
     precision=HIGHEST,
 ) -> tuple[jax.Array, jax.Array, Heads, jax.Array | None]:
-    """`loss_and_gradient`, and the `attention_mass` on `relevant` tokens from the attention at hand.
+    """`loss_and_gradient`, and the mean attention that falls on `relevant` tokens, over sequences of positive weight.
 
     The mass is None without relevant tokens, and zero where it is not `due`.
     """
@@ -178,9 +189,9 @@ def evaluate(
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
         D = A * (B - phi[:, None, :])
         G = A if U.ndim == 3 else A.reshape(c, T, q, g).sum(axis=2)
-        dU = dU + dot(G, slope * X, (((0, 1), (0, 1)), ((), ())))  # (t g), d
-        P = dot(D, X, (((1,), (1,)), ((0,), (0,))))  # c, (q g), d
-        dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), (((0, 1), (0, 1)), ((), ())))  # d, (g d)
+        dU = dU + dot(G, slope * X, EACH_ROW)  # (t g), d
+        P = dot(D, X, EACH_KEY)  # c, (q g), d
+        dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), EACH_ROW)  # d, (g d)
         if flags is not None:
             looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g)
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
@@ -219,39 +230,69 @@ def batch_scores(
     return jax.lax.map(one_chunk, batch).reshape(-1)[:num_examples]
 
 
-_jitted_scores = partial(jax.jit, static_argnums=3)(batch_scores)
+class AttentionObjective(eqx.Module):
+    """The objective of a MultiHead (`model.protocol`): the closed form on a prepared batch."""
+
+    weights: Weights
+    batch: Batch
+    copies: AnyArray
+    relevant: AnyArray | None  # (chunks, size, T)
+    num_examples: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> AnyArray:
+        return self.batch.labels.reshape(-1)[: self.num_examples]
+
+    def scores(self, parameters: Heads) -> jax.Array:
+        return batch_scores(parameters, self.weights, self.batch, self.num_examples)
+
+    def loss_and_gradient(
+        self, parameters: Heads, sample_weight: AnyArray, *, loss: Loss = LOGISTIC, precision=HIGHEST
+    ) -> tuple[jax.Array, jax.Array, Heads]:
+        return loss_and_gradient(parameters, self.weights, self.batch, sample_weight, loss=loss, precision=precision)
+
+    def evaluate(self, parameters: Heads, sample_weight: AnyArray, due, *, loss: Loss = LOGISTIC, precision=HIGHEST):
+        *found, mass = evaluate(
+            parameters, self.weights, self.batch, sample_weight, self.relevant, due, loss=loss, precision=precision
+        )
+        return *found, {} if mass is None else {"attention_mass": mass}
+
+    def measured(self, parameters: Heads) -> dict[str, jax.Array]:
+        r"""`readout_norm` $= \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
+        U = parameters.readout
+        repeat = self.batch.tokens.shape[-2] if U.ndim == 2 and self.batch.last is None else 1
+        return {"readout_norm": jnp.sqrt(repeat * jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1)))}
+
+    def replaced(self, i: AnyArray, other: AttentionObjective) -> AttentionObjective:
+        where = self._place(i)
+        batch = jax.tree.map(lambda a, b: a.at[where].set(b[where]), self.batch, other.batch)
+        return AttentionObjective(self.weights, batch, self.copies, None, self.num_examples)
+
+    def only(self, i: AnyArray) -> AttentionObjective:
+        alone = jax.tree.map(lambda a: a[self._place(i)][None, None], self.batch)
+        return AttentionObjective(self.weights, alone, self.copies, None, 1)
+
+    def _place(self, i: AnyArray) -> tuple[AnyArray, AnyArray]:
+        size = self.batch.labels.shape[1]
+        return i // size, i % size
 
 
-def scores(model: MultiHead, dataset: Dataset) -> np.ndarray:
-    """The score of every sequence, in float64."""
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda a: np.asarray(a, np.float64), model.heads)
-        batch = prepare(dataset, model)
-        return np.asarray(_jitted_scores(heads, head_weights(model), batch, dataset.num_examples))
-
-
-def attention_mass(
-    key_query,
-    batch: Batch,
-    relevant: AnyArray,
-    sample_weight: Float[AnyArray, "n"],
-    *,
-    precision=HIGHEST,
-) -> Float[Array, "classes"]:
-    """Mean over sequences (with positive weight) and real queries of the attention that falls on relevant tokens."""
-    W = full_key_query(key_query, precision)
-    g, d = W.shape[:2]
-    n = sample_weight.shape[0]
-    counted = jnp.zeros(batch.labels.size, bool).at[:n].set(sample_weight > 0).reshape(batch.labels.shape)
-    none = jnp.zeros((g, d), W.dtype)
-
-    def one_chunk(total, piece):
-        (X, _, mask, last), flags, use = piece
-        A = scores_and_parts(W, none, jnp.zeros(g, W.dtype), X, mask, last, precision)[1]
-        return total + _mass_of_chunk(A, flags, use, mask, last, g), None
-
-    total, _ = jax.lax.scan(one_chunk, jnp.zeros(g, W.dtype), (batch, relevant, counted))
-    return total / jnp.sum(counted)
+def attention_objective(
+    model: MultiHead, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
+) -> AttentionObjective:
+    """`MultiHead.objective`, in NumPy."""
+    batch, weights = prepare(dataset, model, dtype, chunk, platform), head_weights(model, dtype)
+    if not weights.of_head > 0:
+        raise ValueError(
+            f"H^-{model.exponent:g} is zero in {np.dtype(dtype)}; no head would move. Pass a smaller exponent."
+        )
+    relevant = None
+    if dataset.relevant is not None:
+        relevant = np.zeros((batch.labels.size, dataset.num_tokens), bool)
+        relevant[: dataset.num_examples] = dataset.relevant
+        relevant = relevant.reshape(*batch.labels.shape, -1)
+    copies = model.multiplicity.astype(dtype)
+    return AttentionObjective(weights, batch, copies, relevant, dataset.num_examples)
 
 
 def _mass_of_chunk(A, flags, use, mask, last, num_classes: int) -> jax.Array:

@@ -1,7 +1,7 @@
-"""From a folder of stored studies to the page, the figures for a paper and the data as files. Computes nothing else.
+"""From a folder of stored studies to the page, the figures for print and the data as files. Computes nothing else.
 
-The folder holds `run.json` (which studies, at which scale) and `studies/NAME/SWEEP/`, one sweep each. Beside them come
-`index.html`, `figures/*.pdf`, `figures/*.png`, `data/*.csv` and `data/findings.json`.
+The folder holds `run.json` (which studies, at which scale) and `studies/NAME/SWEEP/`, one sweep each. Next to them are
+written `index.html`, `figures/*.pdf`, `figures/*.png`, `data/*.csv` and `data/findings.json`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import manyheads
-from manyheads.report import paper, verdicts
+from manyheads.report import matplotlib_figures, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study
-from manyheads.studies.catalog import STORY, find
-from manyheads.studies.figure import Figure, MapPanel
-from manyheads.studies.folder import read_run
-from manyheads.studies.study import Results
+from manyheads.studies.kit.catalog import find, story
+from manyheads.studies.kit.figure import Figure, MapPanel
+from manyheads.studies.kit.folder import read_run
+from manyheads.studies.kit.study import Number, Results
 from manyheads.sweeps.store import write_whole
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,14 @@ class Report:
     remedy: str  # what to run for those
 
 
-def build(folder: str | Path, *, workers: int = 1, tell: Callable[[str], None] = lambda _: None) -> Report:
+def build(
+    folder: str | Path, *, light: str | Path | None = None, workers: int = 1, tell: Tell = lambda _: None
+) -> Report:
     """Write the report of a folder that `manyheads run` filled, from what is stored there alone.
 
     Studies that have no results yet are named in `absent`; it is an error only if there is no other. With `workers` the
-    figures are drawn by several processes.
+    figures are drawn by several processes. `light` is another folder, for a small page without a drawing library or
+    figures for print: to keep under version control.
     """
     folder = Path(folder)
     run = read_run(folder)
@@ -63,17 +68,21 @@ def build(folder: str | Path, *, workers: int = 1, tell: Callable[[str], None] =
     if not chapters:
         reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
         raise ValueError(f"{folder} has no results to report yet ({reasons}). {remedy}")
+    figures = {figure.name: figure for chapter in chapters for figure in chapter.figures}
     names = [figure.name for chapter in chapters for figure in chapter.figures]
-    if len(set(names)) < len(names):
+    if len(figures) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two figures are called {twice!r}; give each its own name, such as STUDY-what.")
-    for name in ("figures", "data"):
-        (folder / name).mkdir(exist_ok=True)
-    figures = [figure for chapter in chapters for figure in chapter.figures]
-    for figure in figures:
-        write_whole(folder / "data" / f"{figure.name}.csv", _csv(figure).encode())
-    _draw(figures, folder / "figures", min(workers, len(figures)), tell)
-    write_whole(folder / "data" / "findings.json", json.dumps(_findings(chapters, run, absent), indent=1).encode())
+    out = Path(light or folder)
+    (out / "data").mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        write_whole(out / "data" / f"{name}.csv", _csv(figure).encode())
+    findings = _findings(chapters, run, absent)
+    write_whole(out / "data" / "findings.json", json.dumps(findings, indent=1).encode())
+    if light:
+        write_whole(out / "run.json", (folder / "run.json").read_bytes())
+    else:
+        _draw(list(figures.values()), out / "figures", min(workers, len(figures)), tell)
     tell("writing the page")
     html = render(
         chapters,
@@ -81,19 +90,22 @@ def build(folder: str | Path, *, workers: int = 1, tell: Callable[[str], None] =
         card=verdicts.good_starts(results),
         reproduce=_reproduce(run, results, absent),
         scale=run["scale"],
+        static=bool(light),
     )
-    write_whole(folder / "index.html", html.encode())
-    return Report(folder / "index.html", tuple(chapters), len(names), absent, remedy)
+    write_whole(out / "index.html", html.encode())
+    return Report(out / "index.html", tuple(chapters), len(names), absent, remedy)
 
 
-def _draw(figures: list[Figure], folder: Path, workers: int, tell: Callable[[str], None]) -> None:
+def _draw(figures: list[Figure], folder: Path, workers: int, tell: Tell) -> None:
+    folder.mkdir(exist_ok=True)
     if workers <= 1:
         for figure in figures:
             tell(f"drawing {figure.name}")
-            paper.save(figure, folder)
+            matplotlib_figures.save(figure, folder)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for figure, _ in zip(figures, pool.map(paper.save, figures, [folder] * len(figures)), strict=True):
+        drawn = pool.map(matplotlib_figures.save, figures, [folder] * len(figures))
+        for figure, _ in zip(figures, drawn, strict=True):
             tell(f"drawing {figure.name}")
 
 
@@ -108,12 +120,13 @@ def _remedy(folder: Path, run: dict[str, Any], absent: dict[str, str]) -> str:
 
 
 def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, str]) -> dict[str, Any]:
-    def estimate(value):
-        sides = {name: getattr(value, name) for name in ("value", "low", "high")}
-        return {**{k: v if abs(v) < float("inf") else str(v) for k, v in sides.items()}, "seeds": value.count}
+    def entry(number: Number) -> dict[str, Any]:
+        sides = {name: getattr(number.estimate, name) for name in ("value", "low", "high")}
+        sides = {name: side if abs(side) < float("inf") else str(side) for name, side in sides.items()}
+        return {"caption": number.caption, **sides, "seeds": number.estimate.count}
 
     return {
-        "format_version": 1,
+        "format_version": 2,
         "manyheads": manyheads.__version__,
         "scale": run["scale"],
         "findings": {
@@ -122,7 +135,7 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
                 "answer": chapter.finding.answer,
                 "sentence": chapter.finding.sentence,
                 "notes": list(chapter.finding.notes),
-                "numbers": {name: estimate(value) for name, value in chapter.finding.numbers.items()},
+                "numbers": {name: entry(number) for name, number in chapter.finding.numbers.items()},
             }
             for chapter in chapters
         },
@@ -160,9 +173,9 @@ def _reproduce(run: dict[str, Any], results: list[Results], absent: dict[str, st
     def seen(name: str) -> str:
         return "; ".join(sorted({str(data.attrs[name]) for data in datasets if data.attrs.get(name)}))
 
-    story = run["scale"] == "quick" and tuple(run["studies"]) == STORY and not run["seed"]
+    default = run["scale"] == "quick" and tuple(run["studies"]) == story() and not run["seed"]
     extra = f" --seed {run['seed']}" if run["seed"] else ""
-    arguments = "" if story else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
+    arguments = "" if default else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
     commands = f"make run{arguments}   # runs the studies and draws this page\n"
     commands += ".venv/bin/manyheads report FOLDER   # draws it again from the stored runs"
     seeds = sorted({int(seed) for data in datasets if "seed" in data.coords for seed in data["seed"]})

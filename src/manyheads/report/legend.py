@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manyheads.studies.palette import look
+from manyheads.studies.kit.palette import look
 
 _MARKERS = {
     "o": '<circle cx="17" cy="6" r="3.6"/>',
@@ -17,7 +17,7 @@ _MARKERS = {
 
 
 def legend_svg(role: str, kind: str) -> str:
-    """The drawing beside a label."""
+    """The drawing next to a label."""
     appearance = look(role)
     parts = []
     for paper, color in (("light", appearance.light), ("dark", appearance.dark)):
@@ -25,7 +25,7 @@ def legend_svg(role: str, kind: str) -> str:
             inner = '<rect x="6" y="1" width="22" height="10" rx="1.5"/>'
         else:
             dash = f' stroke-dasharray="{" ".join(map(str, appearance.dash))}"' if appearance.dash else ""
-            stroke = f'<path d="M1 6h32" stroke="{color}" stroke-width="2"{dash}/>' if kind != "points" else ""
+            stroke = f'<path d="M1 6h32" stroke="{color}" stroke-width="2"{dash}/>'
             inner = stroke + (_MARKERS[appearance.marker] if kind != "rule" else "")
         parts.append(f'<g class="{paper}" fill="{color}">{inner}</g>')
     return f'<svg viewBox="0 0 34 12" aria-hidden="true">{"".join(parts)}</svg>'

@@ -1,4 +1,4 @@
-"""The page: chapters, card and ledger put into one HTML file that fetches nothing."""
+"""The page: chapters, cards and ledger in one HTML file that fetches nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from importlib import resources
 from typing import Any
 
 import manyheads
-from manyheads.report import vega
+from manyheads.report import light, vega
 from manyheads.report.legend import legend_svg
-from manyheads.studies.estimate import number
-from manyheads.studies.figure import Figure, MapPanel
-from manyheads.studies.study import Finding, Study
+from manyheads.studies.kit.estimate import number
+from manyheads.studies.kit.figure import Figure, MapPanel
+from manyheads.studies.kit.study import Finding, Number, Study
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,13 @@ def render(
     card: list[dict[str, Any]],
     reproduce: dict[str, Any],
     scale: str,
+    static: bool = False,
 ) -> str:
-    """The HTML of the whole page."""
+    """The HTML of the whole page; `static` has drawings instead of the library that draws them."""
     import jinja2
     from markupsafe import Markup
 
-    static = resources.files("manyheads.report") / "static"
+    files = resources.files("manyheads.report") / "static"
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("manyheads.report", "templates"),
         autoescape=True,
@@ -57,7 +58,8 @@ def render(
             names = [f"{figure.name}-{i}" for i in range(len(figure.panels))]
             figures |= dict(zip(names, vega.views(figure), strict=True))
             colors |= vega.colors(figure)
-            drawn.append(_figure(figure, names, Markup))
+            drawings = [light.svg(name, figures[name], vega.colors(figure)) if static else "" for name in names]
+            drawn.append(_figure(figure, names, drawings, Markup))
         shown.append(
             {
                 "study": chapter.study,
@@ -65,14 +67,15 @@ def render(
                 "figures": drawn,
                 "sweeps": chapter.sweeps,
                 "missing": chapter.missing,
-                "numbers": [_row(name, value) for name, value in chapter.finding.numbers.items()],
+                "numbers": [_row(row) for row in chapter.finding.numbers.values()],
             }
         )
+    views = json.dumps({"figures": figures, "colors": colors}, allow_nan=False).replace("<", "\\u003c")
     return environment.get_template("page.html").render(
         title="manyheads: what is true of training multi-head attention",
         kicker=f"{len(chapters)} {'question' if len(chapters) == 1 else 'questions'}, {scale} scale",
         headline="What is true of training multi-head attention?",
-        lead="A paper proves when gradient descent trains many attention heads, and when what they learn carries over. "
+        lead="A paper proves when gradient descent trains many attention heads, and when what they learn generalizes. "
         "This page shows what it claims, what we measured, how tight the bounds are, and where the print is wrong. "
         "Answers and their numbers are computed from stored runs; claims, notes, settings and captions are written.",
         version=manyheads.__version__,
@@ -80,14 +83,15 @@ def render(
         ledger=ledger,
         card=card,
         reproduce=reproduce,
-        style=Markup((static / "page.css").read_text()),
-        script=Markup((static / "page.js").read_text()),
-        vega=Markup(re.sub("</script", r"<\\/script", javascript(), flags=re.IGNORECASE)),
-        views=Markup(json.dumps({"figures": figures, "colors": colors}, allow_nan=False).replace("<", "\\u003c")),
+        static=static,
+        style=Markup((files / "page.css").read_text() + (light.style(colors) if static else "")),
+        script=Markup((files / "page.js").read_text()),
+        vega="" if static else Markup(re.sub("</script", r"<\\/script", javascript(), flags=re.IGNORECASE)),
+        views=Markup(views),
     )
 
 
-def _figure(figure: Figure, names: list[str], markup) -> dict[str, Any]:
+def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> dict[str, Any]:
     """What the template of a figure needs; a legend shared by all panels stands above them."""
     legends = [
         [{"svg": markup(legend_svg(role, kind)), "label": label} for role, label, kind in legend]
@@ -101,14 +105,17 @@ def _figure(figure: Figure, names: list[str], markup) -> dict[str, Any]:
         "title": figure.title,
         "caption": figure.caption,
         "legend": shared,
-        "panels": [{"view": name, "legend": legend} for name, legend in zip(names, own, strict=True)],
+        "panels": [
+            {"view": name, "legend": legend, "drawing": markup(drawing)}
+            for name, legend, drawing in zip(names, own, drawings, strict=True)
+        ],
         "maps": len(maps) == len(figure.panels),
         "scale": {"title": maps[0].color.title, "low": maps[0].limits[0], "high": maps[0].limits[1]} if maps else None,
     }
 
 
 def require_javascript() -> None:
-    """Say at once that the page cannot be made, rather than after the runs."""
+    """Fail before the runs, not after them, if the page cannot be made."""
     if importlib.util.find_spec("vl_convert") is None:
         raise ValueError(
             "the page needs vl-convert, which is not installed: run `pip install 'manyheads[report]'`, or `make run`."
@@ -123,6 +130,7 @@ def javascript() -> str:
     return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
 
 
-def _row(name: str, estimate) -> dict[str, str]:
+def _row(row: Number) -> dict[str, str]:
+    estimate = row.estimate
     interval = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.count > 1 else "none"
-    return {"name": name, "value": number(estimate.value), "interval": interval, "count": str(estimate.count)}
+    return {"name": row.caption, "value": number(estimate.value), "interval": interval, "count": str(estimate.count)}

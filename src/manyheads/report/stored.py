@@ -1,4 +1,4 @@
-"""What a folder holds of one study: a chapter, or the reason why there is none yet."""
+"""One study of a folder: its chapter, or why there is none yet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyheads.report.page import Chapter
-from manyheads.studies.folder import sweep_folder
-from manyheads.studies.study import Results, Study
+from manyheads.studies.kit.folder import sweep_folder
+from manyheads.studies.kit.study import Results, Study
 from manyheads.sweeps.store import Store
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ LONGEST = 200  # characters of a cell's message
 
 
 class NoResults(ValueError):
-    """A study has too little stored for a chapter; the message says what there is."""
+    """Too little is stored for a chapter; the message says what is missing."""
 
 
 def read_study(folder: Path, study: Study, scale: str) -> tuple[Chapter, Results]:
-    """The chapter of a study and its datasets, from what is stored; `NoResults` where that is not enough."""
+    """The chapter of a study and its datasets, from the store; `NoResults` if that is not enough."""
     from manyheads.sweeps.assembly import open_sweep
 
     found, texts, problems = {}, [], []

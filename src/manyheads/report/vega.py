@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from manyheads.studies.estimate import tick_text
-from manyheads.studies.figure import Axis, Figure, MapPanel, Mark, Panel
-from manyheads.studies.palette import look
+from manyheads.studies.kit.figure import Axis, Figure, MapPanel, Mark, Panel
+from manyheads.studies.kit.palette import look
+from manyheads.studies.kit.words import tick_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetched
 SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond", "P": "cross"}
@@ -16,6 +16,7 @@ HEIGHT = 270
 MAP_HEIGHT = 230
 LINE_HEIGHT = 20
 MOST_MARKERS = 14
+HIDDEN = 0.0  # opacity of points that only carry tooltips
 
 
 def views(figure: Figure) -> list[dict[str, Any]]:
@@ -36,15 +37,13 @@ def _panel(panel: Panel) -> dict[str, Any]:
         x["axis"] = {"values": panel.ticks, "labelExpr": f"[{texts}][indexof({panel.ticks}, datum.value)]"}
         x["axis"]["labelOverlap"] = "greedy"
     y = _channel("y", panel.y, "quantitative")
-    if panel.sideways:
-        return _sideways(panel, y)
     bars = [mark for mark in panel.marks if mark.kind == "bars"]
-    layers: list[dict[str, Any]] = []
-    if bars:
-        layers += _bars(bars, x, y, panel)
+    if panel.sideways:
+        return _sideways(panel, bars, y)
+    layers = _bars(bars, x, y, panel) if bars else []
     for mark in panel.marks:
-        if mark.kind in ("line", "points"):
-            layers += _series(mark, x, y, panel)
+        if mark.kind == "line":
+            layers += _line(mark, x, y, panel)
         elif mark.kind == "rule":
             layers.append(_rule(mark, y, panel))
     view = {**_frame(panel.title), "layer": layers}
@@ -102,91 +101,84 @@ def _tooltip(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     return tips
 
 
-def _series(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
+def _line(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
     appearance, rows = look(mark.role), mark.rows()
-    data = {"values": rows}
-    layers: list[dict[str, Any]] = []
-    banded = any("low" in row for row in rows)
-    low = {**y, "field": "low"}
-    if mark.kind == "line":
-        if banded:
-            band = {"type": "area", "color": appearance.light, "opacity": 0.16, "clip": True, "tooltip": None}
-            encoding = {"x": x, "y": low, "y2": {"field": "high"}}
-            held = [{"filter": "isValid(datum.low)"}]
-            layers.append({"data": data, "transform": held, "mark": band, "encoding": encoding})
-        stroke: dict[str, Any] = {"type": "line", "color": appearance.light, "strokeWidth": 2, "clip": True}
-        if appearance.dash:
-            stroke["strokeDash"] = list(appearance.dash)
-        layers.append({"data": data, "mark": stroke, "encoding": {"x": x, "y": y}})
-    elif banded:
-        whisker = {"type": "rule", "color": appearance.light, "strokeWidth": 1.5, "clip": True}
-        encoding = {"x": x, "y": low, "y2": {"field": "high"}}
-        held = [{"filter": "isValid(datum.low)"}]
-        layers.append({"data": data, "transform": held, "mark": whisker, "encoding": encoding})
-    dense = mark.kind == "line" and len(rows) > MOST_MARKERS
-    few = rows[:: -(-len(rows) // 6)] if dense and appearance.marker else []
-    hidden = dense or (mark.kind == "line" and not appearance.marker)
-    dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 0.0 if hidden else 1.0}
+    data, place = {"values": rows}, {"x": x, "y": y}
+    stroke = {"type": "line", "color": appearance.light, "strokeWidth": 2, "clip": True, **_dashes(mark)}
+    layers = [{"data": data, "mark": stroke, "encoding": place}]
+    if any("low" in row for row in rows):
+        band = {"type": "area", "color": appearance.light, "opacity": 0.16, "clip": True, "tooltip": None}
+        layers.insert(0, _interval(data, band, x, y))
+    dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 1.0}
     dot |= {"color": appearance.light, "shape": SHAPES[appearance.marker]}
-    layers.append({"data": data, "mark": dot, "encoding": {"x": x, "y": y, "tooltip": _tooltip(mark, panel)}})
-    if few:  # a dense line carries some markers, and answers to the pointer everywhere
-        seen = {**dot, "opacity": 1.0, "tooltip": None}
-        layers.insert(-1, {"data": {"values": few}, "mark": seen, "encoding": {"x": x, "y": y}})
+    dense = len(rows) > MOST_MARKERS
+    if dense and appearance.marker:  # a dense line carries some markers, and tooltips everywhere
+        some = {"values": rows[:: -(-len(rows) // 6)]}
+        layers.append({"data": some, "mark": {**dot, "tooltip": None}, "encoding": place})
+    if dense or not appearance.marker:
+        dot["opacity"] = HIDDEN
+    layers.append({"data": data, "mark": dot, "encoding": {**place, "tooltip": _tooltip(mark, panel)}})
     return layers
 
 
+def _dashes(mark: Mark) -> dict[str, Any]:
+    dash = look(mark.role).dash
+    return {"strokeDash": list(dash)} if dash else {}
+
+
+def _interval(data: dict, mark: dict[str, Any], x: dict, y: dict, **more: Any) -> dict[str, Any]:
+    """Bands or whiskers, where the rows have them."""
+    encoding = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **more}
+    return {"data": data, "transform": [{"filter": "isValid(datum.low)"}], "mark": mark, "encoding": encoding}
+
+
 def _rule(mark: Mark, y: dict, panel: Panel) -> dict[str, Any]:
-    appearance = look(mark.role)
-    stroke: dict[str, Any] = {"type": "rule", "color": appearance.light, "strokeWidth": 1.6, "clip": True}
-    if appearance.dash:
-        stroke["strokeDash"] = list(appearance.dash)
+    stroke = {"type": "rule", "color": look(mark.role).light, "strokeWidth": 1.6, "clip": True, **_dashes(mark)}
     tips = [tip for tip in _tooltip(mark, panel) if tip["field"] != "x"]
     rows = [{"y": mark.y[0], "series": mark.label}]
     return {"data": {"values": rows}, "mark": stroke, "encoding": {"y": y, "tooltip": tips}}
 
 
+def _series_side(bars: list[Mark]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Bars of one category side by side, and their colors."""
+    names = [mark.label for mark in bars]
+    side = {"field": "series", "type": "nominal", "sort": names}
+    palette = {"domain": names, "range": [look(mark.role).light for mark in bars]}
+    return side, {**side, "scale": palette, "legend": None}
+
+
 def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
     rows = [row for mark in bars for row in mark.rows()]
-    order = list(dict.fromkeys(row["x"] for row in rows))
-    x = {**x, "sort": order}
-    side = {"field": "series", "type": "nominal", "sort": [mark.label for mark in bars]}
-    palette = {"domain": [mark.label for mark in bars], "range": [look(mark.role).light for mark in bars]}
-    encoding: dict[str, Any] = {"x": x, "xOffset": side, "tooltip": _tooltip(bars[0], panel)}
+    x = {**x, "sort": list(dict.fromkeys(row["x"] for row in rows))}
+    side, color = _series_side(bars)
+    encoding: dict[str, Any] = {"x": x, "xOffset": side, "color": color, "tooltip": _tooltip(bars[0], panel)}
+    scale = {"zero": True, "padding": 0}
     if panel.y.log:  # a bar on a logarithmic axis stands on the power of ten below the smallest value
         lowest = min(row.get("low", row["y"]) for row in rows if row.get("low", row["y"]) > 0)
         floor = 10.0 ** math.floor(math.log10(lowest) - 0.2)
-        highest = max(row.get("high", row["y"]) for row in rows)
-        y = {**y, "scale": {**y["scale"], "domain": [floor, 2 * highest], "padding": 0}}
+        scale = {"domain": [floor, 2 * max(row.get("high", row["y"]) for row in rows)], "padding": 0}
         encoding["y2"] = {"datum": floor}
-    else:
-        y = {**y, "scale": {**y["scale"], "zero": True, "padding": 0}}
-    encoding["y"] = y
-    encoding["color"] = {**side, "scale": palette, "legend": None}
+    encoding["y"] = y = {**y, "scale": {**y["scale"], **scale}}
     data = {"values": rows}
     layers = [{"data": data, "mark": {"type": "bar"}, "encoding": encoding}]
     if any("low" in row for row in rows):
-        whisker = {"x": x, "xOffset": side, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
-        held = [{"filter": "isValid(datum.low)"}]
-        mark = {"type": "rule", "color": look("measured").light}
-        layers.append({"data": data, "transform": held, "mark": mark, "encoding": whisker})
+        layers.append(_interval(data, {"type": "rule", "color": look("measured").light}, x, y, xOffset=side))
     return layers
 
 
-def _sideways(panel: Panel, values: dict) -> dict[str, Any]:
+def _sideways(panel: Panel, bars: list[Mark], values: dict) -> dict[str, Any]:
     """Bars on their side: categories down, values to the right."""
-    rows = [row for mark in panel.marks for row in mark.rows()]
-    series = [mark.label for mark in panel.marks]
-    side = {"field": "series", "type": "nominal", "sort": series}
-    palette = {"domain": series, "range": [look(mark.role).light for mark in panel.marks]}
+    side, color = _series_side(bars)
     names = {"field": "x", "type": "nominal", "sort": panel.categories, "title": panel.x.title}
     encoding = {
         "x": {**values, "scale": {"type": "log", "nice": False} if panel.y.log else {"zero": True}},
         "y": {**names, "axis": {"labelLimit": 200}},
         "yOffset": side,
-        "color": {**side, "scale": palette, "legend": None},
-        "tooltip": _tooltip(panel.marks[0], panel),
+        "color": color,
+        "tooltip": _tooltip(bars[0], panel),
     }
     frame = {**_frame(panel.title), "height": 90 + LINE_HEIGHT * len(panel.categories)}
+    rows = [row for mark in bars for row in mark.rows()]
     return {**frame, "data": {"values": rows}, "mark": "bar", "encoding": encoding}
 
 

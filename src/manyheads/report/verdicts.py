@@ -10,8 +10,8 @@ from typing import Any
 from manyheads.certificates.ledger import errata_entries, statements
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import Certificate, Verdict
-from manyheads.studies.estimate import number
-from manyheads.studies.study import Results
+from manyheads.studies.kit.estimate import number
+from manyheads.studies.kit.study import Results
 
 MOST_REASONS = 8
 ABOUT = (
@@ -22,7 +22,7 @@ ABOUT = (
 
 
 def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
-    """What the template of the ledger needs: every entry with the checks and the runs that speak of it."""
+    """What the template of the ledger needs: every entry with its checks and the runs that it applies to."""
     results = list(results)
     spoken: dict[str, list[dict[str, str]]] = {}
     for item in _texts(results, "ledger"):
@@ -67,7 +67,7 @@ def _texts(results: list[Results], name: str) -> Iterator[dict[str, Any]]:
 
 
 def _check(item: dict[str, Any]) -> dict[str, str]:
-    """A check of an entry in words: how many trials, how much of the bounds they used."""
+    """A check of an entry in words: the number of trials and how much of the bounds they reached."""
     parts = [f"{item['trials']:,} {'trial' if item['trials'] == 1 else 'trials'}"]
     for share, what in ((item["ours"], "our form"), (item["printed"], "the printed form")):
         if share is not None:

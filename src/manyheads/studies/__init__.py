@@ -1,1 +1,1 @@
-"""One file per question asked of the theory: its sweep, its figures, its finding."""
+"""Questions asked of the theory, a file or a folder each, found by being here; `kit` is what they are made of."""

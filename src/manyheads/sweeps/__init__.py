@@ -7,14 +7,12 @@ results = run(sweep, "results/heads", engine="processes")
 results.train_loss.mean("seed")
 """
 
-from importlib import import_module
+from manyheads._lazy import front_door
 
 # Public name -> the module that holds it; loaded on first use, so that opening results needs no JAX.
 _HOME = {
     "Sweep": "spec",
-    "SpecError": "fields",
-    "DataSpec": "sections",
-    "StartSpec": "sections",
+    "SpecError": "sections",
     "ModelSpec": "sections",
     "TrainSpec": "sections",
     "Cell": "plan",
@@ -38,15 +36,4 @@ _HOME = {
 }
 
 
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(
-            f"module 'manyheads.sweeps' has no attribute {name!r}; it offers {', '.join(sorted(_HOME))}"
-        )
-    value = getattr(import_module(f"manyheads.sweeps.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__ = front_door(__name__, {name: f"{__name__}.{home}" for name, home in _HOME.items()})

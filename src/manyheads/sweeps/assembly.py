@@ -1,18 +1,20 @@
-"""From part files to one labeled dataset, read when it is touched. Needs no JAX."""
+"""From part files to one labeled dataset, read lazily. Needs no JAX."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import CorruptPart, Store
 
 MISSING = "missing"
@@ -34,8 +36,8 @@ LONG_NAMES = {
 def open_sweep(path: str | Path) -> xarray.Dataset:
     """The results of a sweep so far, as a dataset with one dimension per axis; arrays are read when they are used.
 
-    `status` says of every cell whether it is finished, diverged, failed or missing. What a cell does not have is NaN
-    (an empty text for texts), also where a shorter cell stands beside a longer one.
+    `status` is "finished", "diverged", "failed" or "missing" for every cell. Values that a cell does not have are NaN
+    (empty for texts), also where a cell has fewer records than another.
     """
     store = Store(path)
     manifest = store.manifest()
@@ -53,7 +55,7 @@ def open_sweep(path: str | Path) -> xarray.Dataset:
         dim: (dim, np.array(c["values"]), _without_empty(units=c["units"], long_name=c["long_name"], axis=c["axis"]))
         for dim, c in manifest["coordinates"].items()
     }
-    for name in _names(cells):
+    for name in dict.fromkeys(name for position in sorted(cells) for name in cells[position]["values"]):
         array = _Assembled(store, grid, cells, name)
         attributes = {**_without_empty(long_name=LONG_NAMES.get(name, "")), **array.attributes}
         is_coordinate = attributes.pop("coordinate", False)
@@ -69,13 +71,9 @@ def open_sweep(path: str | Path) -> xarray.Dataset:
 def _read_headers(store: Store, manifest: dict[str, Any]) -> tuple[dict[int, dict], list[dict]]:
     """Position of a cell -> its header, with where its arrays are."""
     cells, workers = {}, []
-    for batch in manifest["batches"]:
-        try:
-            header = store.header(batch["id"])
-        except FileNotFoundError:
-            continue
-        except CorruptPart as error:
-            warnings.warn(f"{error}; its cells count as missing", stacklevel=3)
+    for batch, header in store.headers(manifest):
+        if isinstance(header, CorruptPart):
+            warnings.warn(f"{header}; its cells count as missing", stacklevel=3)
             continue
         workers.append(header["worker"])
         for number, position in enumerate(batch["cells"]):
@@ -83,30 +81,23 @@ def _read_headers(store: Store, manifest: dict[str, Any]) -> tuple[dict[int, dic
     return cells, workers
 
 
-def _names(cells: dict[int, dict]) -> list[str]:
-    names: dict[str, None] = {}
-    for position in sorted(cells):
-        names.update(dict.fromkeys(cells[position]["values"]))
-    return list(names)
-
-
 def _attributes(manifest: dict[str, Any], workers: list[dict]) -> dict[str, Any]:
     """Provenance as texts and numbers, which every file format can hold."""
-    spec = Sweep.from_dict(manifest["spec"])
+    spec = manifest["spec"]  # as it is: a plug-in that it names need not be here
 
     def seen(values) -> str:
         return "; ".join(sorted({str(value) for value in values}))
 
     return dict(
         name=manifest["name"],
-        spec=spec.to_toml(),
+        spec=tomli_w.dumps(spec),
         format_version=manifest["format_version"],
         git=seen({worker.get("git", manifest["provenance"].get("git", "")) for worker in workers} - {""}),
         versions=seen(" ".join(f"{k}={v}" for k, v in worker["versions"].items()) for worker in workers),
         device=seen(worker["device"] for worker in workers),
         threads=seen(worker["threads"] for worker in workers),
-        dtype=seen(spec.axes.get("train.dtype", [spec.train.dtype])),
-        seeds=" ".join(map(str, spec.seeds)),
+        dtype=seen(spec["axes"].get("train.dtype", [spec["train"]["dtype"]])),
+        seeds=" ".join(map(str, spec["seeds"])),
     )
 
 
@@ -115,7 +106,7 @@ def _without_empty(**attributes: str) -> dict[str, str]:
 
 
 class _Assembled(BackendArray):
-    """One variable of all cells, read part by part for the piece that is asked for."""
+    """One variable of all cells; indexing reads only the parts it needs."""
 
     def __init__(self, store: Store, grid: np.ndarray, cells: dict[int, dict], name: str):
         self.store, self.grid, self.name = store, grid, name
@@ -194,21 +185,21 @@ def _outer(key: tuple, shape: tuple[int, ...]) -> tuple:
 
 def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> Path:
     """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
-    import shutil
-
     target = Path(target)
     if target.suffix not in (".nc", ".zarr"):
-        raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; name it {target.stem}.nc, say.")
+        raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; for example {target.stem}.nc.")
     if target.exists() and not overwrite:
-        raise ValueError(f"{target} is already there; choose another name, or pass overwrite.")
+        raise ValueError(f"{target} exists; choose another name, or pass overwrite.")
     dataset = open_sweep(path).load()
     for name, variable in dataset.variables.items():
         if variable.dtype.kind == "b":
             dataset[name] = variable.astype("int8")
     scratch = target.with_name(f".{target.name}.tmp{target.suffix}")
     target.parent.mkdir(parents=True, exist_ok=True)
+    package = {".nc": "netCDF4", ".zarr": "zarr"}[target.suffix]
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"writing {target.suffix} needs {package}; install it with pip install 'manyheads[export]'.")
     try:
-        _need(target.suffix)
         if target.suffix == ".nc":
             dataset.to_netcdf(scratch, engine="netcdf4")
         else:
@@ -220,13 +211,3 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(scratch) if scratch.is_dir() else scratch.unlink()
     return target
-
-
-def _need(suffix: str) -> None:
-    import importlib.util
-
-    package = {".nc": "netCDF4", ".zarr": "zarr"}[suffix]
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(
-            f"writing {suffix} needs the package {package}; install it with pip install 'manyheads[export]'."
-        )

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from manyheads._fields import SpecError
+from manyheads._registry import nearest
 from manyheads.sweeps.environment import on_device, worker_facts, working
-from manyheads.sweeps.fields import SpecError, nearest
+from manyheads.sweeps.local import lost
 from manyheads.sweeps.measures import Run, find_measure, resolve
 from manyheads.sweeps.plan import Cell
+from manyheads.sweeps.sections import TrainSpec
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 from manyheads.training.descent import train
@@ -24,15 +27,18 @@ from manyheads.training.trajectory import Trajectory
 Values = dict[str, tuple[tuple[str, ...], np.ndarray, dict]]
 
 
-def run_batch(job: Mapping[str, Any]) -> dict[str, Any]:
+def run_batch(job: dict[str, Any]) -> dict[str, Any]:
     """Run the cells of one job and return plain values: `cells` in the order of the job, and facts about the worker.
 
-    Ctrl-C raises KeyboardInterrupt, whatever the cells make of it: a batch that it has met is not stored.
+    Ctrl-C raises KeyboardInterrupt, whatever the cells do with it: an interrupted batch is not stored.
     """
     for entry in job["python_path"]:
         if entry not in sys.path:
             sys.path.append(entry)
-    cells = [Cell.from_dict(content) for content in job["cells"]]
+    try:
+        cells = [Cell.from_dict(content) for content in job["cells"]]
+    except SpecError as error:
+        return lost(job, f"{error}; if a plug-in defines it, name that in MANYHEADS_PLUGINS for the workers")
     with AllOrNothing(), working(job["threads"], job["cache"]):
         if len(cells) > 1 and all(cell.function == TRAIN_AND_MEASURE for cell in cells):
             results = _together(cells, job)
@@ -50,21 +56,17 @@ def train_and_measure(cell: Cell, *, device: str | None = None) -> dict[str, Any
 def train_setup(setup: Setup, *, device: str | None = None) -> Trajectory:
     """Train as the cell says."""
     spec = setup.cell.train
-    trajectory = train(
-        setup.start,
-        setup.dataset,
-        step_size=spec.step_size,
-        num_steps=spec.num_steps,
-        optimizer=spec.optimizer,
-        loss=spec.loss,
-        test=setup.test,
-        record=spec.record,
-        dtype=None if spec.dtype == "auto" else spec.dtype,
-        device=device,
-    )
+    options: dict[str, Any] = dict(step_size=spec.step_size, test=setup.test, device=device, **_options(spec))
+    trajectory = train(setup.start, setup.dataset, **options)
     if trajectory.status == "interrupted":
         raise KeyboardInterrupt
     return trajectory
+
+
+def _options(spec: TrainSpec) -> dict[str, Any]:
+    """What cells that are trained together have in common."""
+    dtype = None if spec.dtype == "auto" else spec.dtype
+    return dict(num_steps=spec.num_steps, optimizer=spec.optimizer, loss=spec.loss, record=spec.record, dtype=dtype)
 
 
 def measured(run: Run) -> dict[str, Any]:
@@ -113,19 +115,14 @@ def _together(cells: Sequence[Cell], job: Mapping[str, Any]) -> list[dict[str, A
         groups.setdefault(run_shape(setup.start, setup.dataset, setup.test), []).append(i)
     for members in groups.values():
         began = time.perf_counter()
-        first = cells[members[0]].train
         try:
             trajectories = train_together(
                 [setups[i].start for i in members],
                 [setups[i].dataset for i in members],
                 tests=[setups[i].test for i in members],
                 step_sizes=[cells[i].train.step_size for i in members],
-                num_steps=first.num_steps,
-                optimizer=first.optimizer,
-                loss=first.loss,
-                record=first.record,
-                dtype=None if first.dtype == "auto" else first.dtype,
                 device=job["device"],
+                **_options(cells[members[0]].train),
             )
         except Exception as error:
             for i in members:
@@ -209,10 +206,8 @@ def check_function(cell: Cell) -> None:
     for name in cell.parameters:
         if name not in names:
             raise SpecError(
-                [f"{cell.function} takes no parameter {name!r}; {nearest(name, names) if names else 'it takes none'}"]
+                f"{cell.function} takes no parameter {name!r}; {nearest(name, names) if names else 'it takes none'}"
             )
     missing = [n for n in names if accepted[n].default is inspect.Parameter.empty and n not in cell.parameters]
     if missing:
-        raise SpecError(
-            [f"{cell.function} needs a parameter {missing[0]!r}; write it under [parameters] or as an axis"]
-        )
+        raise SpecError(f"{cell.function} needs a parameter {missing[0]!r}; write it under [parameters] or as an axis")

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from manyheads._fields import SpecError
+from manyheads._registry import nearest
 from manyheads.certificates.certify import certify
 from manyheads.certificates.ledger import about_runs, entry
 from manyheads.certificates.verdict import Certificate, Verdict
-from manyheads.sweeps.fields import SpecError, nearest
 from manyheads.sweeps.measures import Run, resolve
 
 
@@ -23,7 +24,7 @@ def check_certificate(name: str) -> None:
     except ValueError:
         known = False
     if not known:
-        raise SpecError([f"certificates has no {name!r}; {nearest(name, about_runs())} (or write 'module:function')"])
+        raise SpecError(f"certificates has no {name!r}; {nearest(name, about_runs())} (or write 'module:function')")
 
 
 def certificate_values(run: Run) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Dask:
 
 @dataclass(frozen=True)
 class Slurm:
-    """Dask workers as SLURM jobs, through dask-jobqueue; its configuration files count for what is not given."""
+    """Dask workers as SLURM jobs, through dask-jobqueue, whose configuration files hold the other options."""
 
     workers: int = 4
     memory: str = "4GB"
@@ -88,7 +88,7 @@ class Slurm:
             job_extra_directives=list(self.directives),
             job_script_prologue=[*exports, *self.prologue],
             log_directory=self.logs,
-            scheduler_options={"dashboard_address": None},
+            scheduler_options={"dashboard_address": "127.0.0.1:0"},
         )
 
     def job_script(self, threads: int = 1) -> str:
@@ -127,7 +127,7 @@ def _connect(distributed: Any, address: str) -> Any:
 def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
     """Hand over jobs, a window at a time; Dask gives the jobs of a lost worker to another one.
 
-    Only what went wrong with a batch itself is its result; a scheduler that is gone says nothing about its batches.
+    An error of a batch is its result; a lost scheduler is an error of the sweep.
     """
     from manyheads.sweeps.cell import run_batch
 
@@ -152,7 +152,7 @@ def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
         except Exception as error:  # a worker that dies again and again, or code that a worker does not have
             if future.status != "error":
                 raise _lost_scheduler(error) from None
-            result = lost(job, _short(error, 300))
+            result = lost(job, f"{_short(error, 300)}; too little memory?")
         yield job["id"], result
         future.release()
         hand_over(1)
@@ -160,8 +160,8 @@ def _submit(distributed: Any, client: Any, jobs: list[Job]) -> Results:
 
 def _lost_scheduler(error: Exception) -> EngineError:
     return EngineError(
-        f"the connection to the Dask scheduler is lost ({_short(error, 120)}); what was done is stored: start the "
-        "scheduler again where it has ended, and run the same command again to go on"
+        f"the connection to the Dask scheduler is lost ({_short(error, 120)}); what was done is stored: restart the "
+        "scheduler if it has ended, and rerun the same command to resume"
     )
 
 

@@ -1,4 +1,4 @@
-"""Running a sweep: plan, look what is there, hand the rest to an engine, and keep each batch the moment it is done."""
+"""Running a sweep: plan, find what is stored, run the rest on an engine, and store each batch as soon as it is done."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import xarray
 
+from manyheads._registry import nearest
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.cluster import Dask, Slurm
+from manyheads.sweeps.cost import check_memory, work_seconds
 from manyheads.sweeps.environment import cache_folder, provenance, start_backend
-from manyheads.sweeps.fields import nearest
 from manyheads.sweeps.local import EngineError, Here, Job, Processes, Results
 from manyheads.sweeps.plan import Batch, Plan, make_plan
 from manyheads.sweeps.progress import Reporter, State, clock
-from manyheads.sweeps.resources import check_memory, work_seconds
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import CorruptPart, Store
 
@@ -96,9 +96,7 @@ def run_sweep(
             if missing:
                 _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
     except KeyboardInterrupt:
-        reporter.say(
-            f"interrupted: {reporter.state.done} of {reporter.state.total} cells are stored; run again to go on"
-        )
+        reporter.say(f"interrupted: {reporter.state.done} of {reporter.state.total} cells are stored; rerun to resume")
         raise
     finally:
         reporter.close()
@@ -121,7 +119,7 @@ def describe(sweep: Sweep, engine: Engine, *, threads: int = 1, device: str | No
 
 
 def check_plan(plan: Plan, engine: Engine | None = None) -> None:
-    """Everything that can be known to be wrong before work begins, as one SpecError."""
+    """Refuse, with a SpecError, whatever can be seen to be wrong before anything runs."""
     from manyheads.sweeps.cell import check_function
     from manyheads.sweeps.setup import check_cell
 
@@ -138,7 +136,7 @@ def check_plan(plan: Plan, engine: Engine | None = None) -> None:
 
 
 def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
-    """The batches to do: those of the folder if it answers the same spec, so that another planner changes nothing."""
+    """The batches of this plan, or those stored for the same spec, so that a changed planner redoes nothing."""
     store.sweep_leftovers()
     if store.exists():
         old = store.manifest()
@@ -149,7 +147,7 @@ def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
 
 
 def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, reporter: Reporter) -> list[Batch]:
-    counts = _multiplicity(plan)
+    counts = plan.counts
     missing = []
     for batch in batches:
         if not store.part(batch.id).exists():
@@ -173,14 +171,6 @@ def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, report
     return missing
 
 
-def _multiplicity(plan: Plan) -> dict[int, int]:
-    """How many points of the grid each different cell fills."""
-    counts: dict[int, int] = dict.fromkeys(range(len(plan.cells)), 0)
-    for position in plan.grid.ravel().tolist():
-        counts[position] += 1
-    return counts
-
-
 def _common(plan: Plan, threads: int, device: str | None, cache: bool) -> dict[str, Any]:
     path = [entry or os.getcwd() for entry in sys.path]
     return dict(
@@ -194,9 +184,13 @@ def _common(plan: Plan, threads: int, device: str | None, cache: bool) -> dict[s
 
 
 def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, reporter: Reporter, common: dict) -> None:
-    jobs = [dict(id=b.id, cells=[plan.cells[i].to_dict() for i in b.cells], **common) for b in missing]
+    jobs = []
+    for batch in missing:
+        cells = [plan.cells[i] for i in batch.cells]
+        content = dict(cells=[cell.to_dict() for cell in cells], hashes=[cell.hash for cell in cells])
+        jobs.append(dict(id=batch.id, **content, **common))
     by_id = {batch.id: batch for batch in missing}
-    counts = _multiplicity(plan)
+    counts = plan.counts
     seconds = sum(work_seconds(plan.cells[i]) for batch in missing for i in batch.cells) / getattr(engine, "workers", 1)
     reporter.say(
         f"{plan}; {len(missing)} batches to do with {type(engine).__name__.lower()}, "

@@ -1,4 +1,4 @@
-"""The same arithmetic everywhere: thread counts, the compilation cache, and facts about the machine that worked.
+"""The same arithmetic everywhere: thread counts, the compilation cache, and facts about the worker.
 
 XLA splits sums over its threads, so their number changes the last bits. Its pool has `NPROC` threads when that variable
 is set before JAX first computes, and one per processor otherwise.
@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 PACKAGES = ("manyheads", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax")
 LINUX_THREADS = Path("/proc/self/task")
 POOL_THREAD = "tf_XLAEigen"  # as the operating system names the threads of XLA's pool
@@ -29,33 +31,24 @@ def worker_environment(threads: int) -> dict[str, str]:
     return {"NPROC": str(threads), "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **blas}
 
 
-@contextlib.contextmanager
-def worker_variables(threads: int) -> Generator[None, None, None]:
-    """The variables of a worker, set while children are started and then put back."""
+def start_backend(threads: int) -> None:
+    """Start JAX in this process with this many threads, unless it is already running."""
     wanted = worker_environment(threads)
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
-        yield
+        import jax
+
+        jax.devices()  # starts the backend, which reads the variables
     finally:
         for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
+            os.environ.pop(name)
+            if value is not None:
                 os.environ[name] = value
 
 
-def start_backend(threads: int) -> int | None:
-    """Start JAX in this process with so many threads; what it has if it runs already. None where that is unknown."""
-    with worker_variables(threads):
-        import jax
-
-        jax.devices()  # starts the backend, which reads the variables, unless it has started before
-    return pool_threads()
-
-
 def pool_threads() -> int | None:
-    """Threads of XLA's pool in this process, where the operating system tells."""
+    """Threads of XLA's pool in this process; None if the operating system does not show them."""
     if not LINUX_THREADS.is_dir():
         return None
     count = 0
@@ -95,7 +88,7 @@ def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, No
     for name, value in zip(names, (folder, 0.0), strict=True):
         jax.config.update(name, value)
     try:
-        with warnings.catch_warnings():  # an entry that a killed process left half written is compiled anew
+        with warnings.catch_warnings():  # an entry that a killed process left half written is compiled again
             warnings.filterwarnings("ignore", message="Error reading persistent compilation cache")
             yield
     finally:
@@ -106,13 +99,12 @@ def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, No
 
 def cache_folder(threads: int) -> str:
     """Where compiled programs are kept, apart for every kind of processor and thread count."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     kind = hashlib.sha256(f"{_processor()} {version('jaxlib')}".encode()).hexdigest()[:12]
-    return str(base / "manyheads" / "compiled" / f"{kind}-{threads}")
+    return str(platformdirs.user_cache_path("manyheads") / "compiled" / f"{kind}-{threads}")
 
 
 def _processor() -> str:
-    """The kind of processor and its instruction sets, as far as the system tells."""
+    """The kind of processor and its instruction sets, as far as known."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         wanted = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
@@ -143,7 +135,7 @@ def versions() -> dict[str, str]:
 
 
 def worker_facts(threads: int, device: str | None = None, git: str = "") -> dict[str, Any]:
-    """Who computed: host, the kind of device asked for, threads, versions, and the git state of the code."""
+    """Facts about a worker: host, kind of device, threads, versions, and the git state of the code."""
     import jax
 
     seen = pool_threads()
@@ -161,7 +153,7 @@ def worker_facts(threads: int, device: str | None = None, git: str = "") -> dict
 def git_state(folder: Path) -> str:
     """The commit of the checkout that holds a folder, with "+ changes" where files differ from it; "" outside one.
 
-    It is asked for once: what a process has imported does not change when files do.
+    Cached: what a process has imported does not change when files do.
     """
     import subprocess
 

@@ -15,7 +15,7 @@ from typing import Any
 from manyheads.sweeps.environment import worker_environment
 from manyheads.training.keyboard import deaf_children
 
-Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path, git
+Job = dict[str, Any]  # id, cells, hashes, dims, threads, cache, device, python_path, git
 Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch returned)
 MOST_DEATHS = 3  # of workers over one batch, before its cells count as failed
 
@@ -57,10 +57,9 @@ class Processes:
                 pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
                 for worker in [pipes[pipe] for pipe in wait(list(pipes))]:
                     try:
-                        message = worker.take()
+                        done = worker.take()
                     except (EOFError, OSError):
-                        code = worker.end()
-                        job = worker.job
+                        code, job = worker.end(), worker.job
                         team[team.index(worker)] = _Worker(jobs[0]["threads"])
                         if job is None:
                             raise EngineError(
@@ -70,14 +69,11 @@ class Processes:
                         deaths[job["id"]] = deaths.get(job["id"], 0) + 1
                         if deaths[job["id"]] < MOST_DEATHS:
                             waiting.appendleft(job)
-                        else:
-                            yield (
-                                job["id"],
-                                lost(job, f"its worker process ended {MOST_DEATHS} times (exit code {code})"),
-                            )
-                        continue
-                    if message is not None:
-                        yield message
+                            continue
+                        why = f"its worker process ended {MOST_DEATHS} times (exit code {code}); too little memory?"
+                        done = job["id"], lost(job, why)
+                    if done is not None:
+                        yield done
         finally:
             for worker in team:
                 worker.end()
@@ -105,7 +101,7 @@ class _Worker:
         try:
             self.pipe.send(job)
         except OSError:
-            pass  # it has died meanwhile; reading from it will tell
+            pass  # it has died; reading from it will fail too
 
     def take(self) -> tuple[str, dict[str, Any]] | None:
         """A result, or None when the worker only said that it is ready."""
@@ -124,19 +120,7 @@ class _Worker:
 
 
 def lost(job: Job, why: str) -> dict[str, Any]:
-    """The result of a batch that no worker survives."""
-    from manyheads.sweeps.plan import Cell
-
-    cells = [
-        dict(
-            hash=Cell.from_dict(cell).hash,
-            status="failed",
-            message=f"{why}; too little memory?",
-            seconds=0.0,
-            values={},
-        )
-        for cell in job["cells"]
-    ]
-    return dict(
-        cells=cells, worker=dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
-    )
+    """The result of a batch that no worker can compute."""
+    failed = dict(status="failed", message=why[:500], seconds=0.0, values={})
+    worker = dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
+    return dict(cells=[{"hash": hash_, **failed} for hash_ in job["hashes"]], worker=worker)

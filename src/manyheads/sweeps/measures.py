@@ -1,4 +1,4 @@
-"""What can be measured on a run by name. Imports what a measure needs when it is used, so that workers start fast."""
+"""Measures of a run, by name. Each imports what it needs when it is called, so that workers start fast."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from manyheads._fields import SpecError
+from manyheads._registry import Registry, nearest
 from manyheads.data.mixture import TokenizedMixture
-from manyheads.sweeps.fields import SpecError, nearest
 from manyheads.sweeps.setup import Setup
 from manyheads.training.trajectory import Trajectory
 
-# name -> "module:function" that takes a Run and returns {name: scalar, array, (dims, array) or (dims, array, attrs)}.
-MEASURES = {
-    "risk": "manyheads.sweeps.measures:risk",
-    "margins": "manyheads.sweeps.measures:margins",
-    "attention": "manyheads.sweeps.measures:attention",
-    "focus": "manyheads.sweeps.measures:focus",
-    "curvature": "manyheads.sweeps.measures:curvature",
-}
+MEASURES: Registry[Callable[[Run], Mapping[str, Any]]] = Registry("measure")
+"""Name -> a function of a Run that returns {name: scalar, array, (dims, array) or (dims, array, attributes)}."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run and all it came from: what measures and certificates look at."""
+    """A finished run and its setup: the argument of measures and certificates."""
 
     setup: Setup
     trajectory: Trajectory
@@ -36,26 +31,27 @@ class Run:
 
 
 def resolve(reference: str) -> Callable:
-    """The function that "module:function" names; an import that fails says which."""
+    """The function that "module:function" names; a SpecError if there is none."""
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise SpecError([f"cannot import {module!r} of {reference!r} ({error}); is it on Python's path?"]) from None
+        raise SpecError(f"cannot import {module!r} of {reference!r} ({error}); is it on Python's path?") from None
     except AttributeError:
         known = [n for n in dir(importlib.import_module(module)) if not n.startswith("_")]
-        raise SpecError([f"{module} has no function {name!r}; {nearest(name, known)}"]) from None
+        raise SpecError(f"{module} has no function {name!r}; {nearest(name, known)}") from None
 
 
 def find_measure(name: str) -> Callable[[Run], Mapping[str, Any]]:
-    """A measure by its name in the table, or by "module:function" of your own."""
-    if name not in MEASURES and ":" not in name:
-        raise SpecError(
-            [f"measures has no {name!r}; {nearest(name, MEASURES)} (or write 'module:function' of your own)"]
-        )
-    return resolve(MEASURES.get(name, name))
+    """A measure by its registered name, or by "module:function" of your own."""
+    if ":" in name:
+        return resolve(name)
+    if name not in MEASURES:
+        raise SpecError(f"measures has no {name!r}; {nearest(name, MEASURES)} (or write 'module:function' of your own)")
+    return MEASURES[name]
 
 
+@MEASURES.register("risk")
 def risk(run: Run) -> dict[str, Any]:
     """Loss and share of errors at the end, on train and test data, and the gap between the losses."""
     from manyheads.measures.risk import risk as risk_of
@@ -73,12 +69,14 @@ def risk(run: Run) -> dict[str, Any]:
     return values
 
 
+@MEASURES.register("margins")
 def margins(run: Run) -> dict[str, Any]:
     """The margin of every training sequence at the end."""
     data = run.setup.dataset
     return {"final_margins": (("sequence",), run.trajectory.final.scores(data) * data.labels)}
 
 
+@MEASURES.register("attention")
 def attention(run: Run) -> dict[str, Any]:
     """Attention on relevant tokens, averaged over all heads: one number per record."""
     mass = run.trajectory.attention_mass
@@ -88,6 +86,7 @@ def attention(run: Run) -> dict[str, Any]:
     return {"attention_of_heads": (("record",), mass @ start.multiplicity / start.num_heads)}
 
 
+@MEASURES.register("focus")
 def focus(run: Run) -> dict[str, Any]:
     """Saturation, alignment with the mixture's W* and U*, and specialization of the heads at the end."""
     from manyheads.measures.focus import attention_focus
@@ -98,6 +97,7 @@ def focus(run: Run) -> dict[str, Any]:
     return values | {"effective_heads": found.effective_heads[0], "specialization": found.specialization[0]}
 
 
+@MEASURES.register("curvature")
 def curvature(run: Run) -> dict[str, Any]:
     """Extreme eigenvalues of the train loss's Hessian at the end, with their residuals."""
     from manyheads.measures.curvature import loss_curvature

@@ -8,15 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manyheads.sweeps.batching import batch_key, batch_size
-from manyheads.sweeps.fields import SpecError, described
-from manyheads.sweeps.sections import FILE, SECTIONS, DataSpec, ModelSpec, StartSpec, TrainSpec
-from manyheads.sweeps.spec import TRAIN_AND_MEASURE, Sweep, with_values
+from manyheads._fields import SpecError, setting_values, settings
+from manyheads.data.source import SOURCES
+from manyheads.sweeps.cost import batch_key, batch_size
+from manyheads.sweeps.sections import SECTIONS, ModelSpec, TrainSpec, read_section, section_type
+from manyheads.sweeps.spec import TRAIN_AND_MEASURE, Sweep
 
 CONTENT_VERSION = 1  # goes into every hash: raise it when the same content or another default means something else
 RESERVED = ("seed", "record", "head_class", "status", "message")
@@ -26,8 +26,8 @@ RESERVED = ("seed", "record", "head_class", "status", "message")
 class Cell:
     """One run: the sections with the axis values put in, and its seed."""
 
-    data: DataSpec = field(default_factory=DataSpec)
-    start: StartSpec = field(default_factory=StartSpec)
+    data: Any = field(default_factory=lambda: section_type("data")())
+    start: Any = field(default_factory=lambda: section_type("start")())
     model: ModelSpec = field(default_factory=ModelSpec)
     train: TrainSpec = field(default_factory=TrainSpec)
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -44,9 +44,7 @@ class Cell:
         Fields at their defaults do not count, so that a field that is added later leaves old cells what they are.
         """
         content = asdict(self)
-        for section, kind in SECTIONS.items():
-            default = {name: item.default for name, (_, item) in described(kind).items()}
-            content[section] = {k: v for k, v in content[section].items() if v != default[k]}
+        content.update({section: getattr(self, section).given() for section in SECTIONS})
         text = json.dumps({"version": CONTENT_VERSION, **content}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -57,7 +55,7 @@ class Cell:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Cell:
         """What `to_dict` gave."""
-        sections = {name: kind(**content[name]) for name, kind in SECTIONS.items()}
+        sections = {name: read_section(name, content[name]) for name in SECTIONS}
         names = {name: tuple(content[name]) for name in ("measures", "certificates")}
         arguments: dict[str, Any] = {**content, **sections, **names}
         return cls(**arguments)
@@ -82,6 +80,11 @@ class Plan:
     cells: tuple[Cell, ...]
     batches: tuple[Batch, ...]
 
+    @property
+    def counts(self) -> list[int]:
+        """How many points of the grid each different cell fills."""
+        return np.bincount(self.grid.ravel(), minlength=len(self.cells)).tolist()
+
     def __str__(self) -> str:
         sizes = " x ".join(f"{dim} ({len(c['values'])})" for dim, c in self.coordinates.items())
         return f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"
@@ -94,15 +97,15 @@ def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None =
     """
     names = list(sweep.axes)
     dims = tuple(_dim_names(names))
-    coordinates = {dim: _coordinate(name, sweep.axes[name]) for dim, name in zip(dims, names, strict=True)}
+    coordinates = {dim: _coordinate(sweep, name, sweep.axes[name]) for dim, name in zip(dims, names, strict=True)}
     seeds = dict(values=list(sweep.seeds), units="", long_name="seed of the draw", axis="seed")
-    hashes: dict[str, str] = {}
+    hashes: dict[Any, str] = {}
     positions: dict[str, int] = {}
     cells: list[Cell] = []
     order: list[int] = []
     for values in itertools.product(*sweep.axes.values()):
         content = _content(sweep, dict(zip(names, values, strict=True)))
-        content["file_hash"] = _file_hash(content["data"], hashes)
+        content["file_hash"] = _fingerprint(content["data"], hashes)
         for seed in sweep.seeds:
             cell = Cell(**content, seed=seed)
             if cell.hash not in positions:
@@ -118,10 +121,10 @@ def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None =
 
 def _content(sweep: Sweep, values: dict[str, Any]) -> dict[str, Any]:
     try:
-        content = with_values(sweep, values)
+        content = sweep.cell_content(values)
     except SpecError as error:
         where = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-        raise SpecError([f"{problem} (in the cell with {where})" for problem in error.problems]) from None
+        raise SpecError(*(f"{problem} (in the cell with {where})" for problem in error.problems)) from None
     return {**content, "measures": sweep.measures, "certificates": sweep.certificates, "function": sweep.cell}
 
 
@@ -150,20 +153,19 @@ def _dim_names(axes: list[str]) -> list[str]:
     ]
 
 
-def _coordinate(axis: str, values: Sequence) -> dict[str, Any]:
+def _coordinate(sweep: Sweep, axis: str, values: Sequence) -> dict[str, Any]:
     section, _, name = axis.partition(".")
-    described_here = described(SECTIONS[section]) if section in SECTIONS else {}
-    metadata = described_here[name][1].metadata if name in described_here else {"unit": "", "help": f"parameter {name}"}
+    known = settings(type(getattr(sweep, section))) if section in SECTIONS else {}
+    metadata = known[name][1].metadata if name in known else {"unit": "", "help": f"parameter {name}"}
     return dict(values=list(values), units=metadata["unit"], long_name=metadata["help"], axis=axis)
 
 
-def _file_hash(data: DataSpec, known: dict[str, str]) -> str:
-    if data.kind != FILE:
+def _fingerprint(data: Any, seen: dict[Any, str]) -> str:
+    """The content of a collection that may change, such as a file; "" for others."""
+    source = SOURCES[data.kind]
+    if not hasattr(source, "fingerprint"):
         return ""
-    if data.path not in known:
-        path = Path(data.path)
-        if not path.is_file():
-            raise FileNotFoundError(f"data.path = {data.path!r} does not exist or is no file; check the path.")
-        with open(path, "rb") as file:
-            known[data.path] = hashlib.file_digest(file, "sha256").hexdigest()
-    return known[data.path]
+    collection = source(**setting_values(data, source))
+    if collection not in seen:
+        seen[collection] = collection.fingerprint()
+    return seen[collection]

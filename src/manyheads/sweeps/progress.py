@@ -54,71 +54,49 @@ def clock(seconds: float) -> str:
 
 
 class Reporter:
-    """Counts, and tells: `progress` is True (a bar on standard error), False, or a function of a State."""
+    """Counts cells and shows progress: True (a bar on standard error), False, or a function of a State."""
 
     def __init__(self, total: int, progress: bool | Callable[[State], Any]):
-        self.state = State(total)
-        self.began = time.monotonic()
-        self.tell = progress if callable(progress) else None
-        self.bar = _Bar(total) if progress is True else None
-
-    def say(self, line: str) -> None:
-        """A line of talk."""
-        if self.bar is not None:
-            self.bar.say(line)
-
-    def warn(self, line: str) -> None:
-        """A line that is shown also where nobody asked for progress."""
-        if self.bar is None:
-            print(f"note: {line}", file=sys.stderr, flush=True)
-        else:
-            self.bar.say(line)
-
-    def add(self, statuses: list[str], *, before: bool = False) -> None:
-        """Count cells that are done."""
-        s = self.state
-        counts = {name: getattr(s, name) + statuses.count(name) for name in ("finished", "diverged", "failed")}
-        self.state = replace(
-            s, **counts, before=s.before + before * len(statuses), seconds=time.monotonic() - self.began
-        )
-        if not before:
-            self.show()
-
-    def show(self) -> None:
-        if self.tell is not None:
-            self.tell(self.state)
-        if self.bar is not None:
-            self.bar.show(self.state)
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-
-class _Bar:
-    """A live bar on a terminal; a line now and then elsewhere."""
-
-    def __init__(self, total: int):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
+        self.state, self.began, self.last = State(total), time.monotonic(), 0.0
+        self.tell = progress if callable(progress) else None
+        self.shown = progress is True
         self.console = Console(stderr=True)
-        self.live = self.console.is_terminal
-        self.last = 0.0
+        self.live = self.shown and self.console.is_terminal
         columns = (BarColumn(), TextColumn("{task.description}"))
-        self.progress = Progress(*columns, console=self.console, refresh_per_second=5, disable=not self.live)
-        self.task = self.progress.add_task("", total=max(total, 1))
-        self.progress.start()
+        self.bar = Progress(*columns, console=self.console, refresh_per_second=5, disable=not self.live)
+        self.task = self.bar.add_task("", total=max(total, 1))
+        self.bar.start()
 
     def say(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        """A message for those who asked for progress."""
+        if self.shown:
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def show(self, state: State) -> None:
+    def warn(self, line: str) -> None:
+        """A message for everybody."""
+        if self.shown:
+            self.say(line)
+        else:
+            print(f"note: {line}", file=sys.stderr, flush=True)
+
+    def add(self, statuses: list[str], *, before: bool = False) -> None:
+        """Count cells that are done, or were done before this run."""
+        s, seconds = self.state, time.monotonic() - self.began
+        counts = {name: getattr(s, name) + statuses.count(name) for name in ("finished", "diverged", "failed")}
+        self.state = replace(s, **counts, before=s.before + before * len(statuses), seconds=seconds)
+        if before:
+            return
+        if self.tell is not None:
+            self.tell(self.state)
         if self.live:
-            self.progress.update(self.task, completed=state.done, description=str(state))
-        elif time.monotonic() - self.last > 10 or state.done == state.total:
+            self.bar.update(self.task, completed=self.state.done, description=str(self.state))
+        elif self.shown and (time.monotonic() - self.last > 10 or self.state.done == self.state.total):
             self.last = time.monotonic()
-            print(state, file=sys.stderr, flush=True)
+            print(self.state, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        self.progress.stop()
+        """Take the bar down."""
+        self.bar.stop()

@@ -1,11 +1,12 @@
-"""How a sweep stands, from its folder alone. Needs no JAX."""
+"""The status of a sweep, from its folder alone. Needs no JAX."""
 
 from __future__ import annotations
 
-import fcntl
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from manyheads.sweeps.progress import clock
 from manyheads.sweeps.store import CorruptPart, Store
@@ -26,7 +27,7 @@ class Status:
     batches_done: int
     corrupt: tuple[str, ...]
     running: bool
-    rate: float  # cells per second while the last run was at work
+    rate: float  # cells per second in the last run
     seconds_left: float
     failures: dict[str, int]  # message -> how many cells
 
@@ -43,9 +44,9 @@ class Status:
         ]
         if self.running:
             pace = f" at {self.rate:.3g} cells/s, {clock(self.seconds_left)} left" if self.rate > 0 else ""
-            lines.append(f"  at work now{pace}")
+            lines.append(f"  running{pace}")
         elif self.missing:
-            lines.append("  nobody is at work; `manyheads sweep` with the same spec and folder goes on from here")
+            lines.append("  not running; rerun `manyheads sweep` with the same spec and folder to resume")
         lines += [f"  corrupt: {name} (its cells count as missing and will run again)" for name in self.corrupt]
         lines += [f"  failed {count} x: {message}" for message, count in list(self.failures.items())[:5]]
         if len(self.failures) > 5:
@@ -57,18 +58,12 @@ def status(path: str | Path) -> Status:
     """Read how far the sweep in a folder is."""
     store = Store(path)
     manifest = store.manifest()
-    weight = [0] * len(manifest["cells"])
-    for position in manifest["grid"]:
-        weight[position] += 1
+    weight = np.bincount(manifest["grid"], minlength=len(manifest["cells"])).tolist()
     counts = dict.fromkeys(("finished", "diverged", "failed"), 0)
     failures: dict[str, int] = {}
     corrupt, done = [], 0
-    for batch in manifest["batches"]:
-        try:
-            header = store.header(batch["id"])
-        except FileNotFoundError:
-            continue
-        except CorruptPart:
+    for batch, header in store.headers(manifest):
+        if isinstance(header, CorruptPart):
             corrupt.append(store.part(batch["id"]).name)
             continue
         done += 1
@@ -87,7 +82,7 @@ def status(path: str | Path) -> Status:
         batches=len(manifest["batches"]),
         batches_done=done,
         corrupt=tuple(corrupt),
-        running=_locked(store),
+        running=store.is_locked(),
         rate=rate,
         seconds_left=missing / rate if rate > 0 else float("nan"),
         failures=dict(sorted(failures.items(), key=lambda item: -item[1])),
@@ -102,15 +97,3 @@ def _rate(store: Store) -> float:
     done = [event for event in events[begun:] if event["event"] == "done"]
     seconds = done[-1]["time"] - events[begun]["time"] if done else 0.0
     return sum(event.get("cells", 1) for event in done) / seconds if seconds > 0 else 0.0
-
-
-def _locked(store: Store) -> bool:
-    """Whether some process holds the lock."""
-    try:
-        with open(store.path / "lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -1,15 +1,14 @@
 """The folder of a sweep: `sweep.json` (spec and plan), one part file per finished batch, a journal. Needs no JAX.
 
-A part file is written to a temporary name, flushed, synced and renamed; it is never written again. What is there is
-whole, and what is missing has not been done.
+A part file is written to a temporary name, synced and renamed, and never written again: a part that exists is complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
-import os
 import time
 import zipfile
 from collections.abc import Generator, Mapping
@@ -18,18 +17,19 @@ from typing import Any
 
 import numpy as np
 
+from manyheads.data.dataset import whole_file
 from manyheads.sweeps.plan import Plan
 from manyheads.sweeps.spec import Sweep
 
 FORMAT_VERSION = 1
 REMEDIES = {
-    errno.ENOSPC: "free some space and run again",
-    errno.EDQUOT: "free some of your quota and run again",
-    errno.EFBIG: "raise the limit on file sizes and run again",
+    errno.ENOSPC: "free some space and rerun",
+    errno.EDQUOT: "free some of your quota and rerun",
+    errno.EFBIG: "raise the limit on file sizes and rerun",
     errno.EROFS: "choose a folder that can be written",
     errno.EACCES: "choose a folder that you may write",
     errno.EPERM: "choose a folder that you may write",
-    errno.ENOTDIR: "choose a path that leads through folders only",
+    errno.ENOTDIR: "choose a path whose parents are folders",
 }
 
 
@@ -61,9 +61,10 @@ class Store:
                 if Sweep.from_dict(old["spec"]) == plan.sweep:
                     return
             elif not extend:
+                what = _difference(self.sweep().to_dict(), manifest["spec"])
                 raise StoreError(
-                    f"{self.path} holds another sweep ({_difference(old['spec'], manifest['spec'])}); choose another "
-                    "folder, or pass extend to take over the batches that both have in common"
+                    f"{self.path} holds another sweep ({what}); choose another folder, or pass extend to take over the "
+                    "batches that both have in common"
                 )
         elif self.path.is_dir() and any(p.name not in ("parts", "lock", "journal.jsonl") for p in self.path.iterdir()):
             raise StoreError(f"{self.path} is not empty and holds no sweep; choose a new or empty folder")
@@ -72,7 +73,7 @@ class Store:
             write_whole(self.path / "sweep.json", json.dumps(manifest, indent=1).encode())
 
     def manifest(self) -> dict[str, Any]:
-        """What `sweep.json` says."""
+        """The content of `sweep.json`."""
         path = self.path / "sweep.json"
         if not path.is_file():
             raise FileNotFoundError(f"{self.path} holds no sweep (there is no sweep.json); pass the folder of a sweep.")
@@ -90,7 +91,7 @@ class Store:
         return content
 
     def sweep(self) -> Sweep:
-        """The spec that this folder answers."""
+        """The spec of this folder."""
         return Sweep.from_dict(self.manifest()["spec"])
 
     def part(self, batch_id: str) -> Path:
@@ -100,7 +101,7 @@ class Store:
     def write(self, batch_id: str, result: Mapping[str, Any]) -> None:
         """Keep the result of a batch: `cells`, a list of hash, status, message, seconds and values, and `worker`."""
         if self.part(batch_id).exists():
-            raise StoreError(f"{self.part(batch_id)} is already there; a finished batch is never written again")
+            raise StoreError(f"{self.part(batch_id)} exists; a finished batch is never written again")
         arrays, cells = {}, []
         for i, cell in enumerate(result["cells"]):
             described = {}
@@ -153,18 +154,36 @@ class Store:
             if not target.exists():
                 source.rename(target)
                 return target
-        raise StoreError(f"{self.parts} holds thousands of {ending} copies of {batch_id}; remove them")
+        raise StoreError(f"{self.parts} holds thousands of {ending} copies of {batch_id}; delete them")
 
     def sweep_leftovers(self) -> None:
         """Remove temporary files of writers that were killed (only the holder of the lock may do this)."""
         for scratch in [*self.parts.glob("*.tmp"), *self.path.glob("*.tmp")]:
             scratch.unlink(missing_ok=True)
 
+    def headers(self, manifest: Mapping[str, Any]) -> Generator[tuple[dict, Any], None, None]:
+        """(batch, header) of every part that is stored; the error in place of a header that cannot be read."""
+        for batch in manifest["batches"]:
+            try:
+                header = self.header(batch["id"])
+            except FileNotFoundError:
+                continue
+            except CorruptPart as error:
+                header = error
+            yield batch, header
+
+    def is_locked(self) -> bool:
+        """Whether a process is working on this folder."""
+        try:
+            with open(self.path / "lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        return False
+
     @contextlib.contextmanager
     def lock(self) -> Generator[None, None, None]:
         """One driver at a time; the lock goes when its process goes, also by kill -9."""
-        import fcntl
-
         with self._writing():
             self.parts.mkdir(parents=True, exist_ok=True)
             file = open(self.path / "lock", "a")
@@ -177,17 +196,16 @@ class Store:
 
     @contextlib.contextmanager
     def _writing(self) -> Generator[None, None, None]:
-        """A disk that is full or closed, in one line that says what is safe and what to do."""
+        """Turn an error of the file system into one line that says what to do."""
         try:
             yield
         except OSError as error:
-            remedy = REMEDIES.get(error.errno or 0, "mend this and run again")
-            raise StoreError(
-                f"cannot write in {self.path}: {error.strerror or error}; what is stored stays, {remedy}"
-            ) from None
+            remedy = REMEDIES.get(error.errno or 0, "fix this and rerun")
+            reason = error.strerror or error
+            raise StoreError(f"cannot write in {self.path}: {reason}; stored results are safe, {remedy}") from None
 
     def note(self, event: str, batch_id: str = "", **more: Any) -> None:
-        """Add a line to the journal; it serves rates and people, nothing depends on it."""
+        """Add a line to the journal; it is read for rates, and no result depends on it."""
         line = json.dumps({"time": round(time.time(), 3), "event": event, "batch": batch_id, **more}) + "\n"
         with contextlib.suppress(OSError), open(self.path / "journal.jsonl", "a") as file:
             file.write(line)
@@ -201,25 +219,6 @@ class Store:
             with contextlib.suppress(ValueError):
                 events.append(json.loads(line))
         return [event for event in events if isinstance(event, dict) and "event" in event]
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Generator[Any, None, None]:
-    """A binary file that appears under its name whole, or not at all."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(scratch, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -24,7 +24,7 @@ def main(descriptor: int) -> None:
 
 
 def _follow(driver: int) -> None:
-    """A killed driver cannot end its workers, so they look for it."""
+    """End when the driver is gone; a killed driver cannot end its workers."""
     while os.getppid() == driver:
         time.sleep(0.5)
     os._exit(1)

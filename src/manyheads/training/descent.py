@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
+from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset, checked_path
 from manyheads.data.door import shown
-from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
+from manyheads.model.protocol import Model, checked_model, norm
 from manyheads.training.keyboard import CtrlC
-from manyheads.training.loop import Method, Problem, State, advance, initial_state
+from manyheads.training.loop import (
+    Method,
+    Observer,
+    Problem,
+    Run,
+    State,
+    View,
+    advance,
+    at_steps,
+    begin,
+    displacement,
+    stretches,
+)
 from manyheads.training.problem import (
     checked_plan,
     checked_weight,
@@ -26,6 +41,8 @@ from manyheads.training.problem import (
     choose_dtype,
     choose_method,
     choose_steps,
+    chunk_of,
+    fits,
     listed_steps,
     make_problem,
 )
@@ -33,12 +50,19 @@ from manyheads.training.progress import Bar
 from manyheads.training.resume import check_same_run, fingerprint, restore
 from manyheads.training.trajectory import RECORDS, Trajectory
 
-STRETCH_SECONDS = 0.2  # between two looks at the bar and the keyboard
 CHECKPOINT_SECONDS = 30.0
 
 
+class Data(NamedTuple):
+    """The training data as a function of `observe` sees them, in the precision of the run."""
+
+    tokens: AnyArray  # (n, T, d)
+    labels: AnyArray  # (n,)
+    mask: AnyArray | None  # (n, T)
+
+
 def train(
-    model: MultiHead,
+    model: Any,
     dataset: Dataset,
     *,
     step_size: float | None = None,
@@ -49,6 +73,7 @@ def train(
     test: Dataset | None = None,
     record: str | int | Sequence[int] = "log",
     snapshots: str | Sequence[int] = (),
+    observe: Mapping[str, Callable[[Any, Data], Any]] | None = None,
     sample_weight: np.ndarray | None = None,
     dtype: str | None = None,
     chunk: int | None = None,
@@ -58,27 +83,26 @@ def train(
     checkpoint: str | Path | None = None,
     resume: Trajectory | str | Path | None = None,
 ) -> Trajectory:
-    r"""Full-batch descent on the train loss from `model`.
+    r"""Full-batch descent on the train loss from `model`: a MultiHead, or any other model (`model.protocol`).
 
     `optimizer` is "gd" (the paper's), "normalized" (step_size times the unit gradient), "polyak" (loss over squared
     gradient norm, at most step_size), "adam", or any optax transform, which then brings its own step size. "gd",
     "normalized" and "polyak" treat the H-head model as one vector; "adam" acts on one head of each class, as it would
     on all its members. For a model with multiplicities an optax transform must say which of the two is right for it by
-    `coordinates="class"` or `"head"`.
+    `coordinates="class"` or `"head"`. "normalized" and "polyak" go on exactly where the loss underflows.
 
     `record` chooses the recorded steps: "log" (about 60, evenly spaced in the logarithm), "all", every m-th, or a list;
-    step 0 and the last are always there. `snapshots` keeps the parameters at these steps, or at the recorded ones
-    ("records"). `dtype` is "float32" or "float64" (None: float32, from 10^6 heads on float64). `sample_weight` replaces
-    the weights 1/n. `chunk` is the number of sequences evaluated together. `tf32` lets a GPU round products.
+    step 0 and the last are always there. `observe={"name": fn}` also records `fn(parameters, data)`, a JAX function of
+    the parameters and of the `tokens`, `labels` and `mask` of the training data; find it in `trajectory.observed`.
+    `snapshots` keeps the parameters at these steps, or at the recorded ones ("records"). `dtype` is "float32" or
+    "float64" (None: float32, from 10^6 heads on float64). `sample_weight` replaces the weights 1/n. `chunk` is the
+    number of sequences evaluated together. `tf32` lets a GPU round products.
 
     Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
     a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
     """
-    if not isinstance(model, MultiHead):
-        raise ValueError(f"model={shown(model)} must be a MultiHead; make one with zero_start or first_phase, say.")
+    model = checked_model(model)
     checked_dataset(dataset)
-    if test is not None:
-        checked_dataset(test, "test")
     method = choose_method(model, optimizer, coordinates, get_loss(loss), tf32)
     num_steps, eta = checked_plan(method, step_size, num_steps)
     kind = choose_dtype(dtype, model)
@@ -86,13 +110,81 @@ def train(
         raise ValueError(f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size.")
     where = choose_device(device)
     record_steps = choose_steps(record, num_steps, "record")
-    wanted = (
-        record_steps if isinstance(snapshots, str) and snapshots == "records" else listed_steps(snapshots, num_steps)
-    )
-    settings = {
-        "optimizer": optimizer if isinstance(optimizer, str) else "optax",
+    at_records = isinstance(snapshots, str) and snapshots == "records"
+    wanted = record_steps if at_records else listed_steps(snapshots, num_steps)
+    settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
+    if sample_weight is not None:
+        sample_weight = checked_weight(sample_weight, dataset.num_examples)
+    if test is not None:
+        checked_dataset(test, "test")
+    sources = {"data": fingerprint(dataset, sample_weight), "test": None if test is None else fingerprint(test)}
+    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
+    if before is not None:
+        check_same_run(before, model, settings, sources)
+        record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
+        late = np.setdiff1d(wanted[wanted < before.last_step], before.snapshot_steps)
+        if len(late) and not at_records:
+            raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
+        wanted = np.union1d(before.snapshot_steps, np.setdiff1d(wanted, late))
+    if checkpoint is not None:
+        checked_path(checkpoint, "checkpoint")
+
+    with CtrlC() as ctrl_c, jax.enable_x64(kind == np.float64), jax.default_device(where):
+        problem = make_problem(
+            model, dataset, eta, method, sample_weight=sample_weight, dtype=kind, chunk=chunk, platform=where.platform
+        )
+        settings["chunk"] = chunk_of(problem)
+        observers = run_observers(model, test, record_steps, kind, where.platform)
+        observers["snapshots"] = Observer(displacement, wanted)
+        seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
+        for name, function in _checked_functions(observe).items():
+            observers[f"observed {name}"] = Observer(_observed(function), record_steps, (seen,))
+        problem, observers = jax.device_put((problem, at_steps(observers, num_steps)), where)
+        state = _first_state(problem, observers)
+        if before is not None:
+            state = restore(state, before, observers)
+        state = jax.device_put(state, where)  # as the loop leaves it: all stretches run the same program
+        finish = Finish(model, observers, settings, sources, int(state.step))
+        status, saved = "finished", time.monotonic()
+        with Bar(num_steps, int(state.step), progress) as bar:
+            try:
+                states = itertools.chain([state], stretches(problem, observers, state, num_steps))
+                for state in states:
+                    if ctrl_c.pressed:
+                        raise KeyboardInterrupt
+                    bar.show(int(state.step), float(state.run.loss))
+                    if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        finish(state, "interrupted").save(checkpoint)
+                        saved = time.monotonic()
+            except KeyboardInterrupt:
+                status = "interrupted"
+        done = finish(state, status)
+        ctrl_c.answered = done.status == "interrupted"
+    if checkpoint is not None:
+        done.save(checkpoint)
+    return done
+
+
+@lru_cache(maxsize=32)  # the same function compiles once
+def _observed(function: Callable) -> Callable[[View, Data], jax.Array]:
+    return lambda view, data: jnp.asarray(function(view.point, data))
+
+
+def _checked_functions(observe) -> dict[str, Callable]:
+    functions = {} if observe is None else observe
+    if not isinstance(functions, Mapping) or not all(isinstance(k, str) and callable(f) for k, f in functions.items()):
+        raise ValueError(
+            f"observe={shown(observe)} must map names to functions; pass observe={{'name': fn}}, fn(parameters, data)."
+        )
+    return dict(functions)
+
+
+def run_settings(method: Method, eta, num_steps, kind, tf32, where, dataset: Dataset) -> dict:
+    """What a trajectory says about how it was made."""
+    return {
+        "optimizer": method.rule,
         "coordinates": method.coordinates,
-        "step_size": None if method.rule == "optax" else eta,
+        "step_size": eta,
         "num_steps": num_steps,
         "loss": method.loss.name,
         "dtype": kind.name,
@@ -101,133 +193,74 @@ def train(
         "num_examples": dataset.num_examples,
         "data": dataset.name,
     }
-    if sample_weight is not None:
-        sample_weight = checked_weight(sample_weight, dataset.num_examples)
-    sources = {"data": fingerprint(dataset, sample_weight), "test": None if test is None else fingerprint(test)}
-    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume)
-    if before is not None:
-        check_same_run(before, model, settings, sources)
-        record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
-        late = np.setdiff1d(wanted[wanted < before.last_step], before.snapshot_steps)
-        if isinstance(snapshots, str):
-            wanted = np.setdiff1d(wanted, late)
-        elif len(late):
-            raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
-    if checkpoint is not None:
-        checked_path(checkpoint, "checkpoint")
-
-    with CtrlC() as ctrl_c, jax.enable_x64(kind == np.float64), jax.default_device(where):
-        problem = make_problem(model, dataset, test, sample_weight, kind, chunk, where, eta, num_steps, record_steps)
-        settings["chunk"] = int(problem.batch.labels.shape[1])
-        state = _first_state(problem, method, kind)
-        if before is not None:
-            state = restore(state, before, record_steps)
-        state = jax.device_put(state, where)  # as the loop leaves it: all stretches run the same program
-        run = _Run(model, method, problem, settings, sources, wanted, before)
-        return run.go(state, progress, checkpoint, ctrl_c)
 
 
-class _Run:
-    """One call of train: stretches of the compiled loop, with a bar, snapshots, checkpoints and Ctrl-C in between."""
+def run_observers(model: Model, test: Dataset | None, steps: np.ndarray, kind, platform: str) -> dict[str, Observer]:
+    """What every run records."""
+    arguments: tuple = ()
+    if test is not None:
+        fits(kind, {"the test tokens": test.tokens})
+        weight = np.full(test.num_examples, 1 / test.num_examples, kind)
+        arguments = (model.objective(test, kind, None, platform), weight)
+    return {"records": Observer(_records, steps, arguments, extras=True)}
 
-    def __init__(self, model, method, problem, settings, sources, wanted, before):
-        self.model, self.method, self.problem, self.settings = model, method, problem, settings
-        self.sources = sources
-        self.num_steps = settings["num_steps"]
-        self.wanted = wanted
-        self.kept: dict[int, Heads] = {}
-        if before is not None:
-            kept = [
-                jax.tree.map(lambda leaf, i=i: leaf[i], before.snapshots) for i in range(len(before.snapshot_steps))
-            ]
-            self.kept = dict(zip(before.snapshot_steps.tolist(), kept, strict=True))
 
-    def go(self, state: State, progress: bool, checkpoint, ctrl_c: CtrlC) -> Trajectory:
-        past, status, saved = [state, state], "finished", time.monotonic()
-        stretch, first = 1, int(state.step)
-        with Bar(self.num_steps, int(state.step), progress) as bar:
-            try:
-                while True:
-                    now = int(state.step)
-                    if now in self.wanted and now not in self.kept:
-                        self.kept[now] = jax.tree.map(np.asarray, state.displacement)
-                    if now > self.num_steps:
-                        break
-                    if ctrl_c.pressed:
-                        raise KeyboardInterrupt
-                    later = self.wanted[self.wanted > now]
-                    stop = min([now + stretch, self.num_steps + 1, *later[:1]])
-                    began = time.monotonic()
-                    new = advance(self.method, self.problem, state, np.int32(stop))
-                    finite = bool(new.finite)
-                    past = [past[1], state]
-                    if not finite:
-                        status = "diverged"
-                        state = self._last_good(new, past)
-                        break
-                    state = new
-                    took = time.monotonic() - began
-                    if now > first:  # the first stretch compiles
-                        wanted = (stop - now) * STRETCH_SECONDS / max(took, 1e-4)
-                        stretch = int(np.clip(wanted, 1, min(2 * stretch, 10**6)))
-                    else:
-                        stretch = 8
-                    bar.show(int(state.step), float(state.loss))
-                    if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                        self.trajectory(state, "interrupted").save(checkpoint)
-                        saved = time.monotonic()
-            except KeyboardInterrupt:
-                status = "interrupted"
-        if status == "finished" and ctrl_c.pressed:  # in the last stretch
-            status = "interrupted"
-        ctrl_c.answered = status == "interrupted"
-        done = self.trajectory(state, status)
-        if checkpoint is not None:
-            done.save(checkpoint)
-        return done
+def _records(view: View, test: Any = None, test_weight: Any = None) -> dict[str, jax.Array]:
+    objective, weight = view.objective, view.problem.sample_weight
+    margin = jnp.min(jnp.where(weight > 0, objective.labels * view.scores, jnp.inf))
+    row = {
+        "train_loss": view.loss,
+        "gradient_norm": view.gradient_norm,
+        "distance": norm(objective.copies, view.displacement),
+        "margin": jnp.where(margin == 0, 0.0, margin),  # no negative zero
+        **view.extras,
+        **view.measured,
+    }
+    if test is not None:
+        row["test_loss"] = jnp.sum(test_weight * view.problem.method.loss.value(test.labels * test.scores(view.point)))
+    return jax.tree.map(lambda value: value.astype(view.loss.dtype), row)
 
-    def _last_good(self, bad: State, past: list[State]) -> State:
-        """The state at the last point with a finite loss and gradient; records come from the run that found out."""
-        last = max(int(bad.step) - 1, 0)
-        origin = past[1] if int(past[1].step) <= last else past[0]
-        state = origin
-        if int(origin.step) < last:
-            state = advance(self.method, self.problem, origin, np.int32(last))
-        return state._replace(records=bad.records, written=bad.written)
 
-    def trajectory(self, state: State, status: str) -> Trajectory:
-        count = int(state.written)
-        written = {name: np.asarray(values)[:count] for name, values in state.records.items()}
-        records: dict[str, Any] = {name: written.get(name) for name in RECORDS}
-        steps = sorted(step for step in self.kept if step <= int(state.step))  # a diverged run ends before
-        like = jax.tree.map(np.asarray, state.displacement)
-        stacked = [jax.tree.map(np.asarray, self.kept[k]) for k in steps]
-        snapshots = jax.tree.map(
-            lambda leaf, *rows: np.stack(rows) if rows else np.zeros((0, *leaf.shape), leaf.dtype), like, *stacked
-        )
+class Finish:
+    """Makes the trajectory of a state."""
+
+    def __init__(self, model: Model, observers: dict[str, Observer], settings: dict, sources: dict, first: int = 0):
+        self.model, self.settings, self.sources, self.first = model, settings, sources, first
+        self.steps = {name: np.asarray(o.steps, np.int64) for name, o in observers.items()}
+
+    def __call__(self, state: State, status: str) -> Trajectory:
+        """What was kept before `step`; of a diverged run, up to its last finite evaluation."""
+        run: Run = jax.tree.map(np.asarray, state.run)
+        if not run.finite:
+            status = "diverged"
+        last = min(int(state.step), self.settings["num_steps"]) if run.finite else max(run.evaluated - 1, self.first)
+        count = {name: int(np.searchsorted(steps, run.evaluated)) for name, steps in self.steps.items()}
+        rows = {name: jax.tree.map(lambda a, c=count[name]: a[:c], kept) for name, kept in run.kept.items()}
+        zero = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), run.displacement)
         return Trajectory(
             start=self.model,
-            steps=np.asarray(self.problem.record_steps)[:count].astype(np.int64),
-            snapshot_steps=np.array(steps, np.int64),
-            snapshots=snapshots,
-            displacement=like,
-            last_step=min(int(state.step), self.num_steps),
+            steps=self.steps["records"][: count["records"]],
+            snapshot_steps=self.steps["snapshots"][: count["snapshots"]] if "snapshots" in rows else np.zeros(0, int),
+            snapshots=rows.get("snapshots", zero),
+            displacement=run.displacement,
+            last_step=int(last),
             status=status,
             settings=self.settings,
             sources=self.sources,
-            optimizer_state=tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state.optimizer)),
-            **records,
+            optimizer_state=tuple(jax.tree.leaves(run.optimizer)),
+            observed={name.removeprefix("observed "): r for name, r in rows.items() if name.startswith("observed ")},
+            **{name: rows["records"].get(name) for name in RECORDS},
         )
 
 
-def _first_state(problem: Problem, method: Method, dtype) -> State:
+def _first_state(problem: Problem, observers: dict[str, Observer]) -> State:
     """The state at step 0; an optax transform that cannot be used here is refused before anything runs."""
-    if method.rule != "optax":
-        return initial_state(problem, method, dtype)
+    if problem.method.rule != "optax":
+        return begin(problem, observers)
     try:
-        state = initial_state(problem, method, dtype)
-        jax.eval_shape(partial(advance, method), problem, state, np.int32(1))
-        if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in jax.tree.leaves(state.optimizer)):
+        state = begin(problem, observers)
+        jax.eval_shape(advance, problem, observers, state, np.int32(1), np.int32(1))
+        if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in jax.tree.leaves(state.run.optimizer)):
             raise ValueError("its state holds a typed random key, which cannot be saved; pass jax.random.PRNGKey(0)")
     except Exception as error:  # whatever the transform raises
         text = " ".join(str(error).split())[:160]

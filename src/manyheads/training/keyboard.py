@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish that is looked at between stretches of steps, and as the end of work that is kept whole or not."""
+"""Deferred Ctrl-C: stop between compiled stretches, and discard work that was interrupted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 
 class CtrlC:
-    """While open, the first Ctrl-C is only noted in `pressed`; a second one raises KeyboardInterrupt as usual.
+    """While active, the first Ctrl-C only sets `pressed`; a second one raises KeyboardInterrupt as usual.
 
-    An exception raised at any point can be swallowed (JAX installs a callback of the garbage collector) or fall into
-    the writing of a file. Whoever returns a result that says "interrupted" sets `answered`; a Ctrl-C without an answer,
-    or inside an open `AllOrNothing`, becomes a KeyboardInterrupt on leaving. Outside the main thread, or where the
+    An exception raised at an arbitrary point can be swallowed (JAX installs a callback in the garbage collector) or
+    interrupt the writing of a file. Code that returns a result with status "interrupted" sets `answered`; an unanswered
+    Ctrl-C, or one inside an active `AllOrNothing`, raises KeyboardInterrupt on exit. Outside the main thread, or if the
     program has its own handler, nothing changes.
     """
 
@@ -52,9 +52,9 @@ class CtrlC:
 
 
 class AllOrNothing:
-    """Work whose result counts only if no Ctrl-C came while it was done: leaving it then raises KeyboardInterrupt.
+    """Raise KeyboardInterrupt on exit if Ctrl-C was pressed inside.
 
-    So a result that some part of the work cut short, or an error that a KeyboardInterrupt was turned into, is not kept.
+    A result that was cut short, or an error that a KeyboardInterrupt was turned into, is then not kept.
     """
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ class AllOrNothing:
 
 @contextlib.contextmanager
 def deaf_children() -> Generator[None, None, None]:
-    """Processes that are started inside do not hear Ctrl-C, not even while they start; this one hears it afterwards."""
-    resource_tracker.ensure_running()  # the start of it, which comes with the first process, would undo the mask
+    """Processes started inside ignore Ctrl-C, even during startup; this process receives it on exit."""
+    resource_tracker.ensure_running()  # started with the first process otherwise, which would reset the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -94,7 +94,7 @@ def deaf_children() -> Generator[None, None, None]:
 
 @contextlib.contextmanager
 def same_ctrl_c() -> Generator[None, None, None]:
-    """What Ctrl-C does is the same afterwards, whatever happens inside."""
+    """Restore the handler of Ctrl-C on exit."""
     before = _handler()
     try:
         yield
@@ -104,7 +104,7 @@ def same_ctrl_c() -> Generator[None, None, None]:
 
 
 def _handler() -> Callable[[int, FrameType | None], Any] | None:
-    """What is called for Ctrl-C in this thread, if anything is."""
+    """The Python handler of Ctrl-C, or None outside the main thread or without one."""
     if threading.current_thread() is not threading.main_thread():
         return None
     found = signal.getsignal(signal.SIGINT)
@@ -112,7 +112,7 @@ def _handler() -> Callable[[int, FrameType | None], Any] | None:
 
 
 def _default(handler: Any) -> bool:
-    """Whether a handler is Python's own, or asks it."""
+    """Whether a handler is Python's default, or delegates to it."""
     while isinstance(around := getattr(handler, "__self__", None), AllOrNothing):
         handler = around._before
     return handler is signal.default_int_handler

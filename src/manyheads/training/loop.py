@@ -1,194 +1,306 @@
-"""The compiled loop of descent: evaluate, record, move; a runtime bound says how far."""
+"""The only loop of descent: evaluate, observe, move.
+
+A `Problem` is an objective, a start and a rule. An `Observer` says what is kept at which steps. `descend` runs both in
+compiled stretches that leave room for Ctrl-C, a bar and checkpoints in between; `whole_run` is the same loop as one
+function that can be traced, so many runs together are `jax.vmap` of it. Steps and the need for a record are common to
+all runs of a vmap, so that a step without a record pays for none.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from manyheads._types import AnyArray
-from manyheads.model.attention import Heads
-from manyheads.model.gradient import Batch, Weights, attention_mass, batch_scores, evaluate
 from manyheads.model.loss import Loss
+from manyheads.model.protocol import Objective, norm, scaled
 
-RULES = ("gd", "normalized", "polyak", "adam", "optax")
-
-
-class Problem(NamedTuple):
-    """Everything the loop reads and never writes."""
-
-    start: Heads
-    weights: Weights
-    counts: AnyArray  # (classes,) multiplicity
-    batch: Batch
-    sample_weight: AnyArray  # (n,)
-    relevant: AnyArray | None  # (chunks, size, T)
-    test_batch: Batch | None
-    test_weight: AnyArray | None
-    step_size: AnyArray
-    num_steps: AnyArray
-    record_steps: AnyArray  # (records,) increasing
-
-
-class State(NamedTuple):
-    """Where descent is: `displacement` belongs to `step`, which is evaluated next."""
-
-    step: jax.Array
-    displacement: Heads
-    optimizer: Any
-    written: jax.Array  # records written so far
-    records: dict[str, jax.Array]
-    loss: jax.Array  # of the last evaluation
-    finite: jax.Array
+STRETCH_SECONDS = 0.2  # of a compiled stretch, between two looks at the keyboard
+RUNS = "runs"  # the name of the axis over runs under vmap
+ADAM = optax.with_extra_args_support(optax.scale_by_adam())
 
 
 class Method(NamedTuple):
     """What is compiled in: the rule of descent, the loss, the precision of products."""
 
-    rule: str
+    rule: str  # "gd", "normalized", "polyak", "adam" or "optax"
     transform: optax.GradientTransformationExtraArgs | None
     coordinates: str  # "head" or "class"
     loss: Loss
-    precision: Any
+    precision: Any = jax.lax.Precision.HIGHEST
 
 
-ADAM = optax.with_extra_args_support(optax.scale_by_adam())
+class Problem(eqx.Module):
+    """Everything the loop reads and never writes."""
+
+    start: Any
+    objective: Any
+    sample_weight: AnyArray  # (n,)
+    step_size: AnyArray
+    method: Method = eqx.field(static=True)
 
 
-def norm(heads: Heads, counts: AnyArray) -> jax.Array:
-    r"""$(\sum_g N_g \|\cdot\|^2)^{1/2}$, the norm of the full H-head vector; no square overflows or underflows."""
-    leaves = jax.tree.leaves(heads)
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]))
-    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
-    squares = (jnp.sum(counts * jnp.sum((leaf / unit).reshape(leaf.shape[0], -1) ** 2, axis=1)) for leaf in leaves)
-    return unit * jnp.sqrt(sum(squares))
+class View(NamedTuple):
+    """What an observer sees at a step. `row` counts what it has kept so far."""
+
+    step: jax.Array
+    row: jax.Array
+    point: Any
+    displacement: Any
+    loss: jax.Array
+    scores: jax.Array
+    gradient: Any
+    extras: dict[str, jax.Array]
+    problem: Problem
+
+    @property
+    def objective(self) -> Objective:
+        return self.problem.objective
+
+    @property
+    def gradient_norm(self) -> jax.Array:
+        """Of the full model; computed where an observer or a rule asks for it."""
+        return norm(self.objective.copies, self.gradient)
+
+    @property
+    def measured(self) -> dict[str, jax.Array]:
+        """Further records of the point, where the objective has some."""
+        return getattr(self.objective, "measured", lambda _: {})(self.point)
+
+    @property
+    def readout_norm(self) -> jax.Array:
+        """NaN where there is no readout."""
+        return self.measured.get("readout_norm", jnp.full_like(self.loss, jnp.nan))
+
+    def at(self, displacement: Any, loss: Loss | None = None) -> tuple[jax.Array, jax.Array, Any]:
+        """Loss, scores and gradient at another displacement from the start, or for another loss."""
+        problem, method = self.problem, self.problem.method
+        point = jax.tree.map(jnp.add, problem.start, displacement)
+        how = {"loss": loss or method.loss, "precision": method.precision}
+        return problem.objective.loss_and_gradient(point, problem.sample_weight, **how)
 
 
-def largest_readout(readout: jax.Array, batch: Batch) -> jax.Array:
-    r"""$\|U\|_{2,\infty} = \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
-    copies = batch.tokens.shape[-2] if readout.ndim == 2 and batch.last is None else 1
-    return jnp.sqrt(copies * jnp.max(jnp.sum(readout.reshape(readout.shape[0], -1) ** 2, axis=1)))
+def displacement(view: View) -> Any:
+    """The look of an observer that keeps the path."""
+    return view.displacement
 
 
-def _by_class(heads: Any, factor: jax.Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf * factor.reshape(-1, *(1,) * (leaf.ndim - 1)), heads)
+class Observer(eqx.Module):
+    """`look(view, *arguments)`, any pytree of arrays, is kept at each of `steps` (None: at all).
+
+    `look` is compiled in, so keep its identity from call to call and pass arrays as `arguments`. `extras` asks for
+    those of the objective (the attention mass, say) in `view.extras`.
+    """
+
+    look: Callable[..., Any] = eqx.field(static=True)
+    steps: Any = None  # increasing
+    arguments: tuple = ()
+    extras: bool = eqx.field(static=True, default=False)
 
 
-def initial_state(problem: Problem, method: Method, dtype) -> State:
+class Run(NamedTuple):
+    """The state of one run: `displacement` is evaluated next. One that diverged stands at its last finite point."""
+
+    displacement: Any
+    optimizer: Any
+    before: tuple[Any, Any]  # displacement and optimizer at the last finite evaluation
+    evaluated: jax.Array  # steps with a finite evaluation; the next one is `step` unless the run diverged
+    kept: dict[str, Any]
+    loss: jax.Array  # of the last evaluation
+    finite: jax.Array
+
+
+class State(NamedTuple):
+    """Where descent is. Under vmap `step` and `written` have no axis over runs."""
+
+    step: Any
+    written: dict[str, Any]  # rows kept so far
+    run: Run
+
+
+def descend(problem: Problem, observers: Mapping[str, Observer], steps: int) -> tuple[Run, dict[str, Any]]:
+    """Descent to step `steps`, and what each observer kept, stacked over its steps, in NumPy.
+
+    The precision is that of `problem.step_size`. Rows after a divergence are NaN.
+    """
+    with jax.enable_x64(np.asarray(problem.step_size).dtype == np.float64):
+        watching = at_steps(observers, steps)
+        states = stretches(problem, watching, begin(problem, watching), steps)
+        run = jax.tree.map(np.asarray, deque(states, maxlen=1)[0].run)
+    return run, run.kept
+
+
+def whole_run(problem: Problem, observers: Mapping[str, Observer], steps: AnyArray, axis: str | None = None) -> Run:
+    """`descend` as one function to be traced, by vmap with this axis name for example; observers name their steps."""
+    return _loop(problem, observers, begin(problem, observers), steps + 1, steps, axis).run
+
+
+def at_steps(observers: Mapping[str, Observer], last: int) -> dict[str, Observer]:
+    """Observers of all steps told which these are."""
+    every = np.arange(last + 1, dtype=np.int32)
+    return {
+        name: dataclasses.replace(o, steps=every if o.steps is None else np.asarray(o.steps, np.int32))
+        for name, o in observers.items()
+    }
+
+
+def stretches(problem: Problem, observers: dict[str, Observer], state: State, last: int) -> Iterator[State]:
+    """The state after each compiled stretch, until step `last` is done or the run diverged."""
+    stretch, first = 1, int(state.step)
+    while (now := int(state.step)) <= last and state.run.finite:
+        stop = min(now + stretch, last + 1)
+        began = time.monotonic()
+        state = jax.block_until_ready(advance(problem, observers, state, np.int32(stop), np.int32(last)))
+        took = time.monotonic() - began
+        if now > first:  # the first stretch compiles
+            wanted = (stop - now) * STRETCH_SECONDS / max(took, 1e-4)
+            stretch = int(np.clip(wanted, 1, min(2 * stretch, 10**6)))
+        else:
+            stretch = 8
+        yield state
+
+
+def begin(problem: Problem, observers: Mapping[str, Observer]) -> State:
     """The state at step 0."""
-    zeros = jax.tree.map(lambda a: jnp.zeros(jnp.shape(a), dtype), problem.start)
-    records = len(problem.record_steps)
-    names = ["train_loss", "gradient_norm", "distance", "readout_norm", "margin"]
-    buffers = {name: jnp.full(records, jnp.nan, dtype) for name in names}
-    if problem.relevant is not None:
-        buffers["attention_mass"] = jnp.full((records, len(problem.counts)), jnp.nan, dtype)
-    if problem.test_batch is not None:
-        buffers["test_loss"] = jnp.full(records, jnp.nan, dtype)
+    dtype = jnp.result_type(problem.step_size)
+    start = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem.start)
+    zeros = jax.tree.map(jnp.zeros_like, start)
     optimizer: Any = ()
+    method = problem.method
     if method.transform is not None:  # some transforms remember where they began
-        start = jax.tree.map(lambda a: jnp.asarray(a, dtype), problem.start)
-        root = jnp.sqrt(jnp.asarray(problem.counts, dtype))
-        optimizer = method.transform.init(_by_class(start, root) if method.coordinates == "class" else start)
+        root = jnp.sqrt(jnp.asarray(problem.objective.copies, dtype))
+        optimizer = method.transform.init(scaled(start, root) if method.coordinates == "class" else start)
+    rows = _rows.eval_shape(problem, observers)
+    kept = {name: jax.tree.map(partial(_blank, len(o.steps)), rows[name]) for name, o in observers.items()}
+    none = jnp.zeros((), jnp.int32)
+    run = Run(zeros, optimizer, (zeros, optimizer), none, kept, jnp.zeros((), dtype), jnp.array(True))
+    return State(none, dict.fromkeys(observers, none), run)
+
+
+def _blank(count: int, row: jax.ShapeDtypeStruct) -> jax.Array:
+    return jnp.full((count, *row.shape), jnp.nan if jnp.issubdtype(row.dtype, jnp.inexact) else 0, row.dtype)
+
+
+@jax.jit
+def _rows(problem: Problem, observers: dict[str, Observer]) -> dict[str, Any]:
+    """One row of every observer, for its shape."""
+    zero = jax.tree.map(jnp.zeros_like, problem.start)
+    view = _evaluated(problem, jnp.zeros((), jnp.int32), zero, True, observers)
+    return {name: o.look(view, *o.arguments) for name, o in observers.items()}
+
+
+def _evaluated(problem: Problem, step, displacement, due, observers: Mapping[str, Observer]) -> View:
+    """The view of a point; with the extras of its objective where an observer that wants them is `due`."""
+    objective, method = problem.objective, problem.method
+    point = jax.tree.map(jnp.add, problem.start, displacement)
+    how = {"loss": method.loss, "precision": method.precision}
+    if any(o.extras for o in observers.values()) and hasattr(objective, "evaluate"):
+        loss, scores, gradient, extras = objective.evaluate(point, problem.sample_weight, due, **how)
+    else:
+        loss, scores, gradient = objective.loss_and_gradient(point, problem.sample_weight, **how)
+        extras = {}
+    return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem)
+
+
+@jax.jit
+def advance(problem: Problem, observers: dict[str, Observer], state: State, until: AnyArray, last: AnyArray) -> State:
+    """Steps up to (not including) `until`; step `last` is evaluated and not left."""
+    return _loop(problem, observers, state, until, last, None)
+
+
+def _loop(problem, observers, state: State, until, last, axis: str | None) -> State:
+    body = partial(_step, problem, {name: o for name, o in observers.items() if len(o.steps)}, last, axis)
+    return jax.lax.while_loop(lambda s: s.step < until, body, state)
+
+
+def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | None, state: State) -> State:
+    """Evaluate, keep what is due, and move unless this was the last step or the run diverged."""
+    step, written, run = state
+    at = {name: jnp.minimum(written[name], len(o.steps) - 1) for name, o in observers.items()}
+    due = {
+        name: (written[name] < len(o.steps)) & (jnp.asarray(o.steps)[at[name]] == step) for name, o in observers.items()
+    }
+    wanted = jnp.any(jnp.array([due[name] for name, o in observers.items() if o.extras] or [False]))
+    view = _evaluated(problem, step, run.displacement, wanted, observers)
+    numbers = [view.loss, *jax.tree.leaves(view.gradient)]
+    finite = run.finite & jnp.all(jnp.stack([jnp.all(jnp.isfinite(value)) for value in numbers]))
+    kept = dict(run.kept)
+    for name, observer in observers.items():
+        keep = partial(_kept, observer, view._replace(row=at[name]), finite)
+        kept[name] = jax.lax.cond(due[name], keep, lambda rows: rows, kept[name])
+    here = (run.displacement, run.optimizer)
+    moves, optimizer = _move(problem, view, run.optimizer, axis)
+    new = (jax.tree.map(jnp.add, run.displacement, moves), optimizer)
+    good = _choose(finite, here, run.before)
+    displacement, optimizer = _choose(finite & (step < last), new, good)
     return State(
-        jnp.zeros((), jnp.int32),
-        zeros,
-        optimizer,
-        jnp.zeros((), jnp.int32),
-        buffers,
-        jnp.zeros((), dtype),
-        jnp.array(True),
+        step + 1,
+        {name: written[name] + due[name] if name in due else written[name] for name in written},
+        Run(displacement, optimizer, good, run.evaluated + finite, kept, view.loss, finite),
     )
 
 
-def update(method: Method, problem: Problem, state: State, loss, gradient: Heads, length):
-    """The move of each head, and the optimizer's next state."""
-    eta = problem.step_size
-    if method.transform is None:
-        scale = {
-            "gd": lambda: eta,
-            "normalized": lambda: jnp.where(length > 0, eta / length, 0.0),
-            "polyak": lambda: jnp.where(length > 0, jnp.minimum(eta, loss / length / length), 0.0),
-        }[method.rule]()
-        return jax.tree.map(lambda g: -scale * g, gradient), state.optimizer
-    point = jax.tree.map(jnp.add, problem.start, state.displacement)
-    if method.coordinates == "class":
-        root = jnp.sqrt(problem.counts)
-        moves, optimizer = method.transform.update(
-            _by_class(gradient, root),
-            state.optimizer,
-            _by_class(point, root),
-            value=loss,
-            grad=_by_class(gradient, root),
-        )
-        return _by_class(moves, 1 / root), optimizer
-    moves, optimizer = method.transform.update(gradient, state.optimizer, point, value=loss, grad=gradient)
+def _kept(observer: Observer, view: View, finite, rows):
+    new = observer.look(view, *observer.arguments)
+    return jax.tree.map(lambda r, row: r.at[view.row].set(jnp.where(finite, row, r[view.row])), rows, new)
+
+
+def _choose(flag, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(flag, a, b), new, old)
+
+
+def _move(problem: Problem, view: View, optimizer, axis: str | None):
+    """The move of each copy, and the optimizer's next state."""
+    method, eta, copies = problem.method, problem.step_size, problem.objective.copies
+    if method.rule == "gd":
+        return jax.tree.map(lambda g: -eta * g, view.gradient), optimizer
+    if method.rule in ("normalized", "polyak"):
+        loss, gradient, length, largest = _without_underflow(problem, view, axis)
+        size = eta / length if method.rule == "normalized" else jnp.minimum(largest, loss / length / length)
+        size = jnp.where(length > 0, size, 0.0)
+        return jax.tree.map(lambda g: -size * g, gradient), optimizer
+    assert method.transform is not None
+    by_class = method.coordinates == "class"
+    point, gradient = (scaled(tree, jnp.sqrt(copies)) if by_class else tree for tree in (view.point, view.gradient))
+    moves, optimizer = method.transform.update(gradient, optimizer, point, value=view.loss, grad=gradient)
     if method.rule == "adam":
         moves = jax.tree.map(lambda u: -eta * u, moves)
-    return moves, optimizer
+    return scaled(moves, 1 / jnp.sqrt(copies)) if by_class else moves, optimizer
 
 
-def record_row(
-    method: Method, problem: Problem, state: State, point: Heads, loss, scores, length, mass=None
-) -> dict[str, jax.Array]:
-    """The buffers with a row for the current point."""
-    labels = problem.batch.labels.reshape(-1)[: scores.shape[0]]
-    margins = jnp.where(problem.sample_weight > 0, labels * scores, jnp.inf)
-    row = {
-        "train_loss": loss,
-        "gradient_norm": length,
-        "distance": norm(state.displacement, problem.counts),
-        "readout_norm": largest_readout(point.readout, problem.batch),
-        "margin": jnp.where(jnp.min(margins) == 0, 0.0, jnp.min(margins)),
-    }
-    if mass is not None:
-        row["attention_mass"] = mass
-    elif problem.relevant is not None:
-        row["attention_mass"] = attention_mass(
-            point.key_query, problem.batch, problem.relevant, problem.sample_weight, precision=method.precision
-        )
-    if problem.test_batch is not None and problem.test_weight is not None:
-        n = problem.test_weight.shape[0]
-        test = batch_scores(point, problem.weights, problem.test_batch, n, precision=method.precision)
-        labels = problem.test_batch.labels.reshape(-1)[:n]
-        row["test_loss"] = jnp.sum(problem.test_weight * method.loss.value(labels * test))
-    return {
-        name: state.records[name].at[state.written].set(row[name].astype(state.records[name].dtype)) for name in row
-    }
+def _without_underflow(problem: Problem, view: View, axis: str | None):
+    r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
 
-
-def step(method: Method, problem: Problem, state: State) -> State:
-    """Evaluate the current point, record it if it is due, and move unless this was the last step."""
-    point = jax.tree.map(jnp.add, problem.start, state.displacement)
-    next_record = jnp.minimum(state.written, len(problem.record_steps) - 1)
-    due = (state.written < len(problem.record_steps)) & (jnp.asarray(problem.record_steps)[next_record] == state.step)
-    loss, scores, gradient, mass = evaluate(
-        point, problem.weights, problem.batch, problem.sample_weight, problem.relevant, due,
-        loss=method.loss, precision=method.precision,
-    )  # fmt: skip
-    length = norm(gradient, problem.counts)
-    finite = jnp.isfinite(loss) & jnp.isfinite(length)
-    due = due & finite
-    records = jax.lax.cond(
-        due, lambda: record_row(method, problem, state, point, loss, scores, length, mass), lambda: state.records
-    )
-    moves, optimizer = update(method, problem, state, loss, gradient, length)
-    live = finite & (state.step < problem.num_steps)
-    keep = partial(jax.tree.map, lambda new, old: jnp.where(live, new, old))
-    return State(
-        state.step + finite.astype(jnp.int32),
-        keep(jax.tree.map(jnp.add, state.displacement, moves), state.displacement),
-        keep(optimizer, state.optimizer),
-        state.written + due.astype(jnp.int32),
-        records,
-        loss,
-        finite,
+    The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
+    is far above the smallest number of the dtype, the unit is one; below, it is that largest weight, so that a softmax
+    of the $s_i$ weights the examples and the direction is exact however small the loss.
+    """
+    loss, objective = problem.method.loss, problem.objective
+    plain = (view.loss, view.gradient, view.gradient_norm)
+    if loss.log_value is None or loss.log_slope is None:
+        return *plain, problem.step_size
+    log_value, log_slope = loss.log_value, loss.log_slope
+    logs = jnp.where(problem.sample_weight > 0, log_slope(objective.labels * view.scores), -jnp.inf)
+    top = jnp.max(logs)
+    tiny = top < 0.5 * float(np.log(jnp.finfo(logs.dtype).tiny))
+    divided = dataclasses.replace(
+        loss, value=lambda m: jnp.exp(log_value(m) - top), slope=lambda m: -jnp.exp(log_slope(m) - top)
     )
 
+    def again():
+        value, _, gradient = view.at(view.displacement, divided)
+        return value, gradient, norm(objective.copies, gradient)
 
-@partial(jax.jit, static_argnums=0)
-def advance(method: Method, problem: Problem, state: State, until: jax.Array) -> State:
-    """Steps up to (not including) `until`, or to the first evaluation that is not finite."""
-    return jax.lax.while_loop(lambda s: (s.step < until) & s.finite, lambda s: step(method, problem, s), state)
+    needed = tiny if axis is None else jax.lax.pmax(tiny, axis)  # one condition for all runs
+    found = _choose(tiny, jax.lax.cond(needed, again, lambda: plain), plain)
+    return *found, jnp.where(tiny, jnp.exp(jnp.log(problem.step_size) + top), problem.step_size)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import jax
 import numpy as np
 import optax
 
+from manyheads._names import OPTIMIZERS
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, shown
-from manyheads.model.attention import MultiHead
-from manyheads.model.gradient import head_weights, prepare
+from manyheads.model.loss import LOGISTIC
+from manyheads.model.protocol import Model, num_copies
 from manyheads.training.loop import ADAM, Method, Problem
 
-OPTIMIZERS = ("gd", "normalized", "polyak", "adam")
 FLOAT64_FROM = 1e6  # heads
 MOST_RECORDS = 10**7
+PLAIN = Method("gd", None, "head", LOGISTIC)
 
 
 def checked_weight(sample_weight, n: int) -> np.ndarray:
@@ -31,37 +34,40 @@ def checked_weight(sample_weight, n: int) -> np.ndarray:
 
 
 @np.errstate(over="ignore")  # what does not fit the dtype is reported below
-def make_problem(model, dataset, test, sample_weight, dtype, chunk, where, eta, num_steps, record_steps) -> Problem:
-    """The arrays of a run in its precision, on its device; what does not fit the precision is refused."""
+def make_problem(
+    model: Model,
+    dataset: Dataset,
+    step_size: float | None,
+    method: Method = PLAIN,
+    *,
+    sample_weight: np.ndarray | None = None,
+    dtype: Any = np.float64,
+    chunk: int | None = None,
+    platform: str = "cpu",
+) -> Problem:
+    """The arrays of a run in its precision, in NumPy; what does not fit the precision is refused."""
     n = dataset.num_examples
-    batch = prepare(dataset, model, dtype, chunk, where.platform)
-    weight = np.full(n, 1 / n) if sample_weight is None else sample_weight
-    relevant = None
-    if dataset.relevant is not None:
-        relevant = np.zeros((batch.labels.size, dataset.num_tokens), bool)
-        relevant[:n] = dataset.relevant
-        relevant = relevant.reshape(*batch.labels.shape, -1)
-    test_batch = None if test is None else prepare(test, model, dtype, None, where.platform)
-    problem = Problem(
-        start=jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.heads),
-        weights=head_weights(model, dtype),
-        counts=model.multiplicity.astype(dtype),
-        batch=batch,
-        sample_weight=weight.astype(dtype),
-        relevant=relevant,
-        test_batch=test_batch,
-        test_weight=None if test is None else np.full(test.num_examples, 1 / test.num_examples, dtype),
-        step_size=np.asarray(0.0 if eta is None else eta, dtype),
-        num_steps=np.array(num_steps, np.int32),
-        record_steps=record_steps.astype(np.int32),
-    )
-    for name, part in (("tokens", problem.batch.tokens), ("the test tokens", test_batch and test_batch.tokens),
-                       ("the parameters", problem.start), ("sample_weight", problem.sample_weight)):  # fmt: skip
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(part)):
-            raise ValueError(f"{name} hold values too large for {dtype}; pass dtype='float64', or scale them down.")
-    if not problem.weights.of_head > 0:
-        raise ValueError(f"H^-{model.exponent:g} is zero in {dtype}; no head would move. Pass a smaller exponent.")
-    return jax.device_put(problem, where)
+    objective = model.objective(dataset, dtype, chunk, platform)
+    start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.parameters)
+    weight = np.asarray(np.full(n, 1 / n) if sample_weight is None else sample_weight, dtype)
+    fits(dtype, {"tokens": dataset.tokens, "the parameters": start, "sample_weight": weight})
+    return Problem(start, objective, weight, np.asarray(0.0 if step_size is None else step_size, dtype), method)
+
+
+def chunk_of(problem: Problem) -> int | None:
+    """Sequences evaluated together, where the objective cuts its data."""
+    batch = getattr(problem.objective, "batch", None)
+    return None if batch is None else int(batch.labels.shape[-1])
+
+
+@np.errstate(over="ignore")
+def fits(dtype, parts: dict[str, Any]) -> None:
+    """Refuse values that are infinite in `dtype`."""
+    for name, part in parts.items():
+        if not all(np.isfinite(np.asarray(leaf, dtype)).all() for leaf in jax.tree.leaves(part)):
+            raise ValueError(
+                f"{name} hold values too large for {np.dtype(dtype)}; pass dtype='float64', or scale them down."
+            )
 
 
 def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
@@ -86,7 +92,7 @@ def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
             f"optimizer={shown(optimizer)} is neither one of {', '.join(map(repr, OPTIMIZERS))} "
             "nor an optax transform with init and update."
         )
-    if coordinates is None and (model.multiplicity > 1).any():
+    if coordinates is None and model.copies is not None and (model.copies > 1).any():
         raise ValueError(
             "this model has classes of identical heads, and nothing is known about this optax transform: pass "
             "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, "
@@ -110,10 +116,10 @@ def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | Non
     return int(num_steps), finite("step_size", step_size)
 
 
-def choose_dtype(dtype, model: MultiHead) -> np.dtype:
-    """float32, unless told otherwise or the heads are so many that their moves would drown in it."""
+def choose_dtype(dtype, model: Model) -> np.dtype:
+    """float32, unless told otherwise or updates would be smaller than rounding: float64 from 10^6 heads on."""
     if dtype is None:
-        return np.dtype("float64" if model.num_heads >= FLOAT64_FROM else "float32")
+        return np.dtype("float64" if num_copies(model) >= FLOAT64_FROM else "float32")
     try:
         kind = np.dtype(dtype)
     except TypeError:

@@ -1,16 +1,17 @@
-"""Going on with a run: is it the same run, and the state it had."""
+"""Resuming a run: whether it is the same run, and the state it had."""
 
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import MultiHead
-from manyheads.training.loop import State
+from manyheads.model.protocol import Model
+from manyheads.training.loop import Observer, State
 from manyheads.training.trajectory import Trajectory
 
 SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
@@ -25,8 +26,8 @@ def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> st
     return digest.hexdigest()[:16]
 
 
-def check_same_run(before: Trajectory, model: MultiHead, settings: dict, sources: dict) -> None:
-    """Refuse to go on with a run that another call would not have begun."""
+def check_same_run(before: Trajectory, model: Model, settings: dict, sources: dict) -> None:
+    """Refuse to resume a run that this call would not have begun."""
     if before.status == "diverged":
         raise ValueError(f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size.")
     for name in SAME:
@@ -43,9 +44,9 @@ def check_same_run(before: Trajectory, model: MultiHead, settings: dict, sources
             f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more."
         )
     old, new = before.start, model
-    leaves = [jax.tree.leaves((m.heads, m.multiplicity)) for m in (old, new)]
+    leaves = [jax.tree.leaves((m.parameters, m.copies)) for m in (old, new)]
     if not (
-        (old.decoder, old.exponent) == (new.decoder, new.exponent)
+        jax.tree.structure(old) == jax.tree.structure(new)  # static fields too: decoder, exponent
         and len(leaves[0]) == len(leaves[1])
         and all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
     ):
@@ -54,23 +55,31 @@ def check_same_run(before: Trajectory, model: MultiHead, settings: dict, sources
         )
 
 
-def restore(state: State, before: Trajectory, record_steps: np.ndarray) -> State:
+def restore(state: State, before: Trajectory, observers: dict[str, Observer]) -> State:
     """The state in which a run stopped, with room for the records to come."""
-    written = int(np.searchsorted(record_steps, before.last_step))
-    records = {}
-    for name, buffer in state.records.items():
-        values = getattr(before, name)
-        if values is None:
-            raise ValueError(f"the run to resume has no {name}; start it with the same test data, or resume without.")
-        records[name] = buffer.at[:written].set(values[:written])
-    leaves, tree = jax.tree.flatten(state.optimizer)
+    written = {name: int(np.searchsorted(o.steps, before.last_step)) for name, o in observers.items()}
+    run = state.run
+    leaves, tree = jax.tree.flatten(run.optimizer)
     if [np.shape(leaf) for leaf in leaves] != [np.shape(leaf) for leaf in before.optimizer_state]:
         raise ValueError("the run to resume was made by another optimizer; pass the same one.")
-    dtypes = jax.tree.map(lambda leaf: np.asarray(leaf).dtype, state.displacement)
-    return state._replace(
-        step=jnp.array(before.last_step, jnp.int32),
-        displacement=jax.tree.map(lambda leaf, kind: np.asarray(leaf, kind), before.displacement, dtypes),
-        optimizer=jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state]),
-        written=jnp.array(written, jnp.int32),
-        records=records,
+    records = {name: getattr(before, name) for name in run.kept["records"]}
+    known = {"records": records, "snapshots": before.snapshots}
+    known |= {f"observed {name}": values for name, values in before.observed.items()}
+    for name, values in [*records.items(), *((name, known.get(name)) for name in run.kept)]:
+        if values is None:
+            raise ValueError(f"the run to resume has no {name}; start it with the same test data and observe=.")
+
+    def filled(rows, values, count):
+        return rows.at[:count].set(values[:count])
+
+    kept = {name: jax.tree.map(partial(filled, count=written[name]), run.kept[name], known[name]) for name in run.kept}
+    displacement = jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), before.displacement, run.displacement)
+    optimizer = jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state])
+    step = jnp.array(before.last_step, jnp.int32)
+    return State(
+        step,
+        {name: jnp.array(count, jnp.int32) for name, count in written.items()},
+        run._replace(
+            displacement=displacement, optimizer=optimizer, before=(displacement, optimizer), evaluated=step, kept=kept
+        ),
     )

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the start, records, snapshots, and where it ended."""
+"""The result of a run: its start, records and snapshots, and where it ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from manyheads.data.dataset import read_npz, write_npz
 from manyheads.model.attention import Factored, Heads, MultiHead
+from manyheads.model.protocol import checked_model
 
 FORMAT_VERSION = 1
 RECORDS = ("train_loss", "gradient_norm", "distance", "readout_norm", "margin", "test_loss", "attention_mass")
-OPTIONAL = ("test_loss", "attention_mass")
+OPTIONAL = ("readout_norm", "test_loss", "attention_mass")
 STATUSES = ("finished", "diverged", "interrupted")
 
 
@@ -23,40 +24,42 @@ class Trajectory:
     r"""A run of descent. Step 0 is the start.
 
     Records, one entry per step in `steps`: `train_loss`; `gradient_norm`, `distance` $\|\theta_k-\theta_0\|$ (of the
-    full H-head model); `readout_norm` $\max_h\|U_h\|_F$; `margin` $\min_i y_i\tilde\Phi(X_i)$; `test_loss` (None
-    without test data); `attention_mass (records, classes)`, the mean attention that falls on relevant tokens (None
-    where those are unknown).
+    full H-head model); `readout_norm` $\max_h\|U_h\|_F$ (None where the model has no readout); `margin` $\min_i
+    y_i\tilde\Phi(X_i)$; `test_loss` (None without test data); `attention_mass (records, classes)`, the mean attention
+    that falls on relevant tokens (None where those are unknown). `observed` holds what `train(..., observe=...)` asked
+    for, one row per record.
 
-    `snapshots` are displacements of each head from the start at `snapshot_steps`; `displacement` is the last one, at
-    `last_step`. `status` is "finished", "diverged" (the loss or gradient left the finite numbers after `last_step`) or
+    `snapshots` are displacements of the parameters of `start` at `snapshot_steps`; `displacement` is the last one, at
+    `last_step`. `status` is "finished", "diverged" (the loss or gradient became non-finite after `last_step`) or
     "interrupted". `sources` holds short hashes of the data it was made with, which a resumed run must share.
     """
 
-    start: MultiHead
+    start: Any
     steps: np.ndarray
     train_loss: np.ndarray
     gradient_norm: np.ndarray
     distance: np.ndarray
-    readout_norm: np.ndarray
+    readout_norm: np.ndarray | None
     margin: np.ndarray
     test_loss: np.ndarray | None
     attention_mass: np.ndarray | None
     snapshot_steps: np.ndarray
-    snapshots: Heads
-    displacement: Heads
+    snapshots: Any
+    displacement: Any
     last_step: int
     status: str
     settings: dict
     optimizer_state: tuple[np.ndarray, ...] = ()
     sources: dict = field(default_factory=dict)
+    observed: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def final(self) -> MultiHead:
+    def final(self) -> Any:
         """The model at the last step."""
         return self.start.displaced(self.displacement)
 
-    def displacement_at(self, step: int) -> Heads:
-        """How far each head had moved at a step that has a snapshot."""
+    def displacement_at(self, step: int) -> Any:
+        """How far the parameters had moved at a step that has a snapshot."""
         if step == self.last_step:
             return self.displacement
         if step == 0:
@@ -70,65 +73,85 @@ class Trajectory:
             )
         return jax.tree.map(lambda leaf: leaf[where[0]], self.snapshots)
 
-    def model(self, step: int) -> MultiHead:
+    def model(self, step: int) -> Any:
         """The model at a step that has a snapshot."""
         return self.start.displaced(self.displacement_at(step))
 
     def save(self, path: str | Path) -> None:
         """Write one .npz that `Trajectory.load` reads back equal."""
         arrays = {f"record_{name}": getattr(self, name) for name in RECORDS if getattr(self, name) is not None}
-        arrays |= {"steps": self.steps, "snapshot_steps": self.snapshot_steps, "multiplicity": self.start.multiplicity}
-        for name, heads in (("start", self.start.heads), ("snapshots", self.snapshots), ("last", self.displacement)):
-            arrays |= {f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(heads))}
-        arrays |= {f"optimizer_{i}": np.asarray(leaf) for i, leaf in enumerate(self.optimizer_state)}
+        arrays |= {"steps": self.steps, "snapshot_steps": self.snapshot_steps}
+        arrays |= {f"observed_{name}": values for name, values in self.observed.items()}
+        trees = {"start": self.start.parameters, "snapshots": self.snapshots, "last": self.displacement}
+        for name, tree in (*trees.items(), ("optimizer", self.optimizer_state)):
+            arrays |= {f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
         meta = {
             "format_version": FORMAT_VERSION,
             "kind": "trajectory",
-            "decoder": self.start.decoder,
-            "exponent": self.start.exponent,
-            "factored": isinstance(self.start.key_query, tuple),
             "last_step": int(self.last_step),
             "status": self.status,
             "settings": self.settings,
             "sources": self.sources,
         }
+        if isinstance(self.start, MultiHead):
+            arrays["multiplicity"] = self.start.multiplicity
+            factored = isinstance(self.start.key_query, tuple)
+            meta |= {"decoder": self.start.decoder, "exponent": self.start.exponent, "factored": factored}
+        else:
+            meta["model"] = type(self.start).__name__
         write_npz(path, arrays, meta)
 
     @classmethod
-    def load(cls, path: str | Path) -> Trajectory:
-        """Read a trajectory that `save` wrote."""
+    def load(cls, path: str | Path, like: Any = None) -> Trajectory:
+        """Read a trajectory that `save` wrote. One of another model than a MultiHead needs `like=` such a model."""
         arrays, meta = read_npz(path, FORMAT_VERSION)
         if meta.get("kind") != "trajectory":
             raise ValueError(
                 f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`."
             )
+        if "model" in meta and like is None:
+            raise ValueError(f"{path} holds a run of a {meta['model']}; pass like=, a model of the same shape.")
         try:
-            return cls._from_parts(arrays, meta)
+            return cls._from_parts(arrays, meta, like)
         except KeyError as error:
             raise ValueError(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
 
     @classmethod
-    def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict) -> Trajectory:
-        def heads(name):
-            leaves = [arrays[f"{name}_{i}"] for i in range(3 if meta["factored"] else 2)]
-            return Heads(Factored(*leaves[:2]) if meta["factored"] else leaves[0], leaves[-1])
+    def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict, like: Any) -> Trajectory:
+        def named(prefix):
+            return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
+        if "model" in meta:
+            leaves, tree = jax.tree.flatten((like := checked_model(like, "like")).parameters)
+            if {str(i): np.shape(leaf) for i, leaf in enumerate(leaves)} != {
+                k: v.shape for k, v in named("start_").items()
+            }:
+                raise ValueError(f"the stored run of a {meta['model']} is of another shape than like=.")
+        else:
+            tree = jax.tree.structure(Heads(Factored(0, 0) if meta["factored"] else 0, 0))
+
+        def parameters(name):
+            return jax.tree.unflatten(tree, [arrays[f"{name}_{i}"] for i in range(tree.num_leaves)])
+
+        start = parameters("start")
         records: dict[str, Any] = {name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL}
-        records |= {name: arrays.get(f"record_{name}") for name in OPTIONAL}
-        optimizer = [name for name in arrays if name.startswith("optimizer_")]
-        start = heads("start")
+        optimizer = named("optimizer_")
         return cls(
-            start=MultiHead(start[0], start[1], arrays["multiplicity"], meta["decoder"], meta["exponent"]),
+            start=_moved_to(like, start)
+            if "model" in meta
+            else MultiHead(*start, arrays["multiplicity"], meta["decoder"], meta["exponent"]),
             steps=arrays["steps"],
             snapshot_steps=arrays["snapshot_steps"],
-            snapshots=heads("snapshots"),
-            displacement=heads("last"),
+            snapshots=parameters("snapshots"),
+            displacement=parameters("last"),
             last_step=meta["last_step"],
             status=meta["status"],
             settings=meta["settings"],
             sources=meta.get("sources", {}),
-            optimizer_state=tuple(arrays[f"optimizer_{i}"] for i in range(len(optimizer))),
+            optimizer_state=tuple(optimizer[str(i)] for i in range(len(optimizer))),
+            observed=named("observed_"),
             **records,
+            **{name: arrays.get(f"record_{name}") for name in OPTIONAL},
         )
 
     def __str__(self) -> str:
@@ -153,7 +176,7 @@ class Trajectory:
             "distance": self.distance,
             "focus": None
             if self.attention_mass is None
-            else self.attention_mass @ self.start.multiplicity / self.start.num_heads,
+            else self.attention_mass @ self.start.copies / self.start.copies.sum(),
         }
         columns = {name: values for name, values in columns.items() if values is not None}
         lines.append("  ".join(f"{name:>10}" for name in columns))
@@ -164,3 +187,10 @@ class Trajectory:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _moved_to(model: Any, parameters: Any) -> Any:
+    """A model of the same shape at these parameters."""
+    for _ in range(2):  # the second move removes the rounding of the first
+        model = model.displaced(jax.tree.map(lambda a, b: a - np.asarray(b), parameters, model.parameters))
+    return model

@@ -167,7 +167,7 @@ def test_undecided_is_not_told_as_proved(planned):
     [
         ({"target_loss": 0.0}, "between 0 and log 2"),
         ({"target_loss": 0.8}, "between 0 and log 2"),
-        ({"start": "cold"}, "choose 'first phase'"),
+        ({"start": "cold"}, "choose one of first_phase, zero, gaussian"),
         ({"planning_share": 1.0}, "planning_share=1.0"),
         ({"planning_share": 0.05}, "at least 8"),
         ({"num_steps": 0}, "num_steps=0"),

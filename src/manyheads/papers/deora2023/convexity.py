@@ -18,11 +18,13 @@ from manyheads.papers.deora2023.derivatives import SCORE, Shape
 from manyheads.papers.deora2023.problem import small_problem
 
 if TYPE_CHECKING:
-    import jax as jax_types
+    from jax import Array
+
+    from manyheads.training.loop import View
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
 search, targets = lazy("manyheads.certificates.search"), lazy("manyheads.certificates.targets")
-follower, gradient = lazy("manyheads.certificates.walk"), lazy("manyheads.model.gradient")
+follower, loop = lazy("manyheads.certificates.walk"), lazy("manyheads.training.loop")
 starts = lazy("manyheads.training.start")
 
 TOKENS, DIM, HEADS, EXAMPLES = 3, 2, 2, 4  # of the random segments
@@ -269,39 +271,29 @@ def check_regret(effort: Effort) -> Finding:
     for heads in (2, 16, 1024):
         start = starts.first_phase(fresh, heads)
         target = targets.proximal_target(start, data, step_size=eta, num_steps=K)
-        walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=[target])
+        between = loop.Observer(_toward, None, (target.displacement,))
+        walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=[target], observe={"between": between})
         if not np.all(np.diff(walk.loss) + eta / 2 * walk.gradient_norm[:-1] ** 2 <= 1e-15):
             raise AssertionError("a run arranged to descend did not")
-        with jax.enable_x64(True):
-            where = jax.tree.map(jnp.asarray, (start.heads, target.displacement))
-            sample = np.full(data.num_examples, 1 / data.num_examples)
-            weights, batch = gradient.head_weights(start), gradient.prepare(data, start)
-            path, between = _path(*where, weights, batch, sample, eta, length=K)
-        top = np.asarray(between).max(axis=1)
-        points = [start.displaced(jax.tree.map(lambda a, k=k: a[k], path)) for k in range(K)]
-        whole = np.array([targets.parameter_norm(point.heads) for point in points])
-        square = walk.target_distance[0, :K] ** 2
-        ours = shape.b3(np.maximum(walk.readout_norm[:K], target.readout_norm)) / math.sqrt(heads) * top * square
-        printed = shape.beta3(np.maximum(whole, target.parameter_norm)) / math.sqrt(heads) * top * square
+        losses, whole = (kept[:K] for kept in walk.observed["between"])
+        top, square, root = losses.max(axis=1), walk.target_distance[0, :K] ** 2, math.sqrt(heads)
+        ours = shape.b3(np.maximum(walk.readout_norm[:K], target.readout_norm)) / root * top * square
+        printed = shape.beta3(np.maximum(whole, target.parameter_norm)) / root * top * square
         base = target.loss + target.distance**2 / (2 * eta * K)
         tally.add(walk.mean_loss, base + ours.sum() / (2 * K), base + printed.sum() / (2 * K))
     return tally.finding("mean loss over the right-hand side, proximal target")
 
 
-@compiled(static_argnames="length")
-def _path(start, target, weights, batch, sample, eta, *, length):
-    """Displacements of a run, and the loss at nine points between each of them and the target."""
+def _toward(view: View, target) -> tuple:
+    """The loss at nine points between an iterate and the target, and the largest norm of a head."""
+    problem = view.problem
 
-    def loss(displacement):
-        return gradient.loss_and_gradient(jax.tree.map(jnp.add, start, displacement), weights, batch, sample)
+    def loss(share):
+        place = jax.tree.map(lambda o, a, b: o + (a + share * (b - a)), problem.start, view.displacement, target)
+        return problem.objective.loss_and_gradient(place, problem.sample_weight, loss=problem.method.loss)[0]
 
-    def step(at, _):
-        between = jax.lax.map(
-            lambda s: loss(jax.tree.map(lambda a, b: a + s * (b - a), at, target))[0], jnp.linspace(0.0, 1.0, 9)
-        )
-        return jax.tree.map(lambda a, g: a - eta * g, at, loss(at)[2]), (at, between)
-
-    return jax.lax.scan(step, jax.tree.map(jnp.zeros_like, start), None, length=length)[1]
+    heads = sum(jnp.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in jax.tree.leaves(view.point))
+    return jax.lax.map(loss, jnp.linspace(0.0, 1.0, 9)), jnp.sqrt(jnp.max(heads))
 
 
 REGRET = Statement(
@@ -321,8 +313,10 @@ REGRET = Statement(
 
 
 def glqc_factor(kappa: float) -> float:
-    r"""Sharp Proposition 4: $\max_{[\theta_1,\theta_2]}\hat L$ is at most the larger end divided by
-    $\cos(\sqrt\kappa/2)$ for $\kappa<\pi^2$; infinite from there on."""
+    r"""Sharp Proposition 4: the largest loss on a segment over that of its ends, $1/\cos(\sqrt\kappa/2)$.
+
+    Infinite from $\kappa=\pi^2$ on.
+    """
     if not 0 <= kappa < math.pi**2:
         return math.inf
     return 1 / math.cos(math.sqrt(kappa) / 2)
@@ -351,7 +345,7 @@ def _segment_points(seed: int, count: int) -> list[dict[str, np.ndarray]]:
     return [{name: rng.standard_normal(shape) for name, shape in shapes.items()} for _ in range(count)]
 
 
-def _glqc_ratio(point) -> jax_types.Array:
+def _glqc_ratio(point) -> Array:
     """max L on the segment · cos(√κ/2) / max of the ends; minus infinity where κ is not below π²."""
     a, b, X = point["first"], point["second"], point["X"]
     R = jnp.maximum(1.0, jnp.sqrt(jnp.max(jnp.sum(X**2, axis=-1))))

@@ -1,5 +1,6 @@
-r"""Corollary 2, and Corollaries 3 and 4, which stand in an appendix that we do not have: Theorems 1 and 2 from a good
-start. Proofs: docs/theory/initialization.md.
+"""Theorems 1 and 2 from a good start: Corollary 2, and Corollaries 3 and 4 of the appendix.
+
+We do not have the appendix; the versions here are ours. Proofs: docs/theory/initialization.md.
 """
 
 from __future__ import annotations

@@ -129,8 +129,10 @@ class Shape:
         return (d * T) ** 1.5 * R**13 * target_norm**2 * distance**2
 
     def rho_explicit(self, target_norm, distance, num_heads):
-        r"""Section 6.1: $\rho=(2\sqrt T dR^3/\sqrt H+TR^2/4)\,\alpha^2$,
-        $\alpha=3\sqrt d R^2[3\sqrt T R^3(3D+\|\theta\|_{2,\infty})+2\sqrt T R]$."""
+        r"""Section 6.1: $\rho=(2\sqrt T dR^3/\sqrt H+TR^2/4)\,\alpha^2$.
+
+        $\alpha=3\sqrt d R^2[3\sqrt T R^3(3D+\|\theta\|_{2,\infty})+2\sqrt T R]$.
+        """
         T, d, R = self.num_tokens, self.dim, self.token_radius
         a = 3 * math.sqrt(d) * R**2 * (3 * math.sqrt(T) * R**3 * (3 * distance + target_norm) + 2 * math.sqrt(T) * R)
         return (2 * math.sqrt(T) * d * R**3 / math.sqrt(num_heads) + T * R**2 / 4) * a**2

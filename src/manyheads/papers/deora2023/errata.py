@@ -29,7 +29,7 @@ def misprint(
     """An erratum from the function that reproduces it, named as the function is."""
 
     def state(check: Callable[[Effort], Finding]) -> Statement:
-        name: str = check.__name__  # ty: ignore[unresolved-attribute]
+        name: str = check.__name__  # ty: ignore[missing-attribute]
         return Statement(
             id=name.upper(), place=place, title=title, printed=printed, corrected=corrected, check=check, remark=remark,
             proof=f"docs/theory/errata.md#{name}", used_by=used_by, weight=weight,

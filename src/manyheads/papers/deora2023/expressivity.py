@@ -1,5 +1,6 @@
-r"""Sections 5.2, 5.3 and 7 on the mixture: what attention can express, beside a linear model, and why Theorem 1 does not
-reach it: Eq. (8), Proposition 3, the linear margin, Section 5.3. Proofs: docs/theory/mixture.md.
+"""Sections 5.2, 5.3 and 7: what attention can express on the mixture, and why Theorem 1 does not reach it.
+
+Proofs: docs/theory/mixture.md.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.papers.deora2023.mixture import (
-    Mixture,
     draw_mixture,
     drawn_key,
     known_relevant,
@@ -24,6 +24,7 @@ from manyheads.papers.deora2023.mixture import (
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
+    from manyheads.data.mixture import TokenizedMixture
 
 jax, optimize = lazy("jax"), lazy("scipy.optimize")
 mixtures, model, starts = (
@@ -35,14 +36,13 @@ margins, decomposition = lazy("manyheads.measures.margin"), lazy("manyheads.cert
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 
 
-def linear_margin_fixed_positions(mixture: Mixture) -> float:
+def linear_margin_fixed_positions(mixture: TokenizedMixture) -> float:
     r"""$S\sqrt{\zeta T/2}$: the linear margin when the relevant positions are always the same (erratum E26)."""
     return mixture.signal * math.sqrt(mixture.sparsity * mixture.num_tokens / 2)
 
 
-def logit_gap(mixture: Mixture) -> float:
-    r"""Eq. (8): smallest difference between the logits of a relevant and an irrelevant key under $W_*$,
-    $S^4(1-4q+2q^2)$ for $q\le1/2$."""
+def logit_gap(mixture: TokenizedMixture) -> float:
+    r"""Eq. (8): smallest logit gap of relevant and irrelevant keys under $W_*$: $S^4(1-4q+2q^2)$, $q\le1/2$."""
     q = noise_level(mixture, 0.5, "where the gap is proved")
     return mixture.signal**4 * (1 - 4 * q + 2 * q**2)
 
@@ -64,7 +64,7 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
     return np.where(relevant[:, None], from_relevant[None, :], from_irrelevant)
 
 
-def sharpness(mixture: Mixture, mass: float, *, printed: bool = False) -> float:
+def sharpness(mixture: TokenizedMixture, mass: float, *, printed: bool = False) -> float:
     r"""Proposition 3: $\Gamma_\epsilon$ for an irrelevant mass of at most `mass`.
 
     Ours is $\frac{\sqrt{2(M+1)}}{S^2(1-4q+2q^2)}\log\frac{1/\zeta-1}{\epsilon}$, at least 0; printed has $8/3$ and
@@ -80,7 +80,7 @@ def sharpness(mixture: Mixture, mass: float, *, printed: bool = False) -> float:
     return max(0.0, math.sqrt(2 * (M + 1)) / (S**2 * (1 - 4 * q + 2 * q**2)) * log)
 
 
-def attention_margin(mixture: Mixture, mass: float = 0.0) -> float:
+def attention_margin(mixture: TokenizedMixture, mass: float = 0.0) -> float:
     r"""(11): $\gamma_{attn}(\epsilon)=\frac{\sqrt T}{\sqrt2S}(S^2(1-\epsilon)-2\epsilon Z_\mu)$; $S\sqrt{T/2}$ at 0."""
     T, S = mixture.num_tokens, mixture.signal
     return math.sqrt(T / 2) / S * (S**2 * (1 - mass) - 2 * mass * mixture.noise_mu)
@@ -225,8 +225,8 @@ LINEAR_MARGIN = Statement(
 def check_impossibility(effort: Effort) -> Finding:
     r"""Section 5.3: the exponents by linear programming, and the distance of the attention target as H grows.
 
-    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear inequalities in
-    $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is what the section claims.
+    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear inequalities
+    in $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is the claim.
     """
     tally = Tally()
     for first, exponent in product((True, False), (0.25, 0.5, 1.0, 2.0)):
@@ -258,8 +258,8 @@ def check_impossibility(effort: Effort) -> Finding:
 def _feasible(first: bool, exponent: float) -> bool:
     r"""Whether exponents exist for every large log n in one case, with scaling $1/H^{exponent}$.
 
-    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants are dropped,
-    as log n tends to infinity, by asking for the inequalities with a margin of any $\epsilon>0$ in the exponent of log n.
+    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants drop
+    out as log n grows: the inequalities are asked for with a margin of any $\epsilon>0$ in the exponent of log n.
     Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model, $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
     """
     # variables: h = log H, s = log S, c = log C, w = p log H, all in units of loglog n; log n itself is 1

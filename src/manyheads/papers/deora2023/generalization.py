@@ -59,8 +59,10 @@ def gap_bound(case: Case, num_examples: int) -> float:
 
 
 def stability_bound(case: Case, num_examples: int, *, printed: bool = False) -> float:
-    r"""Average stability: $\frac{2\eta b_1(M)}n\big(2K\hat L(\theta)+\frac{9D^2}{4\eta}\big)$; printed with
-    $\tilde\beta_1=\beta_1(\|\theta\|_{2,\infty}+3D)$."""
+    r"""Average stability: $\frac{2\eta b_1(M)}n\big(2K\hat L(\theta)+\frac{9D^2}{4\eta}\big)$.
+
+    Printed with $\tilde\beta_1=\beta_1(\|\theta\|_{2,\infty}+3D)$.
+    """
     lipschitz = case.shape.b1(case.radius)
     if printed:
         lipschitz = case.shape.beta1(case.target_norm + 3 * case.distance)

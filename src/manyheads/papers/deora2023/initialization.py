@@ -41,8 +41,8 @@ class GoodStart:
     r"""P1, P2 and P3 of Definition 1 as measured.
 
     `parameter_bound` $\max_h\|\theta_h\|$, `readout_norm` $\|U_0\|_{2,\infty}$, `model_bound`
-    $\max_i|\tilde\Phi(X_i)|$, `interval` the certified tangent margin (unit directions) and `direction` a $\theta_*$ with
-    $\|\theta_*\|=\sqrt2$ that attains `margin` (None where the data are not separable).
+    $\max_i|\tilde\Phi(X_i)|$, `interval` the certified tangent margin (unit directions), `direction` a $\theta_*$ of
+    norm $\sqrt2$ that attains `margin` (None where the data are not separable).
     """
 
     start: MultiHead
@@ -146,8 +146,10 @@ def target_norm(good: GoodStart, scale: float) -> float:
 
 
 def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple[Target, Certificate]:
-    r"""Proposition 7 (ours): $\theta_{(\epsilon)}=\theta_0+c\,\theta_*$, $c=(B_\Phi+E+\log(1/\epsilon))_+/\gamma$, has
-    $\hat L\le\epsilon$ if $\sqrt H\ge b_3(M)D^2/(2E)$. `loss` is $\epsilon$, `allowance` $E>0$."""
+    r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
+
+    It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+\log\frac1\epsilon)_+/\gamma$, if $\sqrt H\ge b_3(M)D^2/(2E)$.
+    """
     if not loss > 0 or not allowance > 0:
         raise ValueError(f"loss={loss} and allowance={allowance} must be > 0.")
     direction = good.theta_star()

@@ -1,14 +1,13 @@
 r"""Section 5.1: the tokenized mixture (DM1), and its first phase as a good initialization (Lemma 2, Proposition 2).
 
-The formulas are in the parameters of (DM1); `mixture` is a `TokenizedMixture` or anything with its parameters. Proofs:
-docs/theory/mixture.md.
+Proofs: docs/theory/mixture.md.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,34 +27,6 @@ targets, starts = lazy("manyheads.certificates.targets"), lazy("manyheads.traini
 EPS = np.finfo(float).eps
 
 
-class Mixture(Protocol):
-    """The parameters of (DM1) that the formulas need."""
-
-    @property
-    def num_tokens(self) -> int: ...
-
-    @property
-    def num_patterns(self) -> int: ...
-
-    @property
-    def sparsity(self) -> float: ...
-
-    @property
-    def signal(self) -> float: ...
-
-    @property
-    def noise_mu(self) -> float: ...
-
-    @property
-    def noise_nu(self) -> float: ...
-
-    @property
-    def noise_norm(self) -> float: ...
-
-    @property
-    def token_radius(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class FirstPhaseBounds:
     """Proposition 2: what the first phase guarantees (P1, P2, P3), printed and ours."""
@@ -68,7 +39,7 @@ class FirstPhaseBounds:
     printed_margin: float
 
 
-def noise_level(mixture: Mixture, limit: float, where: str) -> float:
+def noise_level(mixture: TokenizedMixture, limit: float, where: str) -> float:
     r"""$q=\bar Z/S^2$ with $\bar Z=Z_\mu\vee Z_\nu$; an error above the `limit` up to which a formula is proved."""
     q = max(mixture.noise_mu, mixture.noise_nu) / mixture.signal**2
     if q > limit:
@@ -76,15 +47,17 @@ def noise_level(mixture: Mixture, limit: float, where: str) -> float:
     return q
 
 
-def first_phase_error(mixture: Mixture, num_examples: int, failure: float) -> float:
-    r"""Lemma 2, ours: with probability at least $1-\delta$,
-    $\|p\|\le P(\delta)=(S+(1-\zeta)Z)\big(\tfrac12+\sqrt{\log(1/\delta)/2}\big)/\sqrt{n_1}$."""
+def first_phase_error(mixture: TokenizedMixture, num_examples: int, failure: float) -> float:
+    r"""Lemma 2, ours: $\|p\|\le P(\delta)$ with probability at least $1-\delta$.
+
+    $P(\delta)=(S+(1-\zeta)Z)\big(\tfrac12+\sqrt{\log(1/\delta)/2}\big)/\sqrt{n_1}$.
+    """
     _probability(failure)
     S, Z, zeta = mixture.signal, mixture.noise_norm, mixture.sparsity
     return (S + (1 - zeta) * Z) * (0.5 + math.sqrt(math.log(1 / failure) / 2)) / math.sqrt(num_examples)
 
 
-def printed_first_phase_error(mixture: Mixture, dim: int, num_examples: int, failure: float) -> float:
+def printed_first_phase_error(mixture: TokenizedMixture, dim: int, num_examples: int, failure: float) -> float:
     r"""Lemma 2, (6) with $C=1/\sqrt2$, a constant for which it is true."""
     _probability(failure)
     spread = 2 * mixture.signal + mixture.noise_norm
@@ -97,14 +70,16 @@ def measured_first_phase_error(mixture: TokenizedMixture, tokens: np.ndarray, la
     return float(np.linalg.norm(step - mixture.sparsity / 4 * mixture.u_star))
 
 
-def linear_margin(mixture: Mixture) -> float:
-    r"""$S\sqrt{T/2}\,(\zeta-2(1-\zeta)Z_\mu/S^2)$: margin of $U_*$ at unit norm, the best one for random positions and
-    $Z_\mu=0$."""
+def linear_margin(mixture: TokenizedMixture) -> float:
+    r"""$S\sqrt{T/2}\,(\zeta-2(1-\zeta)Z_\mu/S^2)$, the margin of $U_*$ at unit norm.
+
+    It is the best linear one for random positions and $Z_\mu=0$.
+    """
     T, zeta, S = mixture.num_tokens, mixture.sparsity, mixture.signal
     return S * math.sqrt(T / 2) * (zeta - 2 * (1 - zeta) * mixture.noise_mu / S**2)
 
 
-def printed_margin(mixture: Mixture, error: float = 0.0) -> float:
+def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""(7): $\gamma_*$ as printed, for $\|p\|\le$ `error`."""
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
     Z = max(mixture.noise_mu, mixture.noise_nu)
@@ -113,9 +88,11 @@ def printed_margin(mixture: Mixture, error: float = 0.0) -> float:
     return attention - error * T**2.5 * (S + mixture.noise_norm) ** 3 + linear_margin(mixture)
 
 
-def first_phase_margin(mixture: Mixture, error: float = 0.0) -> float:
-    r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error` and
-    $q\le1/4$; holds surely and for every number of heads."""
+def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
+    r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error`.
+
+    It holds for $q\le1/4$, surely, and for every number of heads.
+    """
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
     q = noise_level(mixture, 0.25, "where this margin is proved; measure the margin instead, or lower the noise")
     relevant = zeta * (1 - 2 * q) * (1 - q) - 2 * q**2
@@ -126,7 +103,9 @@ def first_phase_margin(mixture: Mixture, error: float = 0.0) -> float:
     return attention - off + linear_margin(mixture)
 
 
-def first_phase_bounds(mixture: Mixture, error: float, *, num_examples: int, failure: float) -> FirstPhaseBounds:
+def first_phase_bounds(
+    mixture: TokenizedMixture, error: float, *, num_examples: int, failure: float
+) -> FirstPhaseBounds:
     """Proposition 2 for random signs, `error` a bound on ‖p‖ and `failure` the probability δ of P2."""
     _probability(failure)
     T, zeta, S, R = mixture.num_tokens, mixture.sparsity, mixture.signal, mixture.token_radius

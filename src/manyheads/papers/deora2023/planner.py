@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
+from manyheads._registry import nearest
 from manyheads.certificates.targets import train_loss, with_heads
-from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
+from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.measures.kernel import tangent_kernel
@@ -21,9 +22,9 @@ from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
 from manyheads.papers.deora2023.training import Case, heads_needed, largest_step
-from manyheads.training.start import first_phase, gaussian_start, zero_start
+from manyheads.training.start import STARTS, gaussian_start
 
-STARTS = ("first phase", "zero", "gaussian")
+PLANNED = ("first_phase", "zero", "gaussian")
 NAMES = {
     PRINTED: "the paper, its hidden constants read as 1",
     EXPLICIT: "the paper's proof sketch, constants written out",
@@ -41,12 +42,19 @@ class Demand:
     """What one version of the theory asks for to certify the loss."""
 
     version: str
-    num_heads: float
+    num_heads: float  # infinite where no number is enough
     step_size: float
     num_steps: float
     distance: float
     certified_loss: float
     note: str = ""
+
+    def __str__(self) -> str:
+        if math.isinf(self.num_heads):
+            return f"  {'-':>12}  {self.version}: {self.note}"
+        note = f"; {self.note}" if self.note else ""
+        plan = f"step size {self.step_size:.2g}, {_count(self.num_steps)} steps"
+        return f"  {_count(self.num_heads):>12} heads, {plan}  ({self.version}{note})"
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,15 @@ class Measured:
     step_size: float  # NaN where no step size descends steadily
     num_steps: float  # infinite where the budget did not suffice
     reached_loss: float
+
+    def __str__(self) -> str:
+        told = f"step size {self.step_size:.3g}, {self.num_steps:,.0f} steps"
+        if math.isnan(self.step_size):
+            told = "no step size descends steadily; scale tokens down"
+        elif math.isinf(self.num_steps):
+            reached = f"loss {self.reached_loss:.3g} after {STEP_BUDGET:,} steps"
+            told = f"{reached} at step size {self.step_size:.3g}; not reached"
+        return f"  {_count(self.num_heads):>12} heads: {told}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,117 +116,72 @@ class Plan:
         return self.linear_answer == SEPARABLE and self.linear_margin[0] >= self.kernel_margin[1]
 
     def to_dict(self) -> dict:
-        def plain(value):
-            return value if not isinstance(value, float) or math.isfinite(value) else str(value)
-
-        return {
-            "target_loss": self.target_loss,
-            "start": self.start_kind,
-            "planned_on": self.num_planning,
-            "left_for_training": self.training.num_examples,
-            "token_radius": self.token_radius,
-            "separable": self.separable,
-            "kernel_answer": self.kernel_answer,
-            "linear_answer": self.linear_answer,
-            "kernel_margin": list(self.kernel_margin),
-            "readout_margin": list(self.readout_margin),
-            "linear_margin": list(self.linear_margin),
-            "linear_does_as_well": self.linear_does_as_well,
-            "demands": [{k: plain(v) for k, v in asdict(d).items()} for d in self.demands],
-            "measured": [{k: plain(v) for k, v in asdict(m).items()} for m in self.measured],
-        }
+        told = "token_radius separable kernel_answer linear_answer kernel_margin readout_margin linear_margin"
+        values = {name: getattr(self, name) for name in (*told.split(), "linear_does_as_well", "demands", "measured")}
+        counts = {"planned_on": self.num_planning, "left_for_training": self.training.num_examples}
+        return plain({"target_loss": self.target_loss, "start": self.start_kind, **counts, **values})
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [
-            f"Goal: a train loss of {self.target_loss:g}, from a {self.start_kind} start. Planned on "
-            f"{self.num_planning} sequences; "
-            f"{self.training.num_examples} are left for training and were not looked at.",
-        ]
-        if self.measured:
-            lines += ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
-        for m in self.measured:
-            if math.isnan(m.step_size):
-                lines.append(f"  {_count(m.num_heads):>12} heads: no step size descends steadily; scale tokens down")
-            elif math.isfinite(m.num_steps):
-                lines.append(
-                    f"  {_count(m.num_heads):>12} heads: step size {m.step_size:.3g}, {m.num_steps:,.0f} steps"
-                )
-            else:
-                lines.append(
-                    f"  {_count(m.num_heads):>12} heads: loss {m.reached_loss:.3g} after {STEP_BUDGET:,} "
-                    f"steps at step size "
-                    f"{m.step_size:.3g}; not reached"
-                )
-        lines += [
-            "",
-            "What guarantees it before the first step (mean loss over the run; known for the planning data only, so",
-            "certify the run on the others):",
-        ]
-        if not self.demands:
-            lines.append(
-                "  nothing: at this start no small change of the model is known to separate the data, so the theory is "
-                "silent."
-            )
-        for d in self.demands:
-            if math.isfinite(d.num_heads):
-                lines.append(
-                    f"  {_count(d.num_heads):>12} heads, step size {d.step_size:.2g}, "
-                    f"{_count(d.num_steps)} steps  ({d.version}"
-                    f"{'; ' + d.note if d.note else ''})"
-                )
-            else:
-                lines.append(f"  {'-':>12}  {d.version}: {d.note}")
-        lines += ["", *self._margins()]
-        return "\n".join(lines)
-
-    def _margins(self) -> list[str]:
-        kernel, readout, linear = (pair[0] for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
-        if self.separable:
-            lines = [
-                f"Margins per unit of movement: {kernel:.4g} for the whole model near its start, {readout:.4g} for its "
-                f"readout alone, {linear:.4g} for a linear model on the same tokens."
-            ]
-        elif self.kernel_answer == NOT_SEPARABLE:
-            lines = [
-                "The data are not separable near this start: proved, no margin above "
-                f"{self.kernel_margin[1]:.2g} in the tangent kernel."
-            ]
-        else:
-            lines = [
-                "Whether the data are separable near this start is undecided: the margin in the tangent kernel is at "
-                f"most {self.kernel_margin[1]:.2g}."
-            ]
-        if self.linear_does_as_well:
-            lines.append(
-                "A linear model on these tokens would do as well: it separates them with at least the same margin."
-                if self.separable
-                else f"A linear model on these tokens would do better: it separates them, with margin {linear:.4g}."
-            )
-        elif self.linear_answer == NOT_SEPARABLE:
-            more = "; attention has" if self.separable else ""
-            lines.append(f"A linear model has no margin above {self.linear_margin[1]:.2g} on these tokens{more}.")
-        elif self.linear_answer != SEPARABLE:
-            lines.append(
-                "Whether a linear model separates these tokens is undecided: its margin is at most "
-                f"{self.linear_margin[1]:.2g}."
-            )
-        elif self.separable:
-            lines.append(f"A linear model would have to move {kernel / linear:.2f} times as far for the same loss.")
-        else:
-            lines.append(f"A linear model on these tokens separates them, with margin {linear:.4g}.")
-        lines.append(
-            f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen."
+        start, left = self.start_kind.replace("_", " "), self.training.num_examples
+        trials = ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
+        nothing = (
+            "  nothing: at this start no small change of the model is known to separate the data, so the theory is"
         )
-        return lines
+        return "\n".join(
+            [
+                f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} "
+                f"sequences; {left} are left for training and were not looked at.",
+                *(trials if self.measured else ()),
+                *map(str, self.measured),
+                "",
+                "What guarantees it before the first step (mean loss over the run; known for the planning data only, "
+                "so\ncertify the run on the others):",
+                *(map(str, self.demands) if self.demands else [f"{nothing} silent."]),
+                "",
+                self._kernel(),
+                self._linear(),
+                f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen.",
+            ]
+        )
+
+    def _kernel(self) -> str:
+        margins = (f"{pair[0]:.4g}" for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
+        most = f"{self.kernel_margin[1]:.2g}"
+        if self.separable:
+            return (
+                "Margins per unit of movement: {} for the whole model near its start, {} for its readout alone, {} for "
+                "a linear model on the same tokens."
+            ).format(*margins)
+        if self.kernel_answer == NOT_SEPARABLE:
+            return f"The data are not separable near this start: proved, no margin above {most} in the tangent kernel."
+        return (
+            "Whether the data are separable near this start is undecided: the margin in the tangent kernel is at most "
+            f"{most}."
+        )
+
+    def _linear(self) -> str:
+        (low, high), kernel = self.linear_margin, self.kernel_margin[0]
+        if self.linear_does_as_well and self.separable:
+            return "A linear model on these tokens would do as well: it separates them with at least the same margin."
+        if self.linear_does_as_well:
+            return f"A linear model on these tokens would do better: it separates them, with margin {low:.4g}."
+        if self.linear_answer == NOT_SEPARABLE:
+            more = "; attention has" if self.separable else ""
+            return f"A linear model has no margin above {high:.2g} on these tokens{more}."
+        if self.linear_answer != SEPARABLE:
+            return f"Whether a linear model separates these tokens is undecided: its margin is at most {high:.2g}."
+        if self.separable:
+            return f"A linear model would have to move {kernel / low:.2f} times as far for the same loss."
+        return f"A linear model on these tokens separates them, with margin {low:.4g}."
 
 
 def plan(
     dataset: Dataset,
     *,
-    start: str = "first phase",
+    start: str = "first_phase",
     target_loss: float = 0.1,
     num_steps: int | None = None,
     key: jax.Array,
@@ -219,14 +191,14 @@ def plan(
 ) -> Plan:
     """Plan a training run on a part of the data that is split off and not trained on.
 
-    `start` is "first phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
+    `start` is "first_phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
     so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for
     our version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for
     planning (half of them for the first phase). `trials=False` leaves out the trial runs.
     """
     tell = progress or (lambda text: None)
-    if start not in STARTS:
-        raise ValueError(f"start={start!r} is not known; choose 'first phase', 'zero' or 'gaussian'.")
+    if start not in PLANNED:
+        raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
     if not 0 < target_loss < math.log(2):
         raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
     if not 0 < planning_share < 1:
@@ -236,63 +208,45 @@ def plan(
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
-            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; "
-            f"at least 8 "
-            "are needed, and 2 for training"
+            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; at "
+            "least 8 are needed, and 2 for training"
         )
-    split, phase = jax.random.split(key)
+    split, phase, draw = jax.random.split(key, 3)
     planning, training = dataset.split(count, key=split)
-    fresh, sample = planning.split(count // 2, key=phase) if start == "first phase" else (None, planning)
-    model = _start(start, fresh, sample, key)
+    fresh, sample = planning.split(count // 2, key=phase) if start == "first_phase" else (None, planning)
+
+    def make(heads: float = 2) -> MultiHead:
+        if start != "gaussian":
+            return STARTS[start]().make(heads, sample, fresh=fresh)
+        half = gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=draw)
+        W, U = np.asarray(half.key_query), np.asarray(half.readout)
+        return MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]))
+
     tell("margins")
+    model = make()
     good = good_start(model, sample)
-    linear = hard_margin(sample.labels, features=_linear_features(sample))
+    X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
+    linear = hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
     kernel = tangent_kernel(model, sample)
     readout = hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
-    demands: list[Demand] = []
-    if good.holds:
-        tell("what the theory asks for")
-        demands = _demands(good, target_loss, num_steps)
-    measured = _trials(start, fresh, sample, target_loss, key, tell) if trials else ()
+    tell("what the theory asks for")
+    demands = _demands(good, target_loss, num_steps) if good.holds else []
+    measured = []
+    if trials:
+        for heads in (GAUSSIAN_HEADS,) if start == "gaussian" else MEASURED_HEADS:
+            tell(f"trial run with {heads} heads")
+            measured.append(_trial(make(heads), sample, target_loss))
+    kernel_margin, readout_margin, linear_margin = ((m.lower, m.upper) for m in (good.interval, readout, linear))
     return Plan(
-        target_loss,
-        start,
-        model,
-        training,
-        count,
-        tuple(demands),
-        tuple(measured),
-        (good.interval.lower, good.interval.upper),
-        (readout.lower, readout.upper),
-        (linear.lower, linear.upper),
-        good.interval.verdict,
-        linear.verdict,
-        sample.token_radius,
-    )
-
-
-def _start(kind: str, fresh: Dataset | None, sample: Dataset, key, heads: float = 2) -> MultiHead:
-    if fresh is not None:
-        return first_phase(fresh, heads)
-    if kind == "zero":
-        return zero_start(heads, num_tokens=sample.num_tokens, dim=sample.dim)
-    half = gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=key)
-    return MultiHead.create(
-        np.concatenate([half.key_query, half.key_query]), np.concatenate([half.readout, -np.asarray(half.readout)])
-    )
-
-
-def _linear_features(dataset: Dataset) -> np.ndarray:
-    X = dataset.tokens if dataset.mask is None else dataset.tokens * dataset.mask[:, :, None]
-    return X.reshape(dataset.num_examples, -1)
+        target_loss, start, model, training, count, tuple(demands), tuple(measured), kernel_margin, readout_margin,
+        linear_margin, good.interval.verdict, linear.verdict, sample.token_radius,
+    )  # fmt: skip
 
 
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
     ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius)
-    return [
-        _demand(ray, variant, target_loss, num_steps if variant == OURS else None)
-        for variant in (PRINTED, EXPLICIT, OURS)
-    ]
+    steps = {PRINTED: None, EXPLICIT: None, OURS: num_steps}
+    return [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
 
 
 def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -> Demand:
@@ -301,17 +255,11 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
     With the step size at its limit the bound (4) is 3.25 times the target's loss once the number of steps is
     D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follow.
     """
-    name = NAMES[variant]
-    level = target_loss / 3.25
+    level, R = target_loss / 3.25, ray.shape.token_radius
     try:
         if num_steps is not None:
             found = smallest_heads(
-                ray.start,
-                ray.dataset,
-                [ray.direction],
-                certified=target_loss,
-                num_steps=num_steps,
-                token_radius=ray.shape.token_radius,
+                ray.start, ray.dataset, [ray.direction], certified=target_loss, num_steps=num_steps, token_radius=R
             )
             heads = _whole(found.num_heads, ray.start)
             best = ray.best(heads, num_steps, HEADS_TRAINING)
@@ -323,9 +271,9 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
             case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
             case = _with_steps(case, variant, level)
     except ValueError as error:
-        return Demand(name, math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
+        return Demand(NAMES[variant], math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
     note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
-    return Demand(name, heads, case.step_size, case.num_steps, case.distance, case.train_bound(), note)
+    return Demand(NAMES[variant], heads, case.step_size, case.num_steps, case.distance, case.train_bound(), note)
 
 
 def _whole(num_heads: float, start: MultiHead) -> float:
@@ -339,20 +287,13 @@ def _with_steps(case: Case, variant: str, level: float) -> Case:
     return replace(case, num_steps=steps, step_size=min(step, case.distance**2 / (steps * level)))
 
 
-def _trials(kind: str, fresh, sample: Dataset, target_loss: float, key, tell) -> list[Measured]:
-    results = []
-    for heads in MEASURED_HEADS if kind != "gaussian" else (GAUSSIAN_HEADS,):
-        tell(f"trial run with {heads} heads")
-        model = _start(kind, fresh, sample, key, heads)
-        eta = _stable_step(model, sample)
-        if math.isnan(eta):
-            results.append(Measured(heads, eta, math.inf, math.nan))
-            continue
-        walk = follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
-        below = np.flatnonzero(walk.loss <= target_loss)
-        steps = float(below[0]) if len(below) else math.inf
-        results.append(Measured(heads, eta, steps, float(walk.loss[-1])))
-    return results
+def _trial(model: MultiHead, sample: Dataset, target_loss: float) -> Measured:
+    eta = _stable_step(model, sample)
+    if math.isnan(eta):
+        return Measured(model.num_heads, eta, math.inf, math.nan)
+    walk = follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
+    below = np.flatnonzero(walk.loss <= target_loss)
+    return Measured(model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1]))
 
 
 def _stable_step(model: MultiHead, sample: Dataset) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
+from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.papers.deora2023 import convexity
@@ -19,13 +19,11 @@ from manyheads.papers.deora2023.problem import small_problem
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
+    from manyheads.training.loop import View
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
-gradient, losses, starts = (
-    lazy("manyheads.model.gradient"),
-    lazy("manyheads.model.loss"),
-    lazy("manyheads.training.start"),
-)
+follower, loop = lazy("manyheads.certificates.walk"), lazy("manyheads.training.loop")
+starts = lazy("manyheads.training.start")
 
 GRID = 9  # points on the segment between twins
 
@@ -50,32 +48,20 @@ class Step:
     small_step: bool  # eta <= 1/b2
 
 
-@compiled(static_argnames="length")
-def _twins(start, weights, batch, full, without, eta, *, length):
-    """Displacements of the run and its twin at every step, and what (20) to (22) need."""
+def _place(view: View) -> tuple:
+    """The displacement of a step, and the loss of each sequence."""
+    return view.displacement, view.problem.method.loss.value(view.scores * view.objective.labels)
 
-    def at(displacement, sample):
-        point = jax.tree.map(jnp.add, start, displacement)
-        return gradient.loss_and_gradient(point, weights, batch, sample)
 
-    def step(carry, _):
-        a, b = carry
-        _, scores, slope_a = at(a, full)
-        _, _, slope_b = at(b, without)
-        margins = scores * batch.labels.reshape(-1)[: scores.shape[0]]
-        left_out = jnp.sum(jnp.where(without == 0, losses.LOGISTIC.value(margins), 0.0))
+def _beside(view: View, path) -> tuple:
+    """The displacement of a step of the twin, and its loss on the segment from the run at the same step."""
+    problem, run = view.problem, jax.tree.map(lambda leaf: leaf[view.row], path)
 
-        def between(s):
-            return at(jax.tree.map(lambda x, y: x + s * (y - x), a, b), without)[0]
+    def between(share):
+        place = jax.tree.map(lambda o, x, y: o + (x + share * (y - x)), problem.start, run, view.displacement)
+        return problem.objective.loss_and_gradient(place, problem.sample_weight, loss=problem.method.loss)[0]
 
-        on_segment = jax.lax.map(between, jnp.linspace(0.0, 1.0, GRID))
-        new_a = jax.tree.map(lambda x, g: x - eta * g, a, slope_a)
-        new_b = jax.tree.map(lambda x, g: x - eta * g, b, slope_b)
-        return (new_a, new_b), (a, b, left_out, on_segment)
-
-    zero = jax.tree.map(jnp.zeros_like, start)
-    _, seen = jax.lax.scan(step, (zero, zero), None, length=length)
-    return seen
+    return view.displacement, jax.lax.map(between, jnp.linspace(0.0, 1.0, GRID))
 
 
 def _squares(path) -> np.ndarray:
@@ -87,11 +73,12 @@ def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, le
     """Every step of a run beside its leave-one-out twin."""
     n, H = data.num_examples, start.num_heads
     without = np.where(np.arange(n) == index, 0.0, 1 / n)
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start.heads)
-        weights, batch = gradient.head_weights(start), gradient.prepare(data, start)
-        seen = _twins(heads, weights, batch, np.full(n, 1 / n), without, step_size, length=length + 1)
-        a, b, left_out, on_segment = jax.tree.map(np.asarray, seen)
+    plan = {"step_size": step_size, "num_steps": length}
+    run = follower.follow(start, data, **plan, observe={"place": loop.Observer(_place)})
+    a, losses = run.observed["place"]
+    beside = {"beside": loop.Observer(_beside, None, (a,))}
+    b, on_segment = follower.follow(start, data, **plan, sample_weight=without, observe=beside).observed["beside"]
+    left_out = losses[:, index]
     apart = np.sqrt(sum(_squares(x - y) @ start.multiplicity for x, y in zip(a, b, strict=True)))
 
     def norms(path):
@@ -160,7 +147,7 @@ EXPANSIVENESS = Statement(
     corrected="as printed",
     ours="‖G(θ) − G(θ')‖ ≤ max_α max(1 + ηb3 L̂/√H, ηb2 − 1) ‖θ−θ'‖",
     proof="docs/theory/generalization.md#expansiveness",
-    remark="along leave-one-out runs gradient descent was non-expansive; negative curvature shows between random points",
+    remark="along leave-one-out runs descent was non-expansive; negative curvature shows between random points",
     check=check_expansiveness,
     tightness=0.98,
     used_by=("eq20",),

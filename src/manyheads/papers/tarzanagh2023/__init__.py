@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def scope(work: Examination) -> tuple[Hypothesis, ...]:
     """One query per sequence, one head, a readout that stays as it is."""
     run, data = work.run, work.dataset
-    last = getattr(run.start, "decoder", None) == "last"
-    single = last and run.start.num_classes == 1 and not isinstance(run.start.key_query, tuple)
-    fixed = single and np.array_equal(run.start.readout, run.final.readout)
+    start, final = (getattr(model, "full", model) for model in (run.start, run.final))  # a block may be frozen
+    last = getattr(start, "decoder", None) == "last"
+    single = last and start.num_classes == 1 and not isinstance(start.key_query, tuple)
+    fixed = single and np.array_equal(start.readout, final.readout)
     return (
         Hypothesis("one query per sequence: a last-token readout", last, 'use decoder="last"'),
         Hypothesis("one head, or equal heads, with W itself trained", single, "use one head"),

@@ -24,7 +24,9 @@ from manyheads.certificates.verdict import OURS, Bound, Certificate
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
+    from manyheads.data.dataset import Dataset
     from manyheads.measures.margin import MarginInterval
+    from manyheads.model.attention import MultiHead
 
 jax = lazy("jax")
 jnp = lazy("jax.numpy")
@@ -37,12 +39,11 @@ Tried = list[tuple["Selection", np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The problem of selecting the best token of each sequence: features (n, T−1, d²), scores of the best (n,), and how
-    much better it scores than each other one (n, T−1)."""
+    """The problem of selecting the best token of each sequence."""
 
-    features: np.ndarray
-    best: np.ndarray
-    lead: np.ndarray
+    features: np.ndarray  # (n, T - 1, d^2)
+    best: np.ndarray  # (n,): score of the best token
+    lead: np.ndarray  # (n, T - 1): how much better it scores than each other one
 
     @classmethod
     def of(cls, tokens: np.ndarray, queries: np.ndarray, scores: np.ndarray) -> Selection:
@@ -80,7 +81,7 @@ class Selection:
     @cached_property
     def direction(self) -> np.ndarray:
         """(d²,): the direction of W_svm, of norm 1."""
-        return self.dual / self.upper
+        return self.dual / np.linalg.norm(self.dual)
 
     @cached_property
     def lower(self) -> float:
@@ -107,16 +108,11 @@ class Selection:
         return 1 / (1 + math.exp(norm * self.upper)), self.num_others / (self.num_others + math.exp(norm * self.lower))
 
 
-def draw(rng: np.random.Generator, count: int, *, even: bool = False) -> list[Selection]:
-    """Gaussian tokens and readouts; with `even` all tokens but the best of a sequence score alike."""
-    found = []
-    for _ in range(count):
-        X = rng.standard_normal((3, 4, 4))
-        scores = X @ rng.standard_normal(4)
-        if even:
-            scores = np.where(scores == scores.max(1, keepdims=True), scores, scores.min(1, keepdims=True))
-        found.append(Selection.of(X, rng.standard_normal((3, 4)), scores))
-    return found
+def draw(rng: np.random.Generator, count: int) -> list[Selection]:
+    """Gaussian tokens, queries and readouts."""
+    tokens, queries = rng.standard_normal((count, 3, 4, 4)), rng.standard_normal((count, 3, 4))
+    scores = np.einsum("knsd,kd->kns", tokens, rng.standard_normal((count, 4)))
+    return [Selection.of(*one) for one in zip(tokens, queries, scores, strict=True)]
 
 
 def one_pair(copies: int = 1) -> Selection:
@@ -196,7 +192,7 @@ def about_selection(work: Examination) -> list[Certificate]:
     problem, W = work.shared(selection_of)
     least = problem.mass_range(float(np.linalg.norm(W)))[0] if problem.feasible else 0.5
     claim = "largest attention left on tokens that are not the best, at the end of the run"
-    return [Certificate("selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING)]
+    return [Certificate("selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING * least)]
 
 
 SELECTION = Statement(
@@ -218,10 +214,19 @@ SELECTION = Statement(
 )
 
 
+def whole(model):
+    """The MultiHead, of which a block may be frozen."""
+    return getattr(model, "full", model)
+
+
+def problem_of(model: MultiHead, data: Dataset) -> Selection:
+    """The selection problem of one head with a last-token readout."""
+    tokens = np.asarray(data.tokens, float)
+    readout = model.num_heads ** (1 - model.exponent) * np.asarray(model.readout, float)[0]
+    return Selection.of(tokens, tokens[:, -1], data.labels[:, None] * (tokens @ readout))
+
+
 def selection_of(work: Examination) -> tuple[Selection, np.ndarray]:
     """The selection problem of a run within the paper's scope, and the key-query matrix at its end."""
-    start, data = work.run.start, work.dataset
-    tokens = np.asarray(data.tokens, float)
-    readout = start.num_heads ** (1 - start.exponent) * np.asarray(start.readout, float)[0]
-    problem = Selection.of(tokens, tokens[:, -1], data.labels[:, None] * (tokens @ readout))
-    return problem, np.asarray(work.run.final.key_query, float)[0].reshape(-1)
+    final = np.asarray(whole(work.run.final).key_query, float)
+    return problem_of(whole(work.run.start), work.dataset), final[0].reshape(-1)

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
-  const { figures, colors } = JSON.parse(document.getElementById("views").textContent);
+  const views = document.getElementById("views");  // none on a page of drawings, which the style sheet recolors
+  const { figures, colors } = views ? JSON.parse(views.textContent) : {};
   const root = document.documentElement;
   const wide = window.matchMedia("(prefers-color-scheme: dark)");
   const coarse = window.matchMedia("(pointer: coarse)").matches;
@@ -34,7 +35,7 @@
   const draw = async (mode) => {
     root.dataset.theme = mode;
     drawn.forEach((result) => result.finalize());
-    drawn = await Promise.all([...document.querySelectorAll(".chart")].map(async (place) => {
+    drawn = await Promise.all([...document.querySelectorAll(views ? ".chart" : "no-chart")].map(async (place) => {
       let view = figures[place.dataset.view];
       if (mode === "dark") view = recolor(view);
       if (coarse) view = still(view);

@@ -1,0 +1,113 @@
+"""The generalization gap over the sample size, and leave-one-out runs with what the theory says about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
+from manyheads.certificates.verdict import OURS
+from manyheads.papers.deora2023.generalization import (
+    certify_generalization,
+    gap_bound,
+    generalization_conditions,
+    measure_leave_one_out,
+    stability_bound,
+)
+from manyheads.papers.deora2023.regime import Ray
+from manyheads.papers.deora2023.training import Case
+from manyheads.studies.kit.cells import coordinate, descend, mixture_of, verdicts
+from manyheads.sweeps.plan import Cell
+from manyheads.sweeps.setup import Setup, set_up
+
+SCALES = np.geomspace(0.05, 50, 80)  # targets tried along the paper's direction
+
+
+def gap(cell: Cell, *, sizes: list[int]) -> dict:
+    """`gap`: test loss minus train loss at the end, and both losses, for the first n sequences of the sample.
+
+    The sequences that do not take part have weight zero, so that all sizes share one compiled program.
+    """
+    setup = set_up(cell)
+    if setup.test is None:
+        raise ValueError("data.num_test = 0: the gap needs fresh sequences; write data.num_test = 1000, say.")
+    rows = []
+    for size in sizes:
+        weight = np.where(np.arange(setup.dataset.num_examples) < size, 1 / size, 0.0)
+        run = descend(setup, sample_weight=weight, test=setup.test, record=cell.train.num_steps)
+        rows.append((run.train_loss[-1], np.asarray(run.test_loss)[-1]))
+    losses = np.array(rows)
+    return {
+        "sizes": coordinate("size", sizes),
+        "train_loss": (("size",), losses[:, 0]),
+        "test_loss": (("size",), losses[:, 1]),
+        "gap": (("size",), losses[:, 1] - losses[:, 0]),
+    }
+
+
+def leave_one_out(cell: Cell, *, samples: int) -> dict:
+    """Descent on several samples, and again without each of their sequences.
+
+    Per sample: `stability`, the mean distance that leaving one sequence out makes; `test_loss` and the `certificate`
+    for it, `left_out_loss`, the part of the certificate that is a cross-validation; `gap` and its bound `lemma3`;
+    `theorem2` and `stability_bound`, Theorem 2 for the best target along the paper's direction, whose hypotheses are
+    true where `hypotheses` is 1. `certificates` are the verdicts in expectation over the samples.
+    """
+    runs, rows, cases = [], [], []
+    for sample in range(samples):
+        setup = set_up(replace(cell, seed=cell.seed * samples + sample))  # other seeds have samples of their own
+        run = measure_leave_one_out(
+            setup.start,
+            setup.dataset,
+            step_size=cell.train.step_size,
+            num_steps=cell.train.num_steps,
+            test=setup.test,
+            token_radius=mixture_of(setup).token_radius,
+            independent=True,
+        )
+        case, n = best_case(setup), setup.dataset.num_examples
+        cases.append(case)
+        runs.append(run)
+        rows.append(
+            {
+                "stability": run.stability,
+                "stability_bound": stability_bound(case, n),
+                "test_loss": run.test_loss,
+                "train_loss": run.train_loss,
+                "gap": run.test_loss - run.train_loss,
+                "left_out_loss": float(run.left_out_losses.mean()),
+                "certificate": run.test_certificate,
+                "lemma3": run.lemma3,
+                "theorem2": gap_bound(case, n),
+                "hypotheses": _holds(case, n),
+            }
+        )
+    name = f"{cell.model.num_heads:.3g} heads, {cell.data.num_examples} sequences, step size {cell.train.step_size:g}"
+    certificates = certify_generalization(runs, cases)
+    return {
+        **{key: (("sample",), np.array([row[key] for row in rows], float)) for key in rows[0]},
+        "certificates": verdicts(name, certificates),
+    }
+
+
+def best_case(setup: Setup) -> Case:
+    """Theorem 2's numbers for the target along the paper's direction that makes its bound least."""
+    train_spec, heads = setup.cell.train, setup.start.num_heads
+    task = mixture_of(setup)
+    direction = mixture_direction(setup.start, task)
+    ray = Ray(setup.start, setup.dataset, direction, task.token_radius)
+    losses = losses_along(direction, SCALES, setup.start, setup.dataset)
+    start_loss = train_loss(setup.start, setup.dataset)
+    cases = [
+        replace(ray.case(heads, scale, train_spec.num_steps, loss, start_loss), step_size=train_spec.step_size)
+        for scale, loss in zip(SCALES.tolist(), losses.tolist(), strict=True)
+    ]
+    literal = [case for case in cases if _holds(case, setup.dataset.num_examples)]
+    return min(literal or cases, key=lambda case: gap_bound(case, setup.dataset.num_examples))
+
+
+def _holds(case: Case, num_examples: int) -> bool:
+    """Whether the hypotheses of our version of Theorem 2 hold."""
+    versions = generalization_conditions(case, num_examples, independent=True)
+    return next(c for c in versions if c.variant == OURS).holds

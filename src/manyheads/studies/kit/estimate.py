@@ -1,0 +1,117 @@
+"""A number with its 95% interval over seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over `count` seeds with its interval; one seed has no interval, none has no value (NaN)."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+    def above(self, threshold: float) -> bool:
+        """Whether the whole interval lies above; False for NaN and for a single seed."""
+        return bool(self.low > threshold)
+
+    def below(self, threshold: float) -> bool:
+        """Whether the whole interval lies below; False for NaN and for a single seed."""
+        return bool(self.high < threshold)
+
+    def __str__(self) -> str:
+        if self.count == 0:
+            return "not measured"
+        if self.count == 1:
+            return f"{number(self.value)} (one seed, no interval)"
+        if self.high == math.inf:
+            return f"{number(self.value)} (95% interval from {number(self.low)} without an upper end)"
+        return f"{number(self.value)} (95% interval {number(self.low)} to {number(self.high)})"
+
+
+NONE = Estimate(math.nan, math.nan, math.nan, 0)  # nothing was measured
+
+
+def mean(values) -> Estimate:
+    r"""The mean of one value per seed with Student's interval $\bar v \pm t_{.975,\,n-1}\, s/\sqrt n$, without NaN."""
+    v = _known(values)
+    if len(v) == 0:
+        return NONE
+    center = float(v.mean())
+    if len(v) == 1:
+        return Estimate(center, -math.inf, math.inf, 1)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, len(v) - 1) * v.std(ddof=1) / math.sqrt(len(v)))
+    return Estimate(center, center - half, center + half, len(v))
+
+
+def share(values) -> Estimate:
+    r"""The share of seeds for which something is true, with Wilson's interval, which stays between 0 and 1.
+
+    NaN, a seed without an answer, is left out.
+    """
+    v = _known(values)
+    if len(v) == 0:
+        return NONE
+    found = stats.binomtest(round(float(v.sum())), len(v)).proportion_ci(LEVEL, method="wilson")
+    return Estimate(float(v.mean()), float(found.low), float(found.high), len(v))
+
+
+def ratio(above, below=1.0) -> Estimate:
+    """The geometric mean of above/below, paired by seed; its interval is that of the mean logarithm."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = mean(np.log(np.asarray(above, dtype=float)) - np.log(np.asarray(below, dtype=float)))
+    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.count)
+
+
+def power(x, values) -> Estimate:
+    """The exponent p of values ~ x^p: least squares in logarithms for each seed, then the mean over seeds.
+
+    `x` and `values` are as in `rows`; seeds with a value that is not positive are left out.
+    """
+    x, y = rows(x, values)
+    log_x = np.log(np.asarray(x, dtype=float))
+    slopes = [np.polyfit(log_x, np.log(column), 1)[0] for column in y.T if np.all(np.isfinite(column) & (column > 0))]
+    return mean(slopes)
+
+
+def rows(x, values) -> tuple[Any, np.ndarray]:
+    """x, and `values` with one row per x and one column per seed.
+
+    With the name of a coordinate as `x`, `values` is an xarray whose other dimensions are seeds (or samples).
+    """
+    if not isinstance(x, str):
+        return x, np.asarray(values, dtype=float)
+    positions = values[x]
+    array = values.transpose(positions.dims[0], ...).values.astype(float)
+    return positions.values, array.reshape(len(array), -1)
+
+
+def tenth(steps: np.ndarray) -> int:
+    """The place of the record nearest to a tenth of the last step."""
+    return int(np.argmin(np.abs(np.log(np.maximum(steps, 1)) - np.log(steps[-1] / 10))))
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as people read it: 0.0214, 1,024, 5.1e8."""
+    if not math.isfinite(value):
+        return {math.inf: "infinite", -math.inf: "minus infinite"}.get(value, "not a number")
+    if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
+
+
+def _known(values) -> np.ndarray:
+    v = np.asarray(values, dtype=float).ravel()
+    return v[np.isfinite(v)]

@@ -1,0 +1,90 @@
+"""The same look for the same thing in every figure: colors, markers and dashes.
+
+Color-blind readers can tell the colors apart. A role names what is shown. Each role has a color for light and one for
+dark paper; where two roles of one group meet in a figure they differ in marker or dash too, so that a gray print still
+tells them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a role is drawn: colors on light and dark paper, marker (matplotlib's letter), dashes (empty: solid)."""
+
+    light: str
+    dark: str
+    marker: str = "o"
+    dash: tuple[int, ...] = ()
+
+
+BLUE, SKY, GREEN = ("#0072b2", "#4aa8e0"), ("#3d9bd6", "#7cc4f0"), ("#00835f", "#2fbf94")
+ORANGE, RED, PINK = ("#c98200", "#f0b040"), ("#c84e00", "#f5874a"), ("#b85a90", "#e39cc4")
+INK, GRAY = ("#1d2530", "#eef1f5"), ("#6f7783", "#99a2ae")
+
+ROLES = {
+    # where training starts
+    "zero": Look(*GREEN, "^"),
+    "first phase": Look(*BLUE, "o"),
+    "gaussian": Look(*ORANGE, "s", (5, 2)),
+    "first phase, drawn": Look(*SKY, "v", (2, 2)),
+    # what is measured, and the bounds beside it
+    "measured": Look(*INK, "o"),
+    "ours": Look(*BLUE, "D", (6, 2)),
+    "explicit": Look(*PINK, "v", (2, 2)),
+    "printed": Look(*RED, "s", (1, 2)),
+    "reference": Look(*GRAY, "", (4, 3)),
+    # margins and the directions that attain them
+    "linear": Look(*GRAY, "", (2, 2)),
+    "attention": Look(*RED, "", (6, 2)),
+    # data
+    "mixture": Look(*BLUE, "o"),
+    "random labels": Look(*RED, "s", (5, 2)),
+    "planted": Look(*GREEN, "^", (2, 2)),
+    "construction": Look(*PINK, "D", (6, 2, 2, 2)),
+    # heads by the sign of their first step
+    "plus": Look(*SKY, "o"),
+    "minus": Look(*PINK, "s", (5, 2)),
+    # train and test
+    "train": Look(*BLUE, "o"),
+    "test": Look(*ORANGE, "s", (5, 2)),
+    # optimizers
+    "gd": Look(*BLUE, "o"),
+    "normalized": Look(*GREEN, "^", (5, 2)),
+    "polyak": Look(*ORANGE, "s", (2, 2)),
+    "adam": Look(*PINK, "D", (6, 2, 2, 2)),
+}
+
+# Few heads are dark, many are light; the same H has the same color everywhere.
+_RAMP_LIGHT = ((51, 34, 136), (32, 102, 160), (26, 140, 134), (92, 150, 60), (180, 124, 16))
+_RAMP_DARK = ((160, 150, 240), (98, 170, 226), (72, 200, 186), (150, 210, 112), (240, 200, 90))
+_RAMP_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DECADES = 6.0  # the ramp ends at 10^6 heads
+
+
+def heads(num_heads: float) -> str:
+    """The role of a run with this many heads."""
+    return f"heads:{num_heads:g}"
+
+
+def look(role: str) -> Look:
+    """How a role is drawn; an unknown role is an error, so that colors are chosen here and nowhere else."""
+    if role.startswith("heads:"):
+        decades = math.log10(float(role.removeprefix("heads:")))
+        place = (decades / _DECADES) ** 0.6  # most runs have few heads: spread those
+        marker = _RAMP_MARKERS[round(decades * 2) % len(_RAMP_MARKERS)]
+        return Look(_ramp(_RAMP_LIGHT, place), _ramp(_RAMP_DARK, place), marker)
+    if role not in ROLES:
+        raise ValueError(f"role={role!r} has no look; choose one of {', '.join(ROLES)}, or palette.heads(H).")
+    return ROLES[role]
+
+
+def _ramp(colors: tuple[tuple[int, int, int], ...], place: float) -> str:
+    position = min(max(place, 0.0), 1.0) * (len(colors) - 1)
+    left = min(int(position), len(colors) - 2)
+    share = position - left
+    mixed = (round(a + share * (b - a)) for a, b in zip(colors[left], colors[left + 1], strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)

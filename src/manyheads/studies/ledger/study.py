@@ -1,0 +1,119 @@
+"""Which statements of the paper hold, which are misprinted, and how tight are the bounds?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manyheads.certificates.ledger import ledger
+from manyheads.studies.kit import tasks
+from manyheads.studies.kit.estimate import mean, number
+from manyheads.studies.kit.figure import Axis, Figure, Panel, bars
+from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.sweeps.spec import Sweep
+
+CELLS = "manyheads.studies.ledger.cells"
+DATA = {**tasks.MIXTURE, "num_examples": 100, "num_test": 300}
+NUM_HEADS, STEP_SIZE, STEPS = 64, 0.2, 150
+
+
+def sweeps(scale: str) -> dict[str, Sweep]:
+    return grids(
+        "ledger",
+        scale,
+        checks={
+            "axes": {"parameters.statement": list(ledger())},
+            "cell": f"{CELLS}:check",
+            "parameters": {"quick": Scaled(True, False)},
+        },
+        run={
+            "data": DATA,
+            "model": {"num_heads": NUM_HEADS},
+            "train": {"step_size": STEP_SIZE, "num_steps": STEPS},
+            "cell": f"{CELLS}:run",
+        },
+    )
+
+
+def finding(results: Results) -> Finding:
+    checks = results["checks"].isel(seed=0)
+    names = checks["statement"].values
+    errata, real = (np.array([_is(name, kind) for name in names.tolist()]) for kind in ("erratum", "real"))
+    told = checks["holds"].values.astype(float)  # NaN where a check is missing, which is no verdict
+    holds, known = told > 0, np.isfinite(told)
+    statements, kept = int((~errata & known).sum()), int(holds[~errata].sum())
+    wrong, unknown = int(holds[real].sum()), int((~errata & ~known).sum())
+    _, ours, printed = _shares(checks)
+    numbers = Numbers()
+    reached = numbers.add("reached_ours", "largest share of our bound reached, mean over statements", mean(ours))
+    numbers.add("reached_printed", "the same share of the printed bound", mean(printed))
+    if int(results["run"]["violated"].sum()):
+        answer = "A statement is violated on an ordinary run although its hypotheses hold"
+    elif statements == 0:
+        answer = "Not measured"
+    elif kept == statements:
+        checked = f" that were checked ({unknown} were not)" if unknown else ""
+        answer = f"All {statements}{checked} hold once corrected; {wrong} are wrong as printed"
+    else:
+        failed = names[~holds & known & ~errata].tolist()
+        answer = f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
+    sentence = (
+        f"{kept} of {statements} statements hold in their corrected form on {int(np.nansum(checks['trials'])):,} "
+        f"random, adversarial and extremal inputs, and {int(holds[errata].sum())} of {int((errata & known).sum())} "
+        f"errata are reproduced, {wrong} of them real errors. Where a bound can be compared, the inputs reach "
+        f"{reached} of ours and {number(mean(printed).value)} of the printed one."
+    )
+    note = "The interval is over statements, not over seeds."
+    ordinary = _ordinary(results["run"].isel(seed=0))
+    return conclude(answer, [sentence, ordinary], numbers, [told, results["run"]["violated"]], [note])
+
+
+def _is(name: str, kind: str) -> bool:
+    entry = ledger()[name]
+    return entry.is_erratum if kind == "erratum" else entry.weight == kind
+
+
+def _ordinary(run) -> str:
+    if not np.isfinite(float(run["holds"])):
+        return f"The ordinary run with {NUM_HEADS} heads is missing."
+    return (
+        f"About an ordinary run with {NUM_HEADS} heads, {int(run['holds'])} statements hold, {int(run['silent'])} are "
+        f"silent because a hypothesis fails, and {int(run['violated'])} are violated."
+    )
+
+
+def _shares(checks) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The statements for which both bounds can be compared, and the largest shares of ours and of the printed one."""
+    names = checks["statement"].values.tolist()
+    ours, printed = (checks[which].values.astype(float) for which in ("ours", "printed"))
+    both = ~np.array([_is(name, "erratum") for name in names]) & np.isfinite(ours) & np.isfinite(printed)
+    return [name for name, keep in zip(names, both, strict=True) if keep], ours[both], printed[both]
+
+
+def figures(results: Results) -> list[Figure]:
+    labels, ours, printed = _shares(results["checks"].isel(seed=0))
+    marks = [bars("ours", "ours", labels, ours), bars("printed", "as printed", labels, printed)]
+    share = Axis("most of the bound used", "measured / bound")
+    panel = Panel("", Axis("statement", "ledger id"), share, marks, sideways=True)
+    caption = "How much of each bound the worst input found uses; 1 means that it is attained. Random, adversarial "
+    caption += "(gradient ascent) and extremal inputs."
+    return [Figure("ledger-tightness", "How tight the bounds are", caption, [panel])]
+
+
+STUDY = Study(
+    name="ledger",
+    title="Statements",
+    question="Which statements of the paper hold, which are misprinted, and how tight are the bounds?",
+    claim="Lemmas 1 to 3, Propositions 1 to 4, Theorems 1 and 2, their corollaries and the numbered equations.",
+    settings=[
+        stated("statements", "as numbered in the paper"),
+        chosen("corrections", "the errata, each with the check that reproduces it"),
+        chosen("inputs", "random, adversarial (gradient ascent) and extremal; quick or full depth"),
+        chosen("data of the ordinary run", tasks.describe(DATA)),
+        chosen("ordinary run", f"{NUM_HEADS} heads, step size {STEP_SIZE:g}, {STEPS} steps"),
+    ],
+    sweeps=sweeps,
+    finding=finding,
+    figures=figures,
+    order=13,
+    in_story=True,
+)

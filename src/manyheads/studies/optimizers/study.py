@@ -1,0 +1,181 @@
+"""Does another optimizer find what plain descent does not?"""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+
+from manyheads.studies.kit import tasks
+from manyheads.studies.kit.estimate import mean, number
+from manyheads.studies.kit.figure import FOCUS, STEP, TRAIN_LOSS, Axis, Figure, Mark, Panel, by_heads, over_seeds, rule
+from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.words import capital, choose, heads_text, listed
+from manyheads.sweeps.spec import Sweep
+
+CELL = "manyheads.studies.optimizers.cells:ladder"
+NAMES = {"gd": "plain descent", "normalized": "normalized descent", "polyak": "Polyak's step", "adam": "Adam"}
+LADDERS = {
+    "gd": [0.25, 1.0, 4.0, 16.0],
+    "normalized": [0.01, 0.04, 0.16, 0.64],
+    "polyak": [1.0, 16.0, 256.0, 4096.0],  # largest step size allowed
+    "adam": [0.004, 0.016, 0.064, 0.256],
+}
+STEP_AXES = {
+    "gd": Axis("step size", "factor of the gradient", log=True),
+    "normalized": Axis("step size", "length of a step", log=True),
+    "polyak": Axis("largest step size", "factor of the gradient", log=True),
+    "adam": Axis("step size", "move of a weight", log=True),
+}
+DATA = {**tasks.HARD_MIXTURE, "num_examples": Scaled(60, 100), "num_test": 0}
+STEPS = Scaled(300, 2000)
+REACHED = 0.9  # of the best attention margin
+FLOOR = 1e-12  # losses below are not drawn
+SCALE = "readout"
+
+
+def sweeps(scale: str) -> dict[str, Sweep]:
+    made = {
+        name: {
+            "data": DATA,
+            "start": {"kind": "first_phase"},
+            "train": {"optimizer": name, "num_steps": STEPS},
+            "axes": {"model.num_heads": Scaled([2, 64], [2, 16, 64, 1024])},
+            "seeds": Scaled(4, 6),
+            "cell": CELL,
+            "parameters": {"step_sizes": steps},
+        }
+        for name, steps in LADDERS.items()
+    }
+    return grids("optimizers", scale, **made)
+
+
+def finding(results: Results) -> Finding:
+    numbers, first = Numbers(), next(iter(results.values()))
+    heads, steps = first["num_heads"].values, int(first["step"].max())
+    few, many = min(heads), max(heads)
+    said: dict[str, set[str]] = {}
+    parts, focus = [], {}
+    for name, data in results.items():
+        shares = {
+            h: numbers.add(
+                f"share.{name}.{h:g}",
+                f"margin / best attention margin, {NAMES[name]}, H = {heads_text(h)}",
+                mean(_best(data, h, "margin").isel(record=-1) / data["attention"].sel(num_heads=h)),
+            )
+            for h in heads
+        }
+        said[name] = {choose(e, at=REACHED, above="reach", below="miss", undecided="") for e in shares.values()}
+        parts.append(
+            f"{NAMES[name]} {number(shares[few].value)} with {heads_text(few)} heads and {shares[many]} with "
+            f"{heads_text(many)}"
+        )
+        focus[name] = mean(_best(data, many, "focus").isel(record=-1))
+        numbers.add(f"focus.{name}", f"focus, {NAMES[name]}, H = {heads_text(many)}", focus[name])
+    sentence = f"Share of the best attention margin after {number(steps)} steps, each optimizer at its best step size: "
+    sentence += f"{'; '.join(parts)}."
+    if seen := [n for n in focus if focus[n].count]:
+        most = max(seen, key=lambda n: focus[n].value)
+        sentence += f" With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
+    note = "The best step size is the one of the four tried with the largest mean margin, chosen after the runs."
+    cells = [data["attention"] for data in results.values()]
+    return conclude(_answer(said), [sentence], numbers, cells, [note])
+
+
+def _answer(said: dict[str, set[str]]) -> str:
+    """Who reaches the margin at every H, who at none, and who at some."""
+    reach, miss = ([NAMES[name] for name, words in said.items() if words == {word}] for word in ("reach", "miss"))
+    depends = [NAMES[name] for name, words in said.items() if {"reach", "miss"} <= words]
+    goal = f"{REACHED:.0%} of the best attention margin"
+
+    def who(names: list[str]) -> str:
+        return f"{listed(names)} {'reaches' if len(names) == 1 else 'reach'} {goal}"
+
+    if reach and miss:
+        return f"Yes: {who(reach)}, {listed(miss)} {'does' if len(miss) == 1 else 'do'} not"
+    if reach:
+        return f"{who(reach)} at every H"
+    if len(miss) == len(said):
+        return f"No: no optimizer reaches {goal}"
+    if depends:
+        return f"It depends on the number of heads whether {who(depends)}"
+    measured = any(words != {"not measured"} for words in said.values())
+    return f"Undecided at this number of seeds who reaches {goal} at every H" if measured else "Not measured"
+
+
+def _best(data: xarray.Dataset, heads: float, variable: str) -> xarray.DataArray:
+    """A variable at the step size with the largest mean margin at the end; one that failed for a seed does not count.
+
+    Seeds whose run is missing are left out of the choice.
+    """
+    last = data["margin"].sel(num_heads=heads).isel(record=-1).transpose("rung", "seed").values
+    last = last[:, data["attention"].sel(num_heads=heads).notnull().values]
+    means = [row.mean() if len(row) and np.isfinite(row).all() else -np.inf for row in last]
+    return data[variable].sel(num_heads=heads).isel(rung=int(np.argmax(means)))
+
+
+def figures(results: Results) -> list[Figure]:
+    first = next(iter(results.values()))
+    many = max(first["num_heads"].values)
+    margin = Axis("margin", "per unit of readout norm", scale=SCALE)
+    limits = [
+        rule("attention", "best attention", float(first["attention"].mean()), SCALE),
+        rule("linear", "best linear", float(first["linear"].mean()), SCALE),
+    ]
+
+    def over_time(variable: str, scale: str = "", **options) -> list[Mark]:
+        best = {n: _best(data, many, variable).isel(record=slice(1, None)) for n, data in results.items()}
+        return [over_seeds(n, capital(NAMES[n]), "step", values, scale, **options) for n, values in best.items()]
+
+    return [
+        Figure(
+            "optimizers-time",
+            "Four optimizers at equal steps",
+            f"{heads_text(many)} heads, each optimizer at the step size with the largest final margin. Means over "
+            f"seeds with 95% intervals (loss: geometric mean, not drawn below {FLOOR:g}).",
+            [
+                Panel("Loss", STEP, TRAIN_LOSS, over_time("train_loss", log=True, floor=FLOOR)),
+                Panel("Margin", STEP, margin, [*over_time("margin", SCALE), *limits]),
+                Panel("Focus", STEP, FOCUS, over_time("focus")),
+            ],
+        ),
+        Figure(
+            "optimizers-step",
+            "What the step size does",
+            "Final margin at every step size tried, which means something else for each optimizer: see the axes. "
+            "Means and 95% intervals over seeds.",
+            [
+                Panel(
+                    capital(NAMES[name]),
+                    STEP_AXES[name],
+                    margin,
+                    [*by_heads("step_size_tried", data["margin"].isel(record=-1), SCALE), *limits],
+                )
+                for name, data in results.items()
+            ],
+        ),
+    ]
+
+
+STUDY = Study(
+    name="optimizers",
+    title="Optimizers",
+    question="Does another optimizer find what plain descent does not?",
+    claim="The paper analyzes plain gradient descent, and asks whether it finds weights with the attention margin.",
+    settings=[
+        stated("descent", "full batch, logistic loss"),
+        stated("start", tasks.FIRST_PHASE),
+        chosen(
+            "optimizers",
+            "plain, normalized (unit gradient), Polyak (loss over squared gradient norm), Adam (0.9, 0.999)",
+        ),
+        chosen(
+            "step sizes", "; ".join(f"{NAMES[n]} {', '.join(f'{s:g}' for s in steps)}" for n, steps in LADDERS.items())
+        ),
+        chosen("data", tasks.describe(DATA)),
+        chosen("steps", STEPS),
+    ],
+    sweeps=sweeps,
+    finding=finding,
+    figures=figures,
+    order=12,
+)
