@@ -9,42 +9,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
+from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
     from manyheads.data.dataset import Dataset
-    from manyheads.measures.neighborhood import Neighborhood
-    from manyheads.model.attention import Heads, MultiHead
+    from manyheads.model.attention import MultiHead
     from manyheads.training.trajectory import Trajectory
 
-jax = lazy("jax")
-jnp = lazy("jax.numpy")
 attention = lazy("manyheads.model.attention")
-gradient = lazy("manyheads.model.gradient")
-losses = lazy("manyheads.model.loss")
-kernels = lazy("manyheads.measures.kernel")
-margins = lazy("manyheads.measures.margin")
 descent = lazy("manyheads.training.descent")
 follower = lazy("manyheads.certificates.walk")
 attacks = lazy("manyheads.papers.manyheads2026.attack")
-neighborhood = lazy("manyheads.measures.neighborhood")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
 MOST_PIECES = 250
 HOPELESS = 0.25  # an indicator below which halving was never certified
 HALVINGS = 4  # of a piece, before the region is said to end
-ENLARGE = 1e-9  # relative, of every bound: ten thousand times what float64 loses here
-EXACT_UP_TO = 3000  # sequences for which the margin's direction and the kernel's top eigenvalue are computed exactly
-RATIOS = np.linspace(0, 1, 21)
 REASONS = {
     "margin": "the margin over the region is no longer positive",
     "inseparable": "no direction of the parameters raises all margins",
@@ -133,6 +122,20 @@ class Forecast:
                 break
         return time * (1 + ENLARGE)
 
+    def to_dict(self) -> dict:
+        """Plain values, ready for JSON."""
+        return {
+            "step_size": self.step_size,
+            "loss": self.loss,
+            "reduce": self.reduce,
+            "steps_to_reduce": self.steps_to_reduce,
+            "indicator": self.indicator if math.isfinite(self.indicator) else str(self.indicator),
+            "radius": self.radius,
+            "reason": REASONS[self.reason],
+            "steps": self.steps.tolist(),
+            "certified_loss": self.certified_loss.tolist(),
+        }
+
     def __str__(self) -> str:
         start = f"From here, gradient descent with step size {self.step_size:g}"
         end = f"because {REASONS[self.reason]}"
@@ -168,7 +171,7 @@ def forecast(
     """
     model, eta = _checked(model, step_size, reduce)
     state = Center.at(model, dataset)
-    loss, pieces, reason = float(np.mean(_loss(state.margins))), [], "pieces"
+    loss, pieces, reason = float(np.mean(np.logaddexp(0.0, -state.margins))), [], "pieces"
     indicator = state.indicator()
     share = 1.0
     while len(pieces) < most_pieces:
@@ -255,58 +258,6 @@ def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
     return model, float(step_size)
 
 
-@dataclass(frozen=True, eq=False)
-class Center:
-    """A center of the region: the model there, its margins and its tangent kernel."""
-
-    model: MultiHead
-    dataset: Dataset
-    margins: np.ndarray
-    kernel: np.ndarray | None  # None for many sequences
-    norms: np.ndarray  # of the tangent features
-
-    @classmethod
-    def at(cls, model: MultiHead, dataset: Dataset) -> Center:
-        margins = dataset.labels * model.scores(dataset)
-        if dataset.num_examples <= EXACT_UP_TO:
-            kernel = kernels.tangent_kernel(model, dataset).matrix
-            square = kernel.diagonal()
-        else:
-            kernel, square = None, kernels.squared_gradient_norms(model, dataset)
-        return cls(model, dataset, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
-
-    def direction(self) -> tuple[Heads | None, float]:
-        """A direction, at most a unit vector in class coordinates, and the margin of the tangent features along it."""
-        y = self.dataset.labels
-        if self.kernel is None:
-            coefficients = _slope(self.margins) / np.sum(_slope(self.margins))
-        else:
-            found = margins.hard_margin(y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13)
-            if found.lower <= 0:
-                return None, 0.0
-            coefficients = np.maximum(found.direction, 0.0)
-        vector = _features(self.model, self.dataset, coefficients)
-        length = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in vector))
-        unit = jax.tree.map(lambda leaf: leaf * ((1 - 1e-12) / length), vector)
-        along = float(self.ball.margins(unit, 0.0).min()) if self.kernel is None else found.lower
-        return (unit, along) if along > 0 else (None, along)
-
-    @cached_property
-    def ball(self) -> Neighborhood:
-        return neighborhood.Neighborhood(self.model, self.dataset)
-
-    def moved(self, direction: Heads, length: float) -> Center:
-        root = np.sqrt(self.model.multiplicity)
-        step = jax.tree.map(lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction)
-        return Center.at(self.model.displaced(step), self.dataset)
-
-    def indicator(self) -> float:
-        r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look; halving was certified from about 0.55 on."""
-        _, along = self.direction()
-        curved = self.ball.drift(0.0).curvature.max()
-        return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
-
-
 def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
     """The next center and piece; or None and the reason why there is none."""
     radius = last.radius + length
@@ -318,78 +269,14 @@ def _next(state: Center, direction, length: float, last: Piece, eta: float, star
     drift = new.ball.drift(radius)
     low, high = margin_box(new, drift, radius)
     ratio = min(last.ratio, ratio_bound(low, high, level))
-    slope = min(float(np.mean(_slope(low))), level)
-    reach = radius + eta * slope * float(new.norms.max() + drift.gradient.max())
+    push = min(float(np.mean(slope(low))), level)
+    reach = radius + eta * push * float(new.norms.max() + drift.gradient.max())
     smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
     efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
     if not efficiency > 0:
         return None, None, "step"
     nats = last.nats + 2 * margin * ratio * efficiency * length * (1 - ENLARGE)
     return new, Piece(radius, margin, ratio, efficiency, smoothness, nats), ""
-
-
-def margin_box(state: Center, drift, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Between which values each margin stays over a ball."""
-    width = radius * state.norms + radius**2 / 2 * drift.curvature
-    width = width * (1 + ENLARGE) + 1e-12 * np.abs(state.margins)
-    return state.margins - width, state.margins + width
-
-
-def ratio_bound(low: np.ndarray, high: np.ndarray, level: float) -> float:
-    r"""A lower bound on mean slope over mean loss, where the loss is at most `level`.
-
-    $w-\mu\ell$ has one maximum in $m$, so over a box it is least at an end; and $w/\ell$ falls with the loss.
-    """
-    worst = _loss(low)
-    bounds = [float(np.min(-np.expm1(-worst) / worst))]
-    for mu in RATIOS:
-        rest = np.mean(np.minimum(_slope(low) - mu * _loss(low), _slope(high) - mu * _loss(high)))
-        if rest > 0:
-            bounds.append(float(mu + rest / level))
-    return max(bounds) * (1 - ENLARGE)
-
-
-def smoothness_bound(state: Center, drift, radius: float, level: float) -> float:
-    """An upper bound on the Hessian of the loss over a ball, where the loss is at most `level`."""
-    low, high = margin_box(state, drift, radius)
-    nearest = np.clip(0.0, low, high)
-    bend = _slope(nearest) * _slope(-nearest)  # the largest second derivative over the box
-    if state.kernel is None:
-        top = float(np.mean(bend * state.norms**2))
-    else:
-        root = np.sqrt(bend)
-        top = float(np.linalg.eigvalsh(root[:, None] * state.kernel * root / len(bend))[-1])
-    features = (math.sqrt(max(top, 0.0)) + math.sqrt(float(np.mean(bend * drift.gradient**2)))) ** 2
-    features = min(features, level * float(np.max(state.norms + drift.gradient)) ** 2)
-    scores = min(level * float(drift.curvature.max()), float(np.mean(_slope(low) * drift.curvature)))
-    return (features + scores) * (1 + ENLARGE)
-
-
-def _loss(m: np.ndarray) -> np.ndarray:
-    return np.logaddexp(0.0, -m)
-
-
-def _slope(m: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, m))
-
-
-def _features(model: MultiHead, dataset: Dataset, coefficients: np.ndarray) -> Heads:
-    r"""$\sum_i a_i y_i\nabla\tilde\Phi(X_i)$ in class coordinates."""
-    with jax.enable_x64(True):
-        heads = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.heads)
-        batch, weights = gradient.prepare(dataset, model), gradient.head_weights(model)
-        found = _weighted(heads, weights, batch, np.asarray(coefficients, np.float64))
-        root = np.sqrt(model.multiplicity)
-        return jax.tree.map(lambda leaf: np.asarray(leaf) * root.reshape(-1, *(1,) * (leaf.ndim - 1)), found)
-
-
-@compiled()
-def _weighted(heads, weights, batch, coefficients) -> Any:
-    def score(parameters):
-        scores = gradient.batch_scores(parameters, weights, batch, coefficients.shape[0])
-        return jnp.sum(coefficients * batch.labels.reshape(-1)[: coefficients.shape[0]] * scores)
-
-    return jax.grad(score)(heads)
 
 
 def certify_forecast(work: Examination) -> list[Certificate]:
@@ -418,9 +305,8 @@ def check_forecast(effort: Effort) -> Finding:
     shares = attacks.local_bounds(tally, effort)
     spoke, runs = attacks.runs(tally, effort)
     text = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-    return tally.finding(
-        f"largest shares by ascent: {text}; {spoke} of {runs} forecasts spoke and every promise was kept"
-    )
+    how = "at random points" if effort.quick else "by ascent"
+    return tally.finding(f"largest shares {how}: {text}; {spoke} of {runs} forecasts spoke and every promise was kept")
 
 
 REMEDY = "use a smaller step size, more heads, or more steps before the forecast"
