@@ -45,6 +45,8 @@ _HOME = {
     "Certificate": "manyheads.certificates.verdict",
     "Verdict": "manyheads.certificates.verdict",
     "certify": "manyheads.certificates.certify",
+    "forecast": "manyheads.papers.manyheads2026.forecast",
+    "first_forecast": "manyheads.papers.manyheads2026.forecast",
     "good_start": "manyheads.papers.deora2023.initialization",
     "explain_run": "manyheads.certificates.decomposition",
     "smallest_heads": "manyheads.papers.deora2023.regime",

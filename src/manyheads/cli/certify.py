@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -64,23 +63,18 @@ def command(
     import jax
 
     import manyheads as mh
-    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts
+    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, stored_run
 
     keys = jax.random.split(jax.random.key(seed), 5)
-    stored = holds_run(source)
-    if stored and data is None:
-        raise ValueError(f"{source} is a run; pass --data with what it was trained on, a file or a data source")
-    if not stored and data is not None:
+    if holds_run(source):
+        run, task, dataset, test = stored_run(source, data, keys, examples, first_phase_examples, test_examples)
+    elif data is not None:
         raise ValueError(
             f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"
         )
-    run = mh.Trajectory.load(Path(source)) if stored else None
-    if run is None:
-        first = fresh_wanted(start, first_phase_examples)
     else:
-        first = first_phase_examples if _first_phase(run.start) else 0
-    task, fresh, dataset, test = parts(data or source, keys, examples, first, test_examples)
-    if run is None:
+        first = fresh_wanted(start, first_phase_examples)
+        task, fresh, dataset, test = parts(source, keys, examples, first, test_examples)
         model = make_start(start, heads, scale, dataset=dataset, fresh=fresh, source=task, key=keys[4])
         if not quiet:
             tell(f"training {steps} steps")
@@ -97,10 +91,3 @@ def command(
     else:
         show(str(result) if full else result.brief())
     return {"HOLDS": 0, "VIOLATED": 1, "SILENT": 3}[result.verdict.name]
-
-
-def _first_phase(start) -> bool:
-    """Whether `train` set data aside for this start: after a first phase W is zero and U is not."""
-    import numpy as np
-
-    return not np.any(start.key_query) and bool(np.any(start.readout))

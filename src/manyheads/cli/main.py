@@ -20,6 +20,7 @@ VERBS = {
     "report": "draw the page again from stored studies",
     "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
+    "forecast": "what the next steps of a run are proved to reach, at any number of heads",
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",

@@ -76,3 +76,18 @@ def holds_run(path: str) -> bool:
     from manyheads.data.dataset import read_npz
 
     return Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
+
+
+def stored_run(path: str, data: str | None, keys, examples: int, first: int, held_out: int):
+    """A saved run, its data source, and its training and test data, set aside as `train` did."""
+    import numpy as np
+
+    from manyheads.training.trajectory import Trajectory
+
+    if data is None:
+        raise ValueError(f"{path} is a run; pass --data with what it was trained on, a file or a data source")
+    run = Trajectory.load(path)
+    heads = run.start.heads  # after a first phase W is zero and U is not
+    phased = not np.any(heads.key_query) and bool(np.any(heads.readout))
+    task, _, dataset, test = parts(data, keys, examples, first if phased else 0, held_out)
+    return run, task, dataset, test

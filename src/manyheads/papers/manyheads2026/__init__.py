@@ -1,0 +1,14 @@
+"""What this project proved itself, beyond sharper forms of other people's statements."""
+
+from manyheads.certificates.statement import Paper
+from manyheads.papers.deora2023.setting import scope
+
+PAPER = Paper(
+    id="manyheads2026",
+    title="A forecast for gradient descent on attention, at any number of heads",
+    authors="the authors of manyheads",
+    reference="docs/theory/forecast.md",
+    text="docs/theory/forecast.md",
+    files=("forecast",),
+    scope=scope,
+)

@@ -1,0 +1,328 @@
+r"""Theorem F: what gradient descent will reach, proved from the parameters at one step, at any number of heads.
+
+A step of descent lies in a ball around a multiple of any unit vector $v$ along which all tangent features have margin
+$\Gamma$. Adding such balls up gives a region that the iterates cannot leave before the loss has fallen; over that
+region the margin, the ratio of slope to loss and the smoothness are bounded locally. Proof: docs/theory/forecast.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manyheads._lazy import lazy
+from manyheads.certificates.finding import Effort, Finding, Tally
+from manyheads.certificates.statement import Statement
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
+
+if TYPE_CHECKING:
+    from manyheads.certificates.examination import Examination
+    from manyheads.data.dataset import Dataset
+    from manyheads.model.attention import MultiHead
+    from manyheads.training.trajectory import Trajectory
+
+attention = lazy("manyheads.model.attention")
+descent = lazy("manyheads.training.descent")
+follower = lazy("manyheads.certificates.walk")
+attacks = lazy("manyheads.papers.manyheads2026.attack")
+
+PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
+MOST_PIECES = 250
+HOPELESS = 0.25  # an indicator below which halving was never certified
+HALVINGS = 4  # of a piece, before the region is said to end
+REASONS = {
+    "margin": "the margin over the region is no longer positive",
+    "inseparable": "no direction of the parameters raises all margins",
+    "step": "the step size is too large for the curvature that the bounds allow over the region",
+    "slow": "the bounds promise no further decrease",
+    "pieces": f"the region was followed for {MOST_PIECES} pieces only",
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    r"""One stretch of the region: balls of radius up to `radius`, on which the three local bounds hold.
+
+    `margin` $\Gamma$: every tangent feature has at least this margin. `ratio` $c$: the mean slope is at least $c$ times
+    the loss. `efficiency` $e = 1-\eta\beta/2$: the share of the linear decrease that is kept. `nats` is the fall of the
+    log-loss certified up to here.
+    """
+
+    radius: float
+    margin: float
+    ratio: float
+    efficiency: float
+    smoothness: float
+    nats: float
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What is proved about the next steps of gradient descent, whatever else happens.
+
+    `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
+    `certified_loss[i]`, and the loss decreases at every step until then. The iterates stay within `radius` of a known
+    center, hence within twice `radius` of the start. Every bound is enlarged by 1e-9 of itself for rounding. The same
+    holds for every smaller step size after proportionally more steps.
+    """
+
+    step_size: float
+    loss: float
+    reduce: float
+    indicator: float
+    reason: str
+    pieces: tuple[Piece, ...] = field(repr=False)
+
+    @property
+    def certified_loss(self) -> np.ndarray:
+        return self.loss * np.exp([-p.nats for p in self.pieces])
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.array([math.ceil(self._time(p.nats)) for p in self.pieces], np.int64)
+
+    @property
+    def nats(self) -> float:
+        """The certified fall of the logarithm of the loss."""
+        return self.pieces[-1].nats if self.pieces else 0.0
+
+    @property
+    def radius(self) -> float:
+        return self.pieces[-1].radius if self.pieces else 0.0
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the loss is certified to fall by the factor `reduce`."""
+        return self.nats >= math.log(self.reduce)
+
+    @property
+    def steps_to_reduce(self) -> int | None:
+        """Steps within which the loss falls by the factor `reduce`; None where that is not certified."""
+        return self.steps_to(self.loss / self.reduce)
+
+    def steps_to(self, loss: float) -> int | None:
+        """Steps within which some iterate has at most this loss; None where that is not certified."""
+        if not loss > 0:
+            raise ValueError(f"loss={loss} must be above 0; the forecast says from where on nothing is promised.")
+        nats = math.log(self.loss / loss)
+        return None if nats > self.nats else max(0, math.ceil(self._time(nats)))
+
+    def _time(self, nats: float) -> float:
+        r"""$\mathcal K(s)=\int_0^s e^t/(\eta L_0 q(t))\,dt$ with $q = e c^2 \Gamma^2$ constant on each piece."""
+        time, before = 0.0, 0.0
+        for p in self.pieces:
+            rate = self.step_size * self.loss * p.efficiency * p.ratio**2 * p.margin**2
+            time += (math.exp(min(p.nats, nats)) - math.exp(before)) / rate
+            before = p.nats
+            if p.nats >= nats:
+                break
+        return time * (1 + ENLARGE)
+
+    def to_dict(self) -> dict:
+        """Plain values, ready for JSON."""
+        return {
+            "step_size": self.step_size,
+            "loss": self.loss,
+            "reduce": self.reduce,
+            "steps_to_reduce": self.steps_to_reduce,
+            "indicator": self.indicator if math.isfinite(self.indicator) else str(self.indicator),
+            "radius": self.radius,
+            "reason": REASONS[self.reason],
+            "steps": self.steps.tolist(),
+            "certified_loss": self.certified_loss.tolist(),
+        }
+
+    def __str__(self) -> str:
+        start = f"From here, gradient descent with step size {self.step_size:g}"
+        end = f"because {REASONS[self.reason]}"
+        if not self.pieces:
+            return f"{start} is promised nothing, {end}."
+        last = f"{self.certified_loss[-1]:.3g}"
+        if self.speaks:
+            verb = "halves the loss" if self.reduce == 2 else f"divides the loss by {self.reduce:g}"
+            return (
+                f"{start} {verb} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps, whatever else happens; "
+                f"beyond a loss of {last} nothing is promised, {end}."
+            )
+        return (
+            f"{start} brings the loss from {self.loss:.3g} to {last} within {self.steps[-1]:,} steps, whatever else "
+            f"happens; beyond that nothing is promised, {end}."
+        )
+
+    __repr__ = __str__
+
+
+def forecast(
+    model: MultiHead | Trajectory,
+    dataset: Dataset,
+    *,
+    step_size: float | None = None,
+    reduce: float = 2.0,
+    most_pieces: int = MOST_PIECES,
+) -> Forecast:
+    """What plain gradient descent on the logistic loss is proved to reach from this model.
+
+    `model` may be a run: then its last parameters and its step size are meant. The curve is followed until the bounds
+    end it, or for `most_pieces` pieces.
+    """
+    model, eta = _checked(model, step_size, reduce)
+    state = Center.at(model, dataset)
+    loss, pieces, reason = float(np.mean(np.logaddexp(0.0, -state.margins))), [], "pieces"
+    indicator = state.indicator()
+    share = 1.0
+    while len(pieces) < most_pieces:
+        direction, along = state.direction()
+        if direction is None:
+            reason = "inseparable"
+            break
+        last = pieces[-1] if pieces else Piece(0.0, math.inf, math.inf, math.inf, 0.0, 0.0)
+        length = share * PIECE / (2 * min(last.margin, along))
+        new, piece, why = _next(state, direction, length, last, eta, loss)
+        if piece is None:
+            share /= 2
+            if share < 2.0**-HALVINGS:
+                reason = why
+                break
+            continue
+        if piece.nats - last.nats < 1e-3 * share * PIECE:
+            reason = "slow"
+            break
+        state, pieces = new, [*pieces, piece]
+    return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
+
+
+def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
+    """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
+
+    The run is repeated in float64. Steps 0, 1, 2, 3, 5, 8, ... are tried, those with a hopeless indicator skipped; then
+    the interval before the first success is halved until it is one step, as if success were never lost again.
+    """
+    eta = _checked(run, None, reduce)[1]
+    tried = [0, 1]
+    while tried[-1] < run.last_step:
+        tried.append(min(tried[-1] + tried[-2], run.last_step))
+    tried = sorted({k for k in tried if k <= run.last_step})
+
+    def models(steps):
+        again = descent.train(
+            run.start, dataset, step_size=eta, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
+        )
+        return {k: again.model(k) for k in steps if k <= again.last_step}
+
+    def spoken(model) -> Forecast | None:
+        if Center.at(model, dataset).indicator() < HOPELESS:
+            return None
+        found = forecast(model, dataset, step_size=eta, reduce=reduce)
+        return found if found.speaks else None
+
+    before = -1
+    for step, model in models(tried).items():
+        found = spoken(model)
+        if found is None:
+            before = step
+            continue
+        between = list(range(before + 1, step))
+        path = models(between) if between else {}
+        while between:
+            middle = between[len(between) // 2]
+            earlier = spoken(path[middle])
+            if earlier is None:
+                between = [k for k in between if k > middle]
+            else:
+                step, found, between = middle, earlier, [k for k in between if k < middle]
+        return step, found
+    return None
+
+
+def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
+    settings = getattr(model, "settings", None)
+    if settings is not None:
+        if (settings.get("optimizer"), settings.get("loss")) != ("gd", "logistic"):
+            raise ValueError(
+                f"the run used {settings.get('optimizer')} on the {settings.get('loss')} loss; the forecast is proved "
+                "for plain gradient descent on the logistic loss."
+            )
+        model, step_size = model.final, settings["step_size"] if step_size is None else step_size
+    if not isinstance(model, attention.MultiHead):
+        raise ValueError("the forecast is proved for MultiHead models; pass one, or a run of one.")
+    if isinstance(model.key_query, tuple):
+        raise ValueError("the forecast is proved for models whose key-query matrix itself is trained, not its factors.")
+    if step_size is None or not 0 < step_size < math.inf:
+        raise ValueError(f"step_size={step_size} must be a finite number > 0; pass the step size of the descent.")
+    if not 1 < reduce < math.inf:
+        raise ValueError(f"reduce={reduce} must be a finite number > 1; 2 asks for half the loss.")
+    return model, float(step_size)
+
+
+def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
+    """The next center and piece; or None and the reason why there is none."""
+    radius = last.radius + length
+    new = state.moved(direction, length)
+    margin = min(last.margin, float(new.ball.margins(direction, radius).min()))
+    if not margin > 0:
+        return None, None, "margin"
+    level = start_loss * math.exp(-last.nats)
+    drift = new.ball.drift(radius)
+    low, high = margin_box(new, drift, radius)
+    ratio = min(last.ratio, ratio_bound(low, high, level))
+    push = min(float(np.mean(slope(low))), level)
+    reach = radius + eta * push * float(new.norms.max() + drift.gradient.max())
+    smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
+    efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
+    if not efficiency > 0:
+        return None, None, "step"
+    nats = last.nats + 2 * margin * ratio * efficiency * length * (1 - ENLARGE)
+    return new, Piece(radius, margin, ratio, efficiency, smoothness, nats), ""
+
+
+def certify_forecast(work: Examination) -> list[Certificate]:
+    """From the first step at which the forecast speaks: steps to half the loss, measured against certified."""
+    work.progress("the forecast along the run")
+    found = first_forecast(work.run, work.dataset)
+    claim = "steps in which the loss is halved"
+    if found is None:
+        silent = Hypothesis("the forecast certifies half the loss from some step of the run", False, REMEDY)
+        return [Certificate("forecast", claim, math.nan, (Bound(OURS, math.nan, (silent,)),))]
+    step, promise = found
+    steps = promise.steps_to_reduce
+    assert steps is not None
+    again = descent.train(
+        work.run.start, work.dataset, step_size=promise.step_size, num_steps=step, record=10**9, dtype="float64"
+    )
+    walk = follower.follow(again.final, work.dataset, step_size=promise.step_size, num_steps=steps)
+    reached = np.flatnonzero(walk.loss <= walk.loss[0] / 2 * (1 + ENLARGE))
+    measured = float(reached[0]) if len(reached) else math.inf
+    return [Certificate("forecast", f"{claim}, from step {step}", measured, (Bound(OURS, float(steps)),))]
+
+
+def check_forecast(effort: Effort) -> Finding:
+    """Adversarial points in balls against every local bound, and runs against their forecasts."""
+    tally = Tally()
+    shares = attacks.local_bounds(tally, effort)
+    spoke, runs = attacks.runs(tally, effort)
+    text = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    how = "at random points" if effort.quick else "by ascent"
+    return tally.finding(f"largest shares {how}: {text}; {spoke} of {runs} forecasts spoke and every promise was kept")
+
+
+REMEDY = "use a smaller step size, more heads, or more steps before the forecast"
+
+FORECAST = Statement(
+    id="forecast",
+    place="ours, Theorem F",
+    title="what descent will reach, proved from one step at any number of heads",
+    ours="over balls B(θ̂_a, σ_a) whose centers move by (σ_a−σ_{a−1})v_a, let every tangent feature have margin Γ_a "
+    "along v_a, the mean slope be at least c_a times the loss, and e_a = 1 − ηβ_a/2 > 0 for the curvature β_a there. "
+    "Then L(θ_0)e^{−s}, s ≤ Σ 2Γ_a c_a e_a (σ_a−σ_{a−1}), is reached within ⌈∫_0^s e^t dt/(ηL(θ_0)e c²Γ²)⌉ steps, and "
+    "the loss decreases at every step until then",
+    proof="docs/theory/forecast.md#theorem-f",
+    remark="local bounds attacked by ascent inside random balls; promised over measured steps on runs",
+    check=check_forecast,
+    about=certify_forecast,
+    aliases=("theorem-f", "lens"),
+    used_by=("certify",),
+)

@@ -1,0 +1,174 @@
+"""The forecast: the known table, promises kept, bounds against autodiff for every decoder, and what it refuses."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from paper_settings import setting
+
+import manyheads as mh
+from manyheads.certificates.finding import Effort, Tally
+from manyheads.certificates.verdict import Verdict
+from manyheads.measures.neighborhood import Neighborhood
+from manyheads.model.attention import Heads
+from manyheads.papers.manyheads2026 import attack
+from manyheads.papers.manyheads2026.forecast import FORECAST
+from manyheads.papers.manyheads2026.region import Center, margin_box
+
+
+def run_of(name: str, heads: float, steps: int) -> mh.Trajectory:
+    s = setting(name)
+    start = mh.first_phase(s.fresh, heads)
+    return mh.train(start, s.dataset, step_size=s.step_size, num_steps=steps, dtype="float64", record="all")
+
+
+# promised at most (a finer grid promises less), measured: the table of the derivation
+@pytest.mark.parametrize(
+    ("name", "heads", "step", "promised", "measured"),
+    [("A", 8, 0, 13, 5), ("A", 1, 8, 36, 7), ("B", 8, 40, 78, 27), ("C", 8, 60, 289, 46)],
+)
+def test_it_speaks_at_few_heads_and_the_promise_is_kept(name, heads, step, promised, measured):
+    data = setting(name).dataset
+    found = mh.forecast(run_of(name, heads, step).final, data, step_size=setting(name).step_size)
+    assert found.speaks and found.steps_to_reduce <= promised
+    loss = run_of(name, heads, step + found.steps_to_reduce).train_loss[step:]
+    assert int(np.argmax(loss <= loss[0] / 2)) == measured
+    for steps, level in zip(found.steps, found.certified_loss, strict=True):
+        if steps < len(loss):
+            assert loss[: steps + 1].min() <= level
+
+
+def test_the_curve_and_the_words():
+    s = setting("A")
+    found = mh.forecast(run_of("A", 8, 0), s.dataset, reduce=2)
+    assert np.all(np.diff(found.certified_loss) < 0) and np.all(np.diff(found.steps) >= 0)
+    assert found.steps_to(found.loss) == 0 and found.steps_to(found.certified_loss[-1] * 0.99) is None
+    assert str(found).startswith("From here, gradient descent with step size 1 halves the loss (0.693) within 12 steps")
+    assert "nothing is promised, because the margin over the region is no longer positive" in str(found)
+    assert found.indicator == pytest.approx(1.97, abs=0.01)
+    silent = mh.forecast(mh.first_phase(setting("B").fresh, 1), setting("B").dataset, step_size=0.1)
+    assert not silent.speaks and silent.steps_to_reduce is None and "brings the loss from 0.481 to 0.469" in str(silent)
+
+
+def test_data_that_nothing_separates_get_no_promise():
+    s = setting("A")
+    twice = mh.Dataset.from_arrays(np.repeat(s.dataset.tokens[:4], 2, axis=0), np.tile([1, -1], 4))
+    found = mh.forecast(mh.first_phase(s.fresh, 2), twice, step_size=0.1)
+    assert found.pieces == () and "is promised nothing, because no direction" in str(found)
+
+
+@pytest.mark.full
+def test_the_first_step_that_speaks():
+    s = setting("A")
+    run = run_of("A", 2, 12)
+    step, found = mh.first_forecast(run, s.dataset)
+    assert found.speaks and step <= 8
+    assert not mh.forecast(run_of("A", 2, step - 1), s.dataset).speaks
+    assert mh.first_forecast(run_of("B", 1, 3), setting("B").dataset) is None
+
+
+def test_certify_measures_the_promise():
+    s = setting("A")
+    (item,) = mh.certify(run_of("A", 8, 3), s.dataset, ["forecast"])
+    assert item.verdict is Verdict.HOLDS and item.measured == 5 and item.bound().value == 12
+    (item,) = mh.certify(run_of("B", 1, 3), setting("B").dataset, ["forecast"])
+    assert item.verdict is Verdict.SILENT and "smaller step size" in item.reason
+
+
+@pytest.mark.parametrize("decoder", ["full", "pooled", "last"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_local_bounds_hold_for_every_decoder_and_mask(decoder, masked):
+    rng = np.random.default_rng(0)
+    counts = np.array([1.0, 50.0])
+    mask = np.ones((4, 4), bool)
+    mask[::2, 3] = not masked
+    readout = (2, 4, 3) if decoder == "full" else (2, 3)
+
+    @jax.jit
+    def margins(start, move, tokens):
+        heads = jax.tree.map(lambda a, m: a + m / jnp.sqrt(counts).reshape(-1, *(1,) * (m.ndim - 1)), start, move)
+        model = mh.MultiHead(*heads, counts, decoder)
+        return jax.vmap(lambda x, m: model(x, m if masked else None))(tokens, mask) * jnp.array([1.0, -1.0, 1.0, -1.0])
+
+    @jax.jit
+    def measured(start, move, tokens):
+        features = jax.jacobian(margins, argnums=1)(start, move, tokens)
+        slope = lambda t: jax.jvp(lambda u: margins(start, u, tokens), (t,), (move,))[1]  # noqa: E731
+        flat = jnp.concatenate([leaf.reshape(4, -1) for leaf in features], axis=1)
+        return margins(start, move, tokens), flat, jax.jvp(slope, (move,), (move,))[1]
+
+    for radius in (0.05, 0.3, 1.0, 3.0):
+        data = mh.Dataset.from_arrays(rng.standard_normal((4, 4, 3)), [1, -1, 1, -1], mask=mask if masked else None)
+        start = Heads(rng.standard_normal((2, 3, 3)), rng.standard_normal(readout))
+        model = mh.MultiHead.create(*start, multiplicity=counts, decoder=decoder)
+        direction = _scaled(Heads(*(rng.standard_normal(leaf.shape) for leaf in start)), 1.0)
+        ball = Neighborhood(model, data)
+        drift, along = ball.drift(radius), ball.margins(direction, radius)
+        low, high = margin_box(Center.at(model, data), drift, radius)
+        _, center, _ = measured(start, _scaled(direction, 0.0), data.tokens)
+        v = np.concatenate([leaf.ravel() for leaf in direction])
+        for _ in range(12):
+            move = _scaled(Heads(*(rng.standard_normal(leaf.shape) for leaf in start)), radius)
+            m, features, bent = map(np.asarray, measured(start, move, data.tokens))
+            assert np.all((low <= m) & (m <= high))
+            assert np.all(np.linalg.norm(features - center, axis=1) <= drift.gradient)
+            assert np.all(features @ v >= along)
+            assert np.all(np.abs(bent) / radius**2 <= drift.curvature)
+
+
+def _scaled(tree: Heads, norm: float) -> Heads:
+    size = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in tree))
+    return Heads(*(norm * leaf / size for leaf in tree))
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "share"),
+    [("margin", "margin", None), ("features", "drift", 0.9), ("scores", "width", 0.9),
+     ("score curvature", "curvature", 0.9), ("slope over loss", "ratio", 1 / 0.9),
+     ("loss curvature", "smoothness", 0.9)],
+)  # fmt: skip
+@pytest.mark.full
+def test_a_bound_that_is_a_tenth_too_small_is_caught_by_ascent(name, field, share):
+    rng = np.random.default_rng(1)
+    size = attack.CLASSES * attack.DIM * (attack.DIM + attack.TOKENS)
+    points = []
+    for _ in range(40):
+        p = attack.problem(rng)
+        if share is None:  # a tenth less than the loss of margin that the bound allows
+            with jax.enable_x64(True):
+                before = np.asarray(attack._features(p, jnp.zeros(size)) @ p["v"])
+            p[field] = before - 0.9 * (before - p[field])
+        else:
+            p[field] = p[field] * share
+        points += [p | {"raw": rng.standard_normal(size), "turn": rng.standard_normal(size)} for _ in range(3)]
+    assert attack.ascend(attack.ATTACKS[name], points, steps=200, rate=0.1)[1] > 1
+
+
+def test_a_broken_bound_is_violated(monkeypatch):
+    real = attack.problem
+    monkeypatch.setattr(attack, "problem", lambda rng: (p := real(rng)) | {"width": 0.2 * p["width"]})
+    tally = Tally()
+    attack.local_bounds(tally, Effort(quick=True, seed=0))
+    assert tally.finding().verdict is Verdict.VIOLATED
+
+
+def test_bad_input_is_one_line():
+    s = setting("A")
+    run = run_of("A", 2, 1)
+    for words, call in {
+        "step_size=None must be a finite number": lambda: mh.forecast(run.start, s.dataset),
+        "reduce=1 must be a finite number > 1": lambda: mh.forecast(run, s.dataset, reduce=1),
+        "plain gradient descent on the logistic loss": lambda: mh.forecast(
+            dataclasses.replace(run, settings=run.settings | {"loss": "hyperbolic"}), s.dataset
+        ),
+        "not its factors": lambda: mh.forecast(
+            mh.gaussian_start(2, num_tokens=4, dim=6, rank=2, key=jax.random.key(0)), s.dataset, step_size=1.0
+        ),
+    }.items():
+        with pytest.raises(ValueError, match=words) as error:
+            call()
+        assert "\n" not in str(error.value)
+    assert FORECAST.about is not None
