@@ -117,7 +117,10 @@ def _places() -> tuple[tuple[Paper, tuple[ModuleType, ...]], ...]:
 
 
 def _files(module: ModuleType) -> tuple[ModuleType, ...]:
-    return (module, *(import_module(f"{module.__name__}.{file}") for file in module.PAPER.files))
+    """A paper's modules: those it lists, in that order, then all others of its folder."""
+    others = sorted(m.name for m in pkgutil.iter_modules(getattr(module, "__path__", [])))
+    files = dict.fromkeys([*module.PAPER.files, *others])
+    return (module, *(import_module(f"{module.__name__}.{file}") for file in files))
 
 
 def _statements(module: ModuleType) -> Iterator[Statement]:

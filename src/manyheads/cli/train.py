@@ -122,12 +122,9 @@ def command(
 
 
 def _print_json(run, seed: int) -> None:
-    head = {
-        "heads": write_heads(run.start.num_heads),
-        "classes": run.start.num_classes,
-        "status": run.status,
-        "seed": seed,
-    }
+    copies = run.start.copies
+    heads = {} if copies is None else {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
+    head = heads | {"status": run.status, "seed": seed}
     print(json.dumps(head | {"last_step": run.last_step} | run.settings))
     columns = {"step": run.steps} | {name: getattr(run, name) for name in RECORDS[1:]}
     if run.attention_mass is not None:

@@ -6,23 +6,28 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
+from manyheads._lazy import lazy
 from manyheads._registry import nearest
-from manyheads.certificates.targets import train_loss, with_heads
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
-from manyheads.certificates.walk import follow
-from manyheads.data.dataset import Dataset
-from manyheads.measures.kernel import tangent_kernel
-from manyheads.measures.margin import hard_margin
-from manyheads.model.attention import MultiHead
 from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
 from manyheads.papers.deora2023.training import Case, heads_needed, largest_step
-from manyheads.training.start import STARTS, gaussian_start
+
+if TYPE_CHECKING:
+    import jax
+
+    from manyheads.data.dataset import Dataset
+    from manyheads.model.attention import MultiHead
+
+random, starts = lazy("jax.random"), lazy("manyheads.training.start")
+attention, follower = lazy("manyheads.model.attention"), lazy("manyheads.certificates.walk")
+kernels, margins = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.margin")
+targets = lazy("manyheads.certificates.targets")
 
 PLANNED = ("first_phase", "zero", "gaussian")
 NAMES = {
@@ -211,24 +216,24 @@ def plan(
             f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; at "
             "least 8 are needed, and 2 for training"
         )
-    split, phase, draw = jax.random.split(key, 3)
+    split, phase, draw = random.split(key, 3)
     planning, training = dataset.split(count, key=split)
     fresh, sample = planning.split(count // 2, key=phase) if start == "first_phase" else (None, planning)
 
     def make(heads: float = 2) -> MultiHead:
         if start != "gaussian":
-            return STARTS[start]().make(heads, sample, fresh=fresh)
-        half = gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=draw)
+            return starts.STARTS[start]().make(heads, sample, fresh=fresh)
+        half = starts.gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=draw)
         W, U = np.asarray(half.key_query), np.asarray(half.readout)
-        return MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]))
+        return attention.MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]))
 
     tell("margins")
     model = make()
     good = good_start(model, sample)
     X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
-    linear = hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
-    kernel = tangent_kernel(model, sample)
-    readout = hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
+    linear = margins.hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
+    kernel = kernels.tangent_kernel(model, sample)
+    readout = margins.hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
     tell("what the theory asks for")
     demands = _demands(good, target_loss, num_steps) if good.holds else []
     measured = []
@@ -253,7 +258,7 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
     """Heads, step size and steps for a certified mean loss of `target_loss`.
 
     With the step size at its limit the bound (4) is 3.25 times the target's loss once the number of steps is
-    D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follow.
+    D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follower.follow.
     """
     level, R = target_loss / 3.25, ray.shape.token_radius
     try:
@@ -267,7 +272,7 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
         else:
             found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
             heads = _whole(found.num_heads, ray.start)
-            start_loss = train_loss(with_heads(ray.start, heads), ray.dataset)
+            start_loss = targets.train_loss(targets.with_heads(ray.start, heads), ray.dataset)
             case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
             case = _with_steps(case, variant, level)
     except ValueError as error:
@@ -291,7 +296,7 @@ def _trial(model: MultiHead, sample: Dataset, target_loss: float) -> Measured:
     eta = _stable_step(model, sample)
     if math.isnan(eta):
         return Measured(model.num_heads, eta, math.inf, math.nan)
-    walk = follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
+    walk = follower.follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
     below = np.flatnonzero(walk.loss <= target_loss)
     return Measured(model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1]))
 
@@ -300,7 +305,7 @@ def _stable_step(model: MultiHead, sample: Dataset) -> float:
     """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps; NaN if none."""
 
     def descends(power: int) -> bool:
-        walk = follow(model, sample, step_size=2.0**power, num_steps=60)
+        walk = follower.follow(model, sample, step_size=2.0**power, num_steps=60)
         defect = np.diff(walk.loss) + 2.0 ** (power - 1) * walk.gradient_norm[:-1] ** 2
         return bool(np.all(defect <= 1e-12 * (1 + walk.loss[0])))  # a NaN fails
 

@@ -5,19 +5,19 @@ The measured side is automatic differentiation of the plain formula, which share
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from manyheads._lazy import compiled, lazy
 from manyheads.certificates.finding import Effort, Tally
 from manyheads.certificates.search import ascend
-from manyheads.certificates.walk import follow
-from manyheads.data.dataset import Dataset
-from manyheads.data.mixture import TokenizedMixture
-from manyheads.model.attention import Heads, MultiHead
-from manyheads.papers.manyheads2026.forecast import forecast
-from manyheads.papers.manyheads2026.region import Center, margin_box, ratio_bound, smoothness_bound
-from manyheads.training.start import first_phase, gaussian_start
+
+jax = lazy("jax")
+jnp = lazy("jax.numpy")
+attention, datasets = lazy("manyheads.model.attention"), lazy("manyheads.data.dataset")
+mixtures, starts = lazy("manyheads.data.mixture"), lazy("manyheads.training.start")
+follower = lazy("manyheads.certificates.walk")
+forecasts = lazy("manyheads.papers.manyheads2026.forecast")
+regions = lazy("manyheads.papers.manyheads2026.region")
 
 EXAMPLES, TOKENS, DIM, CLASSES = 4, 3, 2, 2
 FREE = ("raw", "turn")  # what ascent moves; the rest of a point is the problem
@@ -121,11 +121,11 @@ def problem(rng: np.random.Generator) -> dict[str, np.ndarray]:
         v[: CLASSES * DIM * DIM] = 0.0
         v /= np.linalg.norm(v)
     cut = CLASSES * DIM * DIM
-    direction = Heads(v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM))
-    center = Center.at(MultiHead.create(W, U, multiplicity=N), Dataset.from_arrays(X, y))
+    direction = attention.Heads(v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM))
+    center = regions.Center.at(attention.MultiHead.create(W, U, multiplicity=N), datasets.Dataset.from_arrays(X, y))
     rho = 10 ** rng.uniform(-2, 0.5)
     drift = center.ball.drift(rho)
-    low, high = margin_box(center, drift, rho)
+    low, high = regions.margin_box(center, drift, rho)
     R = np.linalg.norm(
         X, axis=2
     ).max()  # autodiff's own rounding shows where saturated attention leaves nothing to bound
@@ -135,8 +135,8 @@ def problem(rng: np.random.Generator) -> dict[str, np.ndarray]:
         X=X, y=y, N=N, W=W, U=U, v=v, rho=np.array(rho), curvature=drift.curvature + noise,
         drift=drift.gradient + 1e-14 * center.norms,
         width=(high - low) / 2, margin=center.ball.margins(direction, rho), level=np.array(level),
-        ratio=np.array(ratio_bound(low, high, level)),
-        smoothness=np.array(smoothness_bound(center, drift, rho, level)),
+        ratio=np.array(regions.ratio_bound(low, high, level)),
+        smoothness=np.array(regions.smoothness_bound(center, drift, rho, level)),
     )  # fmt: skip
 
 
@@ -161,32 +161,31 @@ def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
     return shares
 
 
-@jax.jit
-@jax.vmap
-def _evaluated(point):
-    return {name: ratio(point) for name, ratio in ATTACKS.items()}
+@compiled()
+def _evaluated(points):
+    return {name: jax.vmap(ratio)(points) for name, ratio in ATTACKS.items()}
 
 
 def runs(tally: Tally, effort: Effort) -> tuple[int, int]:
     """Forecasts on small mixtures, followed by the descent they speak about; how many spoke, and of how many."""
     spoke, cases = 0, []
     for k in range(effort.count(8, 1)):
-        mixture = TokenizedMixture(
+        mixture = mixtures.TokenizedMixture(
             num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0 + 0.5 * (k % 2), key=jax.random.key(k)
         )
         data = mixture.sample(24, key=jax.random.key(100 + k))
         for heads in (1, 2, 8, 64, 1024, 1e12) if not effort.quick else (8,):
-            cases.append((first_phase(mixture.sample(100, key=jax.random.key(200 + k)), heads), data))
+            cases.append((starts.first_phase(mixture.sample(100, key=jax.random.key(200 + k)), heads), data))
         if not effort.quick:
-            cases.append((gaussian_start(3, num_tokens=4, dim=6, key=jax.random.key(300 + k)), data))
+            cases.append((starts.gaussian_start(3, num_tokens=4, dim=6, key=jax.random.key(300 + k)), data))
     for i, (start, data) in enumerate(cases):
         eta = (1.0, 0.3, 2.0)[i % 3]
-        after = follow(start, data, step_size=0.5, num_steps=(1, 20, 80)[i % 3]).final
-        promise = forecast(after, data, step_size=eta, most_pieces=effort.count(120, 15))
+        after = follower.follow(start, data, step_size=0.5, num_steps=(1, 20, 80)[i % 3]).final
+        promise = forecasts.forecast(after, data, step_size=eta, most_pieces=effort.count(120, 15))
         if not promise.pieces:
             continue
         spoke += 1
-        walk = follow(after, data, step_size=eta, num_steps=int(max(promise.steps[-1], 1)))
+        walk = follower.follow(after, data, step_size=eta, num_steps=int(max(promise.steps[-1], 1)))
         for steps, level in list(zip(promise.steps, promise.certified_loss, strict=True))[
             :: max(1, len(promise.steps) // 8)
         ]:
