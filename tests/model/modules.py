@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from model.cases import random_case
 
 import manyheads as mh
@@ -65,4 +66,11 @@ def any_model(name, seed=0, masked=True, shape=(7, 5, 4)):
 
 
 OTHERS = ("mlp", "attention and mlp", "low rank")
+
+
+def mostly(*names: str) -> list:
+    """These models in every run of the tests, the others in the long one."""
+    return [pytest.param(name, marks=() if name in names else pytest.mark.full) for name in OTHERS]
+
+
 FROZEN = ("readout frozen", "key_query frozen")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from model.cases import SOME_KINDS, random_case, relative_error
-from model.modules import OTHERS, any_model, attention_mlp, pooled_mlp
+from model.modules import any_model, attention_mlp, mostly, pooled_mlp
 
 import manyheads as mh
 from manyheads.measures.hessian import AutodiffPoint, HessianOperator
@@ -72,7 +72,7 @@ def test_the_operator_of_autodiff_takes_classes_into_account():
         HessianOperator(point, model.copies).within(np.array([0]))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", mostly("mlp"))
 def test_chunks_and_weights_do_not_matter(name):
     module, data = any_model(name)
     model = autodiff.as_model(module)
