@@ -33,7 +33,7 @@ hypothesis.settings.load_profile("manyheads")
 
 processes.mark_session()
 
-MUCH_MEMORY = 700 * 2**20  # bytes; the heaviest module adds about as much
+MUCH_MEMORY = 1000 * 2**20  # bytes; the heaviest module adds about as much
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,3 +1,4 @@
+import pickle
 import re
 
 import pytest
@@ -193,3 +194,9 @@ def test_two_hundred_mutated_specs_each_get_a_message(tmp_path, capsys):
             word in err
             for word in ("write", "did you mean", "choose", "lower", "Pass", "name", "remove", "begin", "right file")
         ), err
+
+
+def test_a_sweep_goes_to_another_process_as_it_is():
+    for kind in ("mixture", "planted", "digits"):
+        sweep = Sweep(data={"kind": kind, "num_examples": 30}, start={"kind": "zero"})
+        assert pickle.loads(pickle.dumps(sweep)) == sweep

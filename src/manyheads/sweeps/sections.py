@@ -22,6 +22,11 @@ class Section:
     """What all sections share: checked when made, whoever makes them."""
 
     name: ClassVar[str] = ""
+    kinds: ClassVar[tuple[str, ...]] = ()  # of a section made for them
+
+    def __reduce__(self) -> tuple:
+        """Its class may have been made on the way: another process makes it again."""
+        return _restored, (self.name, self.kinds, {k: getattr(self, k) for k in settings(type(self))})
 
     def __post_init__(self) -> None:
         if problems := check_spec(self, self.name):
@@ -119,7 +124,11 @@ def section_type(section: str, kinds: tuple[str, ...] = ()) -> Any:
             default = item.default if same and item.default is not MISSING else None
             found[name] = (type_ | None if default is None else type_, default, item.metadata)
     parts = [(name, type_, field(default=d, metadata=m)) for name, (type_, d, m) in found.items()]
-    return make_dataclass(base.__name__, parts, bases=(base,), frozen=True)
+    return make_dataclass(base.__name__, parts, bases=(base,), frozen=True, namespace={"kinds": kinds})
+
+
+def _restored(section: str, kinds: tuple[str, ...], values: dict[str, Any]) -> Section:
+    return section_type(section, kinds)(**values)
 
 
 @functools.cache
