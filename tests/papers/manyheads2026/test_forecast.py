@@ -14,7 +14,7 @@ from manyheads.certificates.finding import Effort, Tally
 from manyheads.certificates.verdict import Verdict
 from manyheads.measures.neighborhood import Neighborhood
 from manyheads.model.attention import Heads
-from manyheads.papers.manyheads2026 import attack
+from manyheads.papers.manyheads2026 import attack, region
 from manyheads.papers.manyheads2026.forecast import FORECAST
 from manyheads.papers.manyheads2026.region import Center, margin_box
 
@@ -56,6 +56,16 @@ def test_the_curve_and_the_words():
     assert found.indicator == pytest.approx(1.97, abs=0.01)
     silent = mh.forecast(mh.first_phase(setting("B").fresh, 1), setting("B").dataset, step_size=0.1)
     assert not silent.speaks and silent.steps_to_reduce is None and "brings the loss from 0.481 to 0.469" in str(silent)
+
+
+def test_many_sequences_go_without_a_kernel(monkeypatch):
+    s, start = setting("A"), mh.first_phase(setting("A").fresh, 1024)
+    exact = mh.forecast(start, s.dataset, step_size=0.5, most_pieces=20)
+    monkeypatch.setattr(region, "EXACT_UP_TO", 10)
+    found = mh.forecast(start, s.dataset, step_size=0.5, most_pieces=20)
+    assert found.pieces and found.nats <= exact.nats * 1.01
+    loss = mh.train(start, s.dataset, step_size=0.5, num_steps=int(found.steps[-1]), dtype="float64").train_loss
+    assert loss.min() <= found.certified_loss[-1]
 
 
 def test_data_that_nothing_separates_get_no_promise():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 jax = lazy("jax")
 jnp = lazy("jax.numpy")
-gradient = lazy("manyheads.model.gradient")
+autodiff, gradient = lazy("manyheads.model.autodiff"), lazy("manyheads.model.gradient")
 kernels = lazy("manyheads.measures.kernel")
 separations = lazy("manyheads.measures.margin")
 neighborhood = lazy("manyheads.measures.neighborhood")
@@ -45,7 +45,7 @@ class Center:
             kernel = kernels.tangent_kernel(model, dataset).matrix
             square = kernel.diagonal()
         else:
-            kernel, square = None, kernels.squared_gradient_norms(model, dataset)
+            kernel, square = None, autodiff.gradient_norms(model, dataset) ** 2
         return cls(model, dataset, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
 
     def direction(self) -> tuple[Heads | None, float]:
