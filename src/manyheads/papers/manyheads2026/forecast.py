@@ -32,7 +32,7 @@ attacks = lazy("manyheads.papers.manyheads2026.attack")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
 MOST_PIECES = 250
-HOPELESS = 0.25  # an indicator below which halving was never certified
+HOPELESS = 0.25  # steps with a smaller indicator are not tried by first_forecast
 HALVINGS = 4  # of a piece, before the region is said to end
 REASONS = {
     "margin": "the margin over the region is no longer positive",

@@ -74,7 +74,7 @@ class Center:
         return Center.at(self.model.displaced(step), self.dataset)
 
     def indicator(self) -> float:
-        r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look; halving was certified from about 0.55 on."""
+        r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look, larger where more is certified."""
         _, along = self.direction()
         curved = self.ball.drift(0.0).curvature.max()
         return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
