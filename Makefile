@@ -5,7 +5,7 @@ EXTRAS := test,browser,cluster,data,density,export,report
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help
-.PHONY: help run report test lint test-full bench docs constraints clean
+.PHONY: help run report test lint test-full torture bench docs constraints clean
 
 help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
@@ -29,6 +29,9 @@ lint: $(READY) ## formatting, lint, types, and which room may import which
 
 test-full: $(READY) ## all tests at full depth, the browser's too, under 60 minutes
 	@$(BIN)/pytest -q -n 2 --dist loadfile -m "full or not full" $(ARGS)
+
+torture: $(READY) ## kills, damaged files, bad input and long use, by chance (ARGS="kills --trials 100 --seed 1"); resumes
+	@PYTHONPATH=tests $(BIN)/python -m torture $(ARGS)
 
 bench: $(READY) ## the benchmarks, one after another (BENCH=benchmarks/bench_step.py runs one)
 	@for file in $(or $(BENCH),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file" >&2; $(BIN)/python $$file $(ARGS) || exit 1; done
