@@ -44,10 +44,10 @@ def busy(cell, *, seconds=1.0):
     return {"value": cell.seed}
 
 
-def deadly(cell, *, marker, always=False):
-    """Kills its own process, once or always."""
+def deadly(cell, *, marker, gate=""):
+    """Kills its own process, once, or always while there is a file `gate`."""
     path = Path(marker)
-    if cell.seed == 1 and (always or not path.exists()):
+    if cell.seed == 1 and (Path(gate).is_file() or not path.exists()):
         path.touch()
         os.kill(os.getpid(), 9)
     return {"value": cell.seed}
