@@ -20,7 +20,7 @@ from typing import Any
 
 from manyheads.sweeps.environment import worker_environment
 from manyheads.sweeps.local import NOTE_SECONDS, EngineError, Job, Results, lost, note
-from manyheads.training.keyboard import same_ctrl_c
+from manyheads.training.keyboard import deaf_children, same_ctrl_c
 
 CONNECT_SECONDS = 8
 SILENT_SECONDS = 5  # without a sign of life from a worker, which sends one every half a second
@@ -57,7 +57,8 @@ class Dask:
         from manyheads.sweeps.servers import local_cluster
 
         try:
-            return local_cluster(count, worker_environment(threads), logging.ERROR)
+            with deaf_children():  # Ctrl-C is for the driver; the threads that start workers are begun here
+                return local_cluster(count, worker_environment(threads), logging.CRITICAL)
         except (RuntimeError, TimeoutError) as error:
             reason = " ".join(str(error).split())[:120]
             raise EngineError(
@@ -132,7 +133,7 @@ class Slurm:
                 scheduler=scheduler(security, **where),
                 worker={"cls": job_class, "options": options},
                 security=security,
-                silence_logs=logging.ERROR,
+                silence_logs=logging.CRITICAL,
                 name="manyheads",
             )
             stack.enter_context(cluster)
@@ -274,7 +275,7 @@ def _submit(client: Any, jobs: list[Job], remedy: str) -> Results:
         try:
             future = done.get(timeout=NOTE_SECONDS)
         except queue.Empty:
-            yield from map(note, watch.look())
+            yield from map(note, watch.look() or [""])
             continue
         job = names.pop(future.key)
         try:

@@ -22,6 +22,7 @@ from manyheads.sweeps.plan import Batch, Plan, make_plan
 from manyheads.sweeps.progress import Reporter, State, clock
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import CorruptPart, Store
+from manyheads.training.keyboard import AllOrNothing
 
 MOST_LOSSES, MOST_LOSSES_TOLD = 10, 3  # batches whose workers are lost, one after another, before a run gives up
 ENGINES = ("here", "processes", "dask", "slurm")
@@ -204,10 +205,13 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
     told, losses, in_a_row = False, 0, 0
     if isinstance(engine, Slurm):
         engine = engine.within(store.path)
-    with contextlib.closing(engine.work(jobs)) as results:
+    with AllOrNothing() as attempt, contextlib.closing(engine.work(jobs)) as results:
         for batch_id, result in results:
+            if attempt.pressed:  # and swallowed by a callback of a library
+                raise KeyboardInterrupt
             if "note" in result:
-                reporter.warn(result["note"])
+                if result["note"]:
+                    reporter.warn(result["note"])
                 continue
             if "lost" in result:
                 losses, in_a_row = losses + 1, in_a_row + 1

@@ -62,7 +62,7 @@ class Processes:
                 pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
                 ready = wait(list(pipes), timeout=NOTE_SECONDS)
                 if not ready:
-                    yield from (note(worker.stopped) for worker in team if worker.is_newly_stopped())
+                    yield from map(note, [worker.stopped for worker in team if worker.is_newly_stopped()] or [""])
                 for worker in [pipes[pipe] for pipe in ready]:
                     try:
                         done = worker.take()
@@ -153,5 +153,5 @@ def lost(why: str) -> dict[str, Any]:
 
 
 def note(text: str) -> tuple[str, dict[str, Any]]:
-    """In place of a batch and its result: what the engine waits for."""
+    """In place of a batch and its result: what the engine waits for, or "" to say that it still waits."""
     return "", dict(note=text)
