@@ -190,6 +190,10 @@ def _work(request, files, theirs, program_id):
         exec(request["code"], {"__name__": "worker"})
     except SystemExit as end:
         os._exit(end.code or 0)
+    except EOFError:  # a program killed between starting a process and telling it what to do; with real ones, at once
+        if os.getppid() == program_id:
+            traceback.print_exc()
+        os._exit(1)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -45,11 +45,15 @@ class Dask:
         if not jobs:
             return
         distributed = _distributed()
+        from distributed.utils import silence_logging_cmgr
+
         with contextlib.ExitStack() as stack:
             if self.address is None:
                 cluster = stack.enter_context(self._local(min(self.workers, len(jobs)), jobs[0]["threads"]))
                 client = stack.enter_context(distributed.Client(cluster))
             else:
+                for name in ("distributed", "distributed.client"):  # what goes wrong is an error of ours
+                    stack.enter_context(silence_logging_cmgr(logging.CRITICAL, name))
                 client = stack.enter_context(_connect(distributed, self.address))
             yield from _submit(client, jobs, f"start one with `dask worker {client.scheduler.address}`")
 
