@@ -38,6 +38,21 @@ def test_ctrl_c_pressed_twice_ends_a_program_at_once_with_one_line(where, start)
     assert process.returncode == 130 and err == "error: interrupted\n"
 
 
+@pytest.mark.parametrize("inside", ["gc.callbacks.append(_xla_gc_callback)\n    gc.collect()", "Thing()"])
+def test_a_ctrl_c_inside_a_callback_is_neither_lost_nor_a_traceback(inside):
+    """Where exceptions are printed and dropped: a callback of the garbage collector, a destructor."""
+    program = (
+        "import gc, signal, time\n"
+        "from manyheads.cli import interrupt\n"
+        "interrupt.twice_ends_at_once()\n"
+        "def _xla_gc_callback(*_):\n    gc.callbacks.clear()\n    signal.raise_signal(signal.SIGINT)\n"
+        "class Thing:\n    def __del__(self):\n        _xla_gc_callback()\n"
+        f"try:\n    {inside}\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def test_a_program_that_was_told_to_ignore_ctrl_c_does(start):
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

@@ -21,18 +21,19 @@ def twice_ends_at_once() -> None:
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
-    signal.signal(signal.SIGINT, Program(leave))
+    program = Program(leave)
+    signal.signal(signal.SIGINT, program)
     heard, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    threading.Thread(target=_listen, args=(heard,), daemon=True).start()
+    threading.Thread(target=_listen, args=(heard, program), daemon=True).start()
 
 
-def _listen(heard: int) -> None:
+def _listen(heard: int, program: Program) -> None:
     presses = 0
     while numbers := os.read(heard, 1):
         presses += numbers[0] == signal.SIGINT
-        if presses == 2:
+        if presses > 1 + program.repeats:
             leave()
 
 

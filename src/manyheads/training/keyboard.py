@@ -14,21 +14,39 @@ from typing import Any
 class Program:
     """The handler of a program: the first Ctrl-C raises KeyboardInterrupt, any later one calls `leave`.
 
-    A second exception, raised while the first one is dealt with, would end in a traceback or be swallowed.
+    A second exception, raised while the first one is dealt with, would end in a traceback or be swallowed. So would one
+    inside a callback of the garbage collector, where the interpreter often notices a signal: it is raised a little later.
     """
 
     def __init__(self, leave: Callable[[], Any]) -> None:
-        self.leave, self.pressed = leave, False
+        self.leave, self.pressed, self.due, self.repeats = leave, False, False, 0
 
     def press(self) -> None:
         """Note a Ctrl-C; leave if it is not the first."""
+        if self.due:  # the same one, a little later
+            self.due = False
+            return
         if self.pressed:
             self.leave()
         self.pressed = True
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.press()
-        signal.default_int_handler(number, frame)
+        if not _drops_errors(frame):
+            signal.default_int_handler(number, frame)
+        self.due, self.repeats = True, self.repeats + 1
+        later = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+
+def _drops_errors(frame: FrameType | None) -> bool:
+    """Whether an exception raised here would be printed and dropped: JAX is called back by the garbage collector."""
+    while frame is not None:
+        if frame.f_code.co_name in ("_xla_gc_callback", "__del__"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class CtrlC:
