@@ -15,7 +15,7 @@ class Program:
     """The handler of a program: the first Ctrl-C raises KeyboardInterrupt, any later one calls `leave`.
 
     A second exception, raised while the first one is dealt with, would end in a traceback or be swallowed. So would one
-    inside a callback of the garbage collector, where the interpreter often notices a signal: it is raised a little later.
+    inside a callback of the garbage collector, where the interpreter often notices a signal: that is raised later.
     """
 
     def __init__(self, leave: Callable[[], Any]) -> None:
