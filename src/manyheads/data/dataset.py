@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from manyheads._files import read_npz, write_npz
 from manyheads._lazy import lazy
 from manyheads.data.door import array_of, checked_key, real_array, shown, whole
 
 jax = lazy("jax")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
 
 
@@ -211,77 +208,3 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}.")
     return array.astype(bool)
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Generator[Any, None, None]:
-    """A binary file that appears under its name whole, or not at all."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(scratch, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
-    """Arrays and a JSON header in one .npz, whole or not at all."""
-    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
-    with whole_file(checked_path(path)) as file:
-        np.savez(file, **content)
-
-
-def checked_path(path: str | Path, name: str = "") -> Path:
-    """A path a file can be written to, as far as can be told before it is."""
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(f"{name or 'path'}={shown(path)} must be a path.")
-    said, path = f"{name}={path}" if name else f"{path}", Path(path)
-    if path.is_dir():
-        raise ValueError(f"{said} is a folder; pass a file in it.")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"{said}: the folder does not exist; make it first.")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ValueError(f"{said}: the folder cannot be written to; pass another one.")
-    return path
-
-
-def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.ndarray], dict]:
-    """What `write_npz` wrote; a plain .npz without a header has an empty one. Never unpickles.
-
-    A file whose `format_version` is above `newest` is refused.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(f"path={shown(path)} must be the path of an .npz file.")
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; check the path.")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; pass an .npz file.")
-    try:
-        with open(path, "rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            arrays = {name: file[name] for name in file.files}
-        header = arrays.get("meta", np.zeros(0))
-        meta = json.loads(str(arrays.pop("meta"))) if header.shape == () and header.dtype.kind == "U" else {}
-        version = meta.get("format_version", 0)
-        if not isinstance(version, int):
-            raise ValueError(f"format_version {version!r}")
-    except Exception as error:  # zipfile, zlib, json and numpy each have their own
-        text = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a readable .npz file ({text}); write it with numpy.savez.") from None
-    if newest is not None and version > newest:
-        raise ValueError(
-            f"{path} has format_version {version}, newer than the {newest} this version of manyheads reads; "
-            "update manyheads."
-        )
-    return arrays, meta

@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.data.dataset import Dataset, read_npz, write_npz
+from manyheads._files import read_npz, write_npz
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import finite, whole
 from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
@@ -30,7 +31,7 @@ from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whol
 from manyheads.training.problem import PLAIN, chunk_of, make_problem
 from manyheads.training.progress import Bar
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SAVE_SECONDS = 20.0
 BATCH = {"cpu": 1, "gpu": 32}  # runs side by side: one after another wins on a CPU
 

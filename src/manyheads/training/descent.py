@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from manyheads._files import checked_path
 from manyheads._types import AnyArray
-from manyheads.data.dataset import Dataset, checked_path
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
