@@ -73,7 +73,7 @@ def test_no_flipped_bit_of_a_plain_npz_gives_other_arrays(tmp_path, stride):
             continue
         assert found == meta and arrays.keys() == ARRAYS.keys()
         assert all(np.array_equal(arrays[k], v) and arrays[k].dtype == v.dtype for k, v in ARRAYS.items())
-    assert len(refused) > 0.8 * 8 * len(content) / stride
+    assert len(refused) > 4 * len(content) / stride  # the others change dates, flags or versions that mean nothing
 
 
 @EVERY

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import io
 import json
+import math
 import os
 import warnings
 import zipfile
@@ -46,6 +48,9 @@ def whole_file(path: Path) -> Generator[Any, None, None]:
             file.flush()
             os.fsync(file.fileno())
             os.replace(scratch, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failed write does not say of what
+        raise
     finally:
         scratch.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -83,6 +88,20 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write bytes under a name, whole or not at all."""
     with whole_file(path) as file:
         file.write(content)
+
+
+def why_not(path: str | Path, error: Exception) -> str:
+    """That a file could not be written, and why."""
+    return f"{path} could not be written ({getattr(error, 'strerror', None) or error})"
+
+
+@contextlib.contextmanager
+def failing_warns(path: str | Path) -> Generator[None, None, None]:
+    """A checkpoint that cannot be written, on a full disk for example, must not end what it is a copy of."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{why_not(path, error)}; the work goes on", stacklevel=4)
 
 
 def checked_path(path: str | Path, name: str = "") -> Path:
@@ -137,6 +156,8 @@ class Archive:
         self.names = [name.removesuffix(".npy") for name in members]
         if len(set(members)) < len(members):
             raise Damaged("it has two arrays of one name")
+        if not self.sealed and len(self.zip.namelist()) & 0xFFFF != _num_members(file):
+            raise Damaged("its table of contents is damaged")
         for name in set(self.zip.namelist()) - set(members):
             self.zip.open(name).close()  # not an array whose name was damaged: names are there twice
         size, memory = sum(info.file_size for info in self.zip.infolist()), _memory()
@@ -144,11 +165,17 @@ class Archive:
             raise ValueError(f"its arrays take {size / 1e9:.3g} GB, this machine has {memory / 1e9:.3g} GB")
 
     def __getitem__(self, name: str) -> np.ndarray:
-        content = io.BytesIO(self.zip.read(f"{name}.npy"))  # to its end, where ZIP's own check is
-        array = np.lib.format.read_array(content, allow_pickle=False)
-        if content.read(1):
-            raise Damaged(f"the array {name} has bytes left over")
-        return array
+        content = self.zip.read(f"{name}.npy")  # to its end, where ZIP's own check is
+        start = 10 + int.from_bytes(content[8:10], "little")
+        if content[:8] != np.lib.format.magic(1, 0):
+            raise Damaged(f"the array {name} is not in NumPy's format 1.0")
+        shape, is_fortran, dtype = _layout(content[8:start])
+        if dtype.hasobject or len(content) - start != dtype.itemsize * math.prod(shape):
+            raise Damaged(f"the array {name} holds objects, or not as much as it says")
+        if len(content) == start:
+            return np.zeros(shape, dtype)
+        array = np.frombuffer(content, dtype, offset=start)
+        return array.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
 
     def text(self, name: str) -> str:
         """An array that holds one text; "" if there is no such array."""
@@ -254,6 +281,17 @@ def _verified(file: Any) -> bool:
     if not (tail[-BARE_END:].startswith(b"PK\5\6") and tail.endswith(b"\0\0")):
         raise Damaged("it does not end as such a file does")
     return False
+
+
+@functools.lru_cache(maxsize=1024)  # the arrays of many files are alike
+def _layout(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    return np.lib.format.read_array_header_1_0(io.BytesIO(header))
+
+
+def _num_members(file: Any) -> int:
+    """How many members the record at the end of an archive without a comment says there are, modulo 65536."""
+    file.seek(-BARE_END, os.SEEK_END)
+    return int.from_bytes(file.read(BARE_END)[10:12], "little")
 
 
 def _digest(file: Any, length: int) -> bytes:

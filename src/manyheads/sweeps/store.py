@@ -12,7 +12,7 @@ import fcntl
 import json
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,11 +192,19 @@ class Store:
         for scratch in [*self.parts.glob("*.tmp"), *self.path.glob("*.tmp")]:
             scratch.unlink(missing_ok=True)
 
-    def headers(self, manifest: Mapping[str, Any]) -> Generator[tuple[dict, Any], None, None]:
-        """(batch, header) of every part that is stored; the error in place of a header that cannot be read."""
+    def headers(
+        self, manifest: Mapping[str, Any], wanted: Callable[[dict[str, Any]], bool] = lambda described: False
+    ) -> Generator[tuple[dict, Any], None, None]:
+        """(batch, header) of every part that is stored; the error in place of a header that cannot be read.
+
+        Of arrays that are `wanted` the header has the values, as "array".
+        """
         for batch in manifest["batches"]:
             try:
-                header = self.header(batch["id"])
+                with self._open(batch["id"]) as (archive, header):
+                    for name, described in _described(header).items():
+                        if wanted(described):
+                            described["array"] = archive[name]
             except FileNotFoundError:
                 continue
             except CorruptPart as error:

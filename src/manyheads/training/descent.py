@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from manyheads._files import checked_path
+from manyheads._files import checked_path, failing_warns, why_not
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown
@@ -49,7 +50,7 @@ from manyheads.training.problem import (
 )
 from manyheads.training.progress import Bar
 from manyheads.training.resume import check_same_run, fingerprint, restore
-from manyheads.training.trajectory import RECORDS, Trajectory
+from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved
 
 CHECKPOINT_SECONDS = 30.0
 
@@ -100,7 +101,8 @@ def train(
     number of sequences evaluated together. `tf32` lets a GPU round products.
 
     Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
-    a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
+    a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end, and
+    warns where that fails, on a full disk for example.
     """
     model = checked_model(model)
     checked_dataset(dataset)
@@ -155,14 +157,19 @@ def train(
                         raise KeyboardInterrupt
                     bar.show(int(state.step), float(state.run.loss))
                     if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                        finish(state, "interrupted").save(checkpoint)
+                        with failing_warns(checkpoint):
+                            finish(state, "interrupted").save(checkpoint)
                         saved = time.monotonic()
             except KeyboardInterrupt:
                 status = "interrupted"
         done = finish(state, status)
         ctrl_c.answered = done.status == "interrupted"
     if checkpoint is not None:
-        done.save(checkpoint)
+        try:
+            done.save(checkpoint)
+        except (OSError, ValueError) as error:
+            remedy = "the run is not lost: save what `train` returns elsewhere"
+            warnings.warn(Unsaved(f"{why_not(checkpoint, error)}; {remedy}", done), stacklevel=2)
     return done
 
 

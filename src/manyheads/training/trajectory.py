@@ -20,6 +20,14 @@ OPTIONAL = ("readout_norm", "test_loss", "attention_mass")
 STATUSES = ("finished", "diverged", "interrupted")
 
 
+class Unsaved(UserWarning):
+    """A run whose file could not be written; `run` is its trajectory."""
+
+    def __init__(self, message: str, run: Trajectory):
+        super().__init__(message)
+        self.run = run
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     r"""A run of descent. Step 0 is the start.
