@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sweeps.stored import SWEEP, fill, result
 
-from manyheads._files import save_npz, write_json
+from manyheads.data.files import save_npz, write_json
 from manyheads.sweeps.assembly import export
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep

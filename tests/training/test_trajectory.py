@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import manyheads as mh
-from manyheads._files import read_npz, write_npz
+from manyheads.data.files import read_npz, write_npz
 
 
 @pytest.fixture(scope="module")

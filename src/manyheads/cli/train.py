@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from manyheads._files import why_not
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
 from manyheads.cli.tasks import fresh_wanted, make_start, parts
+from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from manyheads._files import read_npz, write_npz
 from manyheads._lazy import lazy
 from manyheads.data.door import array_of, checked_key, real_array, shown, whole
+from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
 FORMAT_VERSION = 2

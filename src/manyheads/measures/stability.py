@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads._files import failing_warns, read_npz, write_npz
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import finite, whole
+from manyheads.data.files import failing_warns, read_npz, write_npz
 from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss

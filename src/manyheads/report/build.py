@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads
-from manyheads._files import write_json, write_whole
+from manyheads.data.files import write_json, write_whole
 from manyheads.report import matplotlib_figures, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study

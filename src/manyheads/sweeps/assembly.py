@@ -17,7 +17,7 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from manyheads._files import why_not
+from manyheads.data.files import why_not
 from manyheads.sweeps.store import CorruptPart, Store, StoreError
 
 MISSING = "missing"

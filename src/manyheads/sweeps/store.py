@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from manyheads._files import Archive, Damaged, Newer, read_json, save_npz, set_aside, short, whole_file, write_json
+from manyheads.data.files import Archive, Damaged, Newer, read_json, save_npz, set_aside, short, whole_file, write_json
 from manyheads.sweeps.plan import Plan, name_of_batch
 from manyheads.sweeps.spec import Sweep
 

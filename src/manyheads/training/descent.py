@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from manyheads._files import checked_path, failing_warns, why_not
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown
+from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from manyheads._files import Damaged, read_npz, write_npz
 from manyheads._names import DECODERS
+from manyheads.data.files import Damaged, read_npz, write_npz
 from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads
-from manyheads._files import Damaged, read_json, write_json
+from manyheads.data.files import Damaged, read_json, write_json
 
 FORMAT_VERSION = 2
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from manyheads._files import Damaged, set_aside
+from manyheads.data.files import Damaged, set_aside
 from manyheads.studies.kit.catalog import find, studies
 from manyheads.studies.kit.folder import read_run, sweep_folder, write_run
 from manyheads.sweeps.progress import State

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from manyheads._files import (
+from manyheads.data.files import (
     Damaged,
     Newer,
     checked_path,
@@ -132,7 +132,7 @@ def test_the_files_of_users_are_read(tmp_path):
 
 def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", tokens=np.zeros(10**6))
-    monkeypatch.setattr("manyheads._files._memory", lambda: 4 * 10**6)
+    monkeypatch.setattr("manyheads.data.files._memory", lambda: 4 * 10**6)
     with pytest.raises(ValueError, match="its arrays take 0.008 GB, this machine has 0.004 GB"):
         read_npz(tmp_path / "x.npz")
 
@@ -164,7 +164,7 @@ def test_what_killed_writers_left_is_removed_and_the_file_of_a_living_one_is_not
 def test_a_pipe_or_device_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/null"):
-        with pytest.raises(ValueError, match="is a device or a pipe, which would be replaced"):
+        with pytest.raises(ValueError, match="is a device or a pipe, which is never replaced"):
             checked_path(path)
     with pytest.raises(ValueError, match="is a device or a pipe; pass an .npz file"):
         read_npz(tmp_path / "pipe")

@@ -112,7 +112,7 @@ def checked_path(path: str | Path, name: str = "") -> Path:
     if path.is_dir():
         raise ValueError(f"{said} is a folder; pass a file in it.")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{said} is a device or a pipe, which would be replaced; pass a plain file.")
+        raise ValueError(f"{said} is a device or a pipe, which is never replaced; pass a file.")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{said}: the folder does not exist; make it first.")
     if not os.access(path.absolute().parent, os.W_OK):
