@@ -30,8 +30,9 @@ from manyheads.studies.kit.folder import read_run, write_run
 from manyheads.sweeps.assembly import open_sweep
 
 FILES = ("part", "plan", "trajectory", "checkpoint", "dataset", "measure", "studies")
-DAMAGES = ("one bit", "some bits", "cut short", "empty", "zeroed", "another's", "older", "newer")
-KINDS = [f"{file}: {damage}" for file in FILES for damage in DAMAGES]
+DAMAGES = ("one bit", "some bits", "cut short", "empty", "zeroed", "another's", "older", "older bit", "newer")
+TABLES = ("plan", "studies")  # JSON, which before format 2 said nothing of damage but a warning
+KINDS = [f"{file}: {damage}" for file in FILES for damage in DAMAGES if damage != "older bit" or file not in TABLES]
 REFUSED, EXACT, AGAIN = "refused in one line", "read exactly", "set aside and run again"
 SILENT, TRACEBACK, DEAD_END, HANG = FAULTS = ["accepted in silence", "traceback", "dead end", "hang"]
 SECONDS = 120  # after which a trial counts as hanging
@@ -69,13 +70,15 @@ def trial(kind: str, rng: np.random.Generator, folder: Path) -> tuple[str, str]:
         outcome, detail = TRACEBACK, f"{type(error).__name__}: {error}"
     if outcome == REFUSED and (after == before or damage == "older"):
         return DEAD_END, f"a good file was refused: {detail}"
-    if outcome == EXACT and after not in (before, swapped) and damage != "older":
+    if outcome == EXACT and after not in (before, swapped) and not damage.startswith("older"):
         return SILENT, "a changed file was used"
     return outcome, detail
 
 
 def damaged(content: bytes, other: bytes, damage: str, rng: np.random.Generator, header: str) -> bytes:
     """What a file holds after an accident."""
+    if damage == "older bit":
+        content, damage = with_version(content, 1, header), "one bit"
     if damage in ("one bit", "some bits"):
         flipped = bytearray(content)
         for place in rng.integers(8 * len(content), size=1 if damage == "one bit" else rng.integers(2, 9)):
@@ -247,6 +250,8 @@ def use_sweep(folder: Path, target: Path, *, intact: bool, swapped: bool, damage
         return SILENT, err
     if intact or damage == "older":
         return (EXACT, "") if looked == EXACT and not aside else (DEAD_END, f"a good file was set aside: {err}")
+    if damage == "older bit" and not aside:
+        return looked, err
     if not aside and not (swapped and target.name == "sweep.json"):
         return SILENT, "a changed file is still in use"
     return (AGAIN, err) if looked == REFUSED else (SILENT, "status saw nothing")

@@ -146,17 +146,16 @@ class Store:
 
     def header(self, batch_id: str) -> dict[str, Any]:
         """Statuses, shapes and origin of a part, without its arrays."""
-        with self._open(batch_id) as (_, header):
+        with self._open(batch_id) as (archive, header):
+            if not archive.sealed:
+                _check_arrays(header, archive)
             return header
 
     def check(self, batch_id: str) -> dict[str, Any]:
         """Read a part to its last byte, and return its header."""
         with self._open(batch_id) as (archive, header):
-            for array, described in _described(header).items():
-                found = archive[array]
-                if list(found.shape) != described["shape"] or found.dtype.str != described["dtype"]:
-                    raise Damaged(f"the array {array} is not as described")
-        return header
+            _check_arrays(header, archive)
+            return header
 
     def read(self, batch_id: str, names: list[str]) -> dict[str, np.ndarray]:
         """Some arrays of a part."""
@@ -202,6 +201,8 @@ class Store:
         for batch in manifest["batches"]:
             try:
                 with self._open(batch["id"]) as (archive, header):
+                    if not archive.sealed:
+                        _check_arrays(header, archive)
                     for name, described in _described(header).items():
                         if wanted(described):
                             described["array"] = archive[name]
@@ -306,6 +307,14 @@ def _check_header(header: dict[str, Any], batch_id: str, archive: Archive) -> No
         raise Damaged("its arrays are not those that it describes")
     if any(cell["status"] not in STATUSES for cell in header["cells"]):
         raise Damaged("a cell has no known status")
+
+
+def _check_arrays(header: dict[str, Any], archive: Archive) -> None:
+    """Read every array of a part, and refuse one that is not as described."""
+    for name, described in _described(header).items():
+        array = archive[name]
+        if list(array.shape) != described["shape"] or array.dtype.str != described["dtype"]:
+            raise Damaged(f"the array {name} is not as described")
 
 
 def _is_event(line: Any) -> bool:
