@@ -29,7 +29,10 @@ def disk(tmp_path):
     try:
         yield folder
     finally:
-        subprocess.run(["umount", folder], check=True)
+        is_busy = subprocess.run(["umount", folder], capture_output=True).returncode != 0
+        if is_busy:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+        assert not is_busy, "a file on the disk is still open"
 
 
 def fill_up(disk, leave=0):

@@ -241,7 +241,8 @@ def use_sweep(folder: Path, target: Path, *, intact: bool, swapped: bool, damage
     code, _, err = resumed = call(*arguments)
     if damage == "newer":
         return judged(resumed, None)
-    if code == BAD_INPUT and swapped and "pass extend" in err:
+    taken_over = code == BAD_INPUT and swapped and "pass extend" in err
+    if taken_over:
         code, _, err = call(*arguments, "--extend")
     if code != 0:
         return (TRACEBACK if "bug in" in err or "Traceback" in err else DEAD_END), err
@@ -252,7 +253,9 @@ def use_sweep(folder: Path, target: Path, *, intact: bool, swapped: bool, damage
         return (EXACT, "") if looked == EXACT and not aside else (DEAD_END, f"a good file was set aside: {err}")
     if damage == "older bit" and not aside:
         return looked, err
-    if not aside and not (swapped and target.name == "sweep.json"):
+    if taken_over:
+        return judged(resumed, None)
+    if not aside:
         return SILENT, "a changed file is still in use"
     return (AGAIN, err) if looked == REFUSED else (SILENT, "status saw nothing")
 
