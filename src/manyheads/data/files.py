@@ -150,6 +150,8 @@ class Archive:
     """An open .npz that was verified as far as it can be: as a whole where it is sealed, else each array on reading."""
 
     def __init__(self, file: Any):
+        if os.fstat(file.fileno()).st_size <= BLOCK:
+            file = io.BytesIO(file.read())  # once: there may be thousands
         self.sealed = _verified(file)
         self.zip = zipfile.ZipFile(file)
         members = [name for name in self.zip.namelist() if name.endswith(".npy")]
