@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 random, starts = lazy("jax.random"), lazy("manyheads.training.start")
 attention, follower = lazy("manyheads.model.attention"), lazy("manyheads.certificates.walk")
 kernels, margins = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.margin")
-targets = lazy("manyheads.certificates.targets")
+forecasts = lazy("manyheads.papers.manyheads2026.before")
 
 PLANNED = ("first_phase", "zero", "gaussian")
 NAMES = {
@@ -33,6 +33,7 @@ NAMES = {
     EXPLICIT: "the paper's proof sketch, constants written out",
     OURS: "our version of the theorem",
 }
+FORECAST = "our forecast before the run"
 MEASURED_HEADS = (2, 16, 256)
 GAUSSIAN_HEADS = 64
 STEP_BUDGET = 4000
@@ -249,7 +250,15 @@ def plan(
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
     ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius)
     steps = {PRINTED: None, EXPLICIT: None, OURS: num_steps}
-    return [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
+    demands = [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
+    found = forecasts.Before.of(good).smallest_heads(target_loss)
+    if found is None:
+        return demands
+    heads = whole_heads(found[0], good.start)
+    promise = found[1]
+    count, note = promise.steps_to(target_loss) or math.inf, "reached by some step, not on average"
+    distance = 2 * promise.radius
+    return [*demands, Demand(FORECAST, heads, promise.step_size, count, distance, target_loss, note)]
 
 
 def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -> Demand:
