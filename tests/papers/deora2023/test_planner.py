@@ -119,7 +119,7 @@ def test_words_and_numbers(planned):
     ):
         assert piece in text
     stored = json.loads(planned.to_json(), parse_constant=lambda name: pytest.fail(name))
-    assert stored["left_for_training"] == 40 and len(stored["demands"]) == 3
+    assert stored["left_for_training"] == 40 and len(stored["demands"]) == 4
 
 
 def test_it_says_when_a_linear_model_does_as_well():

@@ -48,7 +48,7 @@ optimize, starts = lazy("scipy.optimize"), lazy("manyheads.training.start")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 
 MOST_HEADS = 1e24
-STEPS = (100, 300, 1000, 3000, 10_000, 30_000)
+STEPS = (300, 3000, 30_000)
 
 
 @dataclass(frozen=True, eq=False)
