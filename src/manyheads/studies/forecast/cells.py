@@ -18,8 +18,8 @@ CURVES, POINTS = 3, 40
 def speaks(cell: Cell, *, draw: bool = False) -> dict:
     """From which step on half the loss is certified, in how many steps, and how many it takes.
 
-    `first_step` is infinite where no step of the run certifies it; then `nats_last` says how much the last one does,
-    and `missing` how many times larger its indicator would have to be. `kept` counts the certified levels that the run
+    `first_step` is infinite where no step of the run certifies it; then `nats_last` and `indicator_last` say how much
+    the last one does. `kept` counts the certified levels that the run
     reached in time, of `levels`. With `draw` the loss and the certified curves from several steps are kept.
     """
     setup = set_up(cell)
@@ -27,12 +27,12 @@ def speaks(cell: Cell, *, draw: bool = False) -> dict:
     found = first_forecast(run, setup.dataset)
     eta = cell.train.step_size
     start = forecast(setup.start, setup.dataset, step_size=eta)
-    last = forecast(run, setup.dataset)
+    last = forecast(run, setup.dataset) if found is None else None
     values = {
         "nats_start": start.nats,
-        "nats_last": last.nats,
+        "nats_last": math.nan if last is None else last.nats,
         "indicator_start": start.indicator,
-        "indicator_last": last.indicator,
+        "indicator_last": math.nan if last is None else last.indicator,
         "first_step": math.inf,
         "promised": math.nan,
         "measured": math.nan,
