@@ -108,8 +108,8 @@ ATTACKS = {
 }
 
 
-def problem(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """A random model, data and ball, with the bounds that hold over it."""
+def problem(rng: np.random.Generator, radius: float | None = None) -> dict[str, np.ndarray]:
+    """A random model, data and ball (of this radius, if given), with the bounds that hold over it."""
     X = rng.standard_normal((EXAMPLES, TOKENS, DIM)) * 10 ** rng.uniform(-0.5, 0.4)
     y = np.where(np.arange(EXAMPLES) % 2 == 0, 1.0, -1.0)
     N = rng.choice([1.0, 1.0, 2.0, 5.0, 100.0, 1e4], CLASSES)
@@ -123,12 +123,11 @@ def problem(rng: np.random.Generator) -> dict[str, np.ndarray]:
     cut = CLASSES * DIM * DIM
     direction = attention.Heads(v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM))
     center = regions.Center.at(attention.MultiHead.create(W, U, multiplicity=N), datasets.Dataset.from_arrays(X, y))
-    rho = 10 ** rng.uniform(-2, 0.5)
+    rho = 10 ** rng.uniform(-2, 0.5) if radius is None else radius
     drift = center.ball.drift(rho)
     low, high = regions.margin_box(center, drift, rho)
-    R = np.linalg.norm(
-        X, axis=2
-    ).max()  # autodiff's own rounding shows where saturated attention leaves nothing to bound
+    # autodiff's own rounding shows where saturated attention leaves nothing to bound
+    R = np.linalg.norm(X, axis=2).max()
     noise = 1e-14 * R**3 * (1 + R**2 * np.linalg.norm(U)) / np.sqrt(N.sum())
     level = float(np.mean(np.logaddexp(0.0, -center.margins))) * rng.uniform(1.0, 1.5)
     return dict(
