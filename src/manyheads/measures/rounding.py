@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.autodiff import gradient_norms, scores
+from manyheads.model.loss import Loss
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 
@@ -85,3 +87,39 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
     chain = W if isinstance(full.key_query, tuple) else np.ones_like(W)
     by_key_query = q**2 * r**6 * (share @ (U**2 * chain))  # |B - phi| is 2 r |u| at most, and half of that on average
     return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))
+
+
+def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: float) -> float:
+    r"""Largest error of an eigenvalue of the Hessian of the train loss, in units; of the summed scores without a loss.
+
+    The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two derivatives of
+    the loss: an error of the score moves these weights by that much of the derivative after, and what they weigh is
+    rounded itself. The sizes are bounded; for another model than attention, that of $\nabla^2\tilde\Phi_i$ is taken
+    from the `largest` eigenvalue.
+    """
+    slope, second, third = _loss_derivatives(model, dataset, loss)
+    error, full = score_error(model, dataset), attention_of(model)
+    first = gradient_size(model, dataset) ** 2
+    if full is None:
+        relative = np.divide(second, slope, out=np.zeros_like(slope), where=slope > 0)
+        return 16 * largest + error * float(np.mean(third) * first + np.max(relative) * largest)
+    r, q, W, U, _ = sizes(full, dataset)
+    chain = np.maximum(1.0, W) if isinstance(full.key_query, tuple) else np.ones_like(W)
+    rows = np.outer(q * r**5, U) + np.outer(np.sqrt(q) * r**3, np.ones_like(U))  # Proposition 1, sequence by class
+    again = float(np.max(rows * chain)) * full.num_heads**-full.exponent
+    logit = 8 + 4 * float(r.max() ** 2 * W.max())
+    by_score = error * (np.mean(third) * first + np.mean(second) * again)
+    return float(by_score + logit * (np.mean(second) * first + np.mean(slope) * again))
+
+
+def _loss_derivatives(model: Any, dataset: Dataset, loss: Loss | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes of the first three derivatives of the loss at the margins; of a sum of scores the first alone."""
+    n = dataset.num_examples
+    if loss is None:
+        return np.full(n, float(n)), np.zeros(n), np.zeros(n)
+    margins, step = dataset.labels * scores(model, dataset), 1e-4
+    with jax.enable_x64(True):
+        places = [jnp.asarray(margins + shift) for shift in (-step, 0.0, step)]
+        slope = np.abs(np.asarray(loss.slope(places[1])))
+        below, second, above = (np.abs(np.asarray(loss.curvature(place))) for place in places)
+    return slope, second, np.abs(above - below) / (2 * step)
