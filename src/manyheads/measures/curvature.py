@@ -1,8 +1,8 @@
 r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of one sequence, for any model.
 
-Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$ plus what rounding may do to the
-Hessian, which together bound its distance to the spectrum, and with a flag that says whether the accuracy asked for, or
-all that rounding leaves, was reached.
+Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$ plus what rounding may do to
+the Hessian, which together bound its distance to the spectrum, and with a flag that says whether the accuracy asked
+for, or all that rounding leaves, was reached.
 """
 
 from __future__ import annotations

@@ -92,24 +92,24 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
 def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: float) -> float:
     r"""Largest error of an eigenvalue of the Hessian of the train loss, in units; of the summed scores without a loss.
 
-    The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two derivatives of
-    the loss: an error of the score moves these weights by that much of the derivative after, and what they weigh is
-    rounded itself. The sizes are bounded; for another model than attention, that of $\nabla^2\tilde\Phi_i$ is taken
-    from the `largest` eigenvalue.
+    The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two
+    derivatives of the loss: an error of the score moves these weights by that much of the derivative after, and what
+    they weigh is rounded itself. The size of $\nabla^2\tilde\Phi_i$ is bounded; for another model than attention it
+    is taken from the `largest` eigenvalue.
     """
     slope, second, third = _loss_derivatives(model, dataset, loss)
     error, full = score_error(model, dataset), attention_of(model)
-    first = gradient_size(model, dataset) ** 2
+    squares = gradient_norms(model, dataset) ** 2
     if full is None:
         relative = np.divide(second, slope, out=np.zeros_like(slope), where=slope > 0)
-        return 16 * largest + error * float(np.mean(third) * first + np.max(relative) * largest)
+        return 16 * largest + error * float(np.mean(third * squares) + np.max(relative) * largest)
     r, q, W, U, _ = sizes(full, dataset)
     chain = np.maximum(1.0, W) if isinstance(full.key_query, tuple) else np.ones_like(W)
     rows = np.outer(q * r**5, U) + np.outer(np.sqrt(q) * r**3, np.ones_like(U))  # Proposition 1, sequence by class
-    again = float(np.max(rows * chain)) * full.num_heads**-full.exponent
-    logit = 8 + 4 * float(r.max() ** 2 * W.max())
-    by_score = error * (np.mean(third) * first + np.mean(second) * again)
-    return float(by_score + logit * (np.mean(second) * first + np.mean(slope) * again))
+    again = np.max(rows * chain, axis=1) * full.num_heads**-full.exponent
+    by_logit = 8 + 4 * r**2 * W.max()
+    by_score = np.mean(third * squares + second * again)
+    return float(error * by_score + np.mean(by_logit * (second * squares + slope * again)))
 
 
 def _loss_derivatives(model: Any, dataset: Dataset, loss: Loss | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

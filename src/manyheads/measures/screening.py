@@ -92,8 +92,8 @@ def estimate_leave_one_out(
     true, guess = exact.distance[:, -1], distance[exact.indices]  # fewer than asked for after an interruption
     vary = len(true) >= 2 and np.ptp(guess) > 0 and np.ptp(true) > 0
     correlation = float(np.corrcoef(guess, true)[0, 1]) if vary else np.nan
-    error = np.where(guess == true, 0.0, np.inf)
-    np.divide(np.abs(guess - true), true, out=error, where=true > 0)
+    ratio = np.where(guess == true, 1.0, np.inf)
+    error = np.abs(np.divide(guess, true, out=ratio, where=true > 0) - 1)
     return StabilityEstimate(distance, losses, num_steps, num_kernels, exact, error, correlation)
 
 
