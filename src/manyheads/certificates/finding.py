@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from manyheads.certificates.verdict import ROUNDING, Verdict, plain, ratio
 
 LEVEL = 0.95  # of an interval
 
 
-def half_width(values: Sequence[float]) -> float:
+def half_width(values: Any) -> float:
     r"""Half of Student's 95% interval of a mean, $t_{.975,\,n-1}\, s/\sqrt n$: 4.3 standard errors of three values.
 
     One value has no interval; its half width is infinite.

@@ -28,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import EACH_KEY, EACH_TOKEN, HIGHEST, Heads, MultiHead, full_key_query
+from manyheads.measures.rounding import gradient_errors
+from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import score_gradients
 from manyheads.model.gradient import prepare, scores_and_parts
 from manyheads.model.protocol import checked_model
@@ -381,7 +382,7 @@ def _features(heads, root, X, mask, last, *, form, squares):
     _, A, B, phi, Xq = scores_and_parts(W, U, root, X, mask, last, HIGHEST, keys)
     q = Xq.shape[1]
     product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
-    errors, terms = _errors(heads, root, keys, mean, Xq, W, A, B, phi)
+    errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi)
     weight = jnp.tile(root, q)[None, None, :]
     AX = product(weight * A, keys) + jnp.sum(weight * A, axis=1)[:, :, None] * mean
     AX = AX.reshape(c, q, g, d)
@@ -415,42 +416,3 @@ def _key_query_gradients(heads, Xq, Z):
         return jnp.concatenate([by_query.reshape(c, -1), by_key.reshape(c, -1)], axis=1)
     by_token = jax.lax.dot_general(Xq, Z.reshape(c, q, g * d), EACH_KEY, precision=HIGHEST)
     return by_token.reshape(c, -1)
-
-
-def _errors(heads, root, keys, mean, Xq, W, A, B, phi):
-    r"""What rounding does to the gradients, followed through the formulas, and the terms of the one by W; squared.
-
-    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
-    that, and the centered readout to what B and the changes of A leave in it.
-    """
-    (c, _, d), q, g = keys.shape, Xq.shape[1], W.shape[0]
-    size = jnp.sqrt(jnp.sum(keys**2, axis=2))  # c, s
-    queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
-    Q = jax.lax.dot_general(
-        Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
-    )  # as in the scores: the compiler does it once
-    reach = jnp.sqrt(jnp.sum(Q.reshape(c, q, g, d) ** 2, axis=3))
-    reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]
-    logit = (reach * jnp.max(size, axis=1)[:, None, None]).reshape(c, 1, q * g)
-    by_A = A * (1 + (1 - A) * logit)
-    centered = jnp.abs(B - phi[:, None, :])
-    moved = by_A * centered
-    by_D = moved + A * (jnp.abs(B) + jnp.sum(A * jnp.abs(B) + moved, axis=1, keepdims=True))
-
-    def over_keys(M):
-        return jnp.sum(M * size[:, :, None], axis=1).reshape(c, q, g)
-
-    middle = jnp.sqrt(jnp.sum(mean**2, axis=2, keepdims=True))
-    of_U = over_keys(by_A) + middle
-    of_U = of_U if heads.readout.ndim == 3 else jnp.sum(of_U, axis=1, keepdims=True)
-    queries = queries[:, :, None]
-    of_W = jnp.sum(over_keys(by_D) * queries, axis=1)  # c, g
-    terms = jnp.sum(over_keys(A * centered) * jnp.maximum(queries, middle + size[:, :q, None]), axis=1)
-    chain = jnp.ones(g, keys.dtype)
-    if isinstance(heads.key_query, tuple):
-        query, key = heads.key_query
-        chain = jnp.sum(query**2, axis=(1, 2)) + jnp.sum(key**2, axis=(1, 2))
-    square = (root**2)[None, :]
-    by_U, by_W = jnp.sum(of_U**2, axis=1), of_W**2 * chain[None, :]
-    errors = jnp.stack([jnp.sum(part * square, axis=1) for part in (by_U, by_W)])
-    return errors, jnp.sum(terms**2 * square, axis=1)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import Heads, MultiHead
+from manyheads.model.attention import EACH_TOKEN, HIGHEST, Heads, MultiHead
 from manyheads.model.autodiff import gradient_norms, scores
 from manyheads.model.loss import Loss
 from manyheads.model.protocol import checked_model
@@ -123,3 +123,42 @@ def _loss_derivatives(model: Any, dataset: Dataset, loss: Loss | None) -> tuple[
         slope = np.abs(np.asarray(loss.slope(places[1])))
         below, second, above = (np.abs(np.asarray(loss.curvature(place))) for place in places)
     return slope, second, np.abs(above - below) / (2 * step)
+
+
+def gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi):
+    r"""What rounding does to the gradients, followed through the formulas, and the terms of the one by W; squared.
+
+    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
+    that, and the centered readout to what B and the changes of A leave in it.
+    """
+    (c, _, d), q, g = keys.shape, Xq.shape[1], W.shape[0]
+    size = jnp.sqrt(jnp.sum(keys**2, axis=2))  # c, s
+    queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
+    Q = jax.lax.dot_general(
+        Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
+    )  # as in the scores: the compiler does it once
+    reach = jnp.sqrt(jnp.sum(Q.reshape(c, q, g, d) ** 2, axis=3))
+    reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]
+    logit = (reach * jnp.max(size, axis=1)[:, None, None]).reshape(c, 1, q * g)
+    by_A = A * (1 + (1 - A) * logit)
+    centered = jnp.abs(B - phi[:, None, :])
+    moved = by_A * centered
+    by_D = moved + A * (jnp.abs(B) + jnp.sum(A * jnp.abs(B) + moved, axis=1, keepdims=True))
+
+    def over_keys(M):
+        return jnp.sum(M * size[:, :, None], axis=1).reshape(c, q, g)
+
+    middle = jnp.sqrt(jnp.sum(mean**2, axis=2, keepdims=True))
+    of_U = over_keys(by_A) + middle
+    of_U = of_U if heads.readout.ndim == 3 else jnp.sum(of_U, axis=1, keepdims=True)
+    queries = queries[:, :, None]
+    of_W = jnp.sum(over_keys(by_D) * queries, axis=1)  # c, g
+    terms = jnp.sum(over_keys(A * centered) * jnp.maximum(queries, middle + size[:, :q, None]), axis=1)
+    chain = jnp.ones(g, keys.dtype)
+    if isinstance(heads.key_query, tuple):
+        query, key = heads.key_query
+        chain = jnp.sum(query**2, axis=(1, 2)) + jnp.sum(key**2, axis=(1, 2))
+    square = (root**2)[None, :]
+    by_U, by_W = jnp.sum(of_U**2, axis=1), of_W**2 * chain[None, :]
+    errors = jnp.stack([jnp.sum(part * square, axis=1) for part in (by_U, by_W)])
+    return errors, jnp.sum(terms**2 * square, axis=1)
