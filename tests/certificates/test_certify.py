@@ -235,3 +235,13 @@ def test_leave_one_out_statements_run_their_twins(run):
     found = certify(short, s.dataset, ["loo"], test=s.fresh, independent=True, progress=said.append)
     assert found.verdict is Verdict.SILENT and "several data sets" in found.items[0].reason
     assert found.items[0].measured > 0 and "40 leave-one-out runs" in said
+
+
+def test_a_single_precision_run_of_a_billion_heads_is_told_from_other_data(run):
+    s, _ = run
+    start = first_phase(s.fresh, 1e9)
+    single = train(start, s.dataset, step_size=0.2, num_steps=10, dtype="float32")
+    found = certify(single, s.dataset, ["identity"])
+    assert found.verdict is Verdict.HOLDS
+    with pytest.raises(ValueError, match="fingerprint"):
+        certify(single, replace(s.dataset, tokens=1.01 * s.dataset.tokens), ["identity"])

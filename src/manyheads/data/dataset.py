@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.data.door import array_of, checked_key, real_array, shown, whole
+from manyheads.data.door import array_of, checked_key, finite, real_array, shown, whole
 from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
@@ -22,8 +22,10 @@ class Dataset:
     """Sequences `tokens (n, T, d)` with `labels` +1 and -1.
 
     `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are
-    known, `label_names` says which of the user's values became -1 and +1. Make one with `Dataset.from_arrays`,
-    `Dataset.load` or the `sample` method of a data model.
+    known, `label_names` says which of the user's values became -1 and +1. `norm_bound` is a number that no token of
+    the distribution exceeds in norm, where one is known: the bounded data sources have it, and statements about
+    sequences not yet seen need it. Make one with `Dataset.from_arrays`, `Dataset.load` or the `sample` method of a
+    data model.
     """
 
     tokens: np.ndarray
@@ -32,6 +34,7 @@ class Dataset:
     relevant: np.ndarray | None = None
     label_names: tuple[str, str] = ("-1", "+1")
     name: str = "data"
+    norm_bound: float | None = None
 
     def __post_init__(self) -> None:
         X, y = self.tokens, self.labels
@@ -49,10 +52,13 @@ class Dataset:
             )
 
     @classmethod
-    def from_arrays(cls, tokens, labels, *, mask=None, relevant=None, name: str = "data") -> Dataset:
+    def from_arrays(
+        cls, tokens, labels, *, mask=None, relevant=None, name: str = "data", norm_bound: float | None = None
+    ) -> Dataset:
         """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero.
+        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero. `norm_bound`
+        says that no token of the distribution is longer.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
@@ -74,7 +80,7 @@ class Dataset:
                 "replace it, or mask the token."
             )
         y, names = _signs(labels, len(X))
-        return cls(X, y, real, known, names, str(name))._checked()
+        return cls(X, y, real, known, names, str(name), _bound(norm_bound, X))._checked()
 
     def _checked(self) -> Dataset:
         if self.mask is not None and not self.mask.any(axis=1).all():
@@ -119,8 +125,9 @@ class Dataset:
             return None if array is None else array[index]
 
         return Dataset(
-            self.tokens[index], self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name
-        )
+            self.tokens[index], self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name,
+            self.norm_bound,
+        )  # fmt: skip
 
     def without(self, i: int) -> Dataset:
         """All sequences but the i-th."""
@@ -139,7 +146,8 @@ class Dataset:
 
     def save(self, path: str | Path) -> None:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
-        meta = {"format_version": FORMAT_VERSION, "label_names": list(self.label_names), "name": self.name}
+        meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
+        meta |= {"label_names": list(self.label_names), "norm_bound": self.norm_bound}
         arrays = {"tokens": self.tokens, "labels": self.labels, "mask": self.mask, "relevant": self.relevant}
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)
 
@@ -160,11 +168,12 @@ class Dataset:
             mask=arrays.get("mask"),
             relevant=arrays.get("relevant"),
             name=meta.get("name", Path(path).stem),
+            norm_bound=meta.get("norm_bound"),
         )
         names = meta.get("label_names", ())
         if not (isinstance(names, list) and len(names) == 2):
             return data
-        return Dataset(data.tokens, data.labels, data.mask, data.relevant, (str(names[0]), str(names[1])), data.name)
+        return replace(data, label_names=(str(names[0]), str(names[1])))
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
@@ -197,6 +206,16 @@ def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
     if len(values) < 2:
         raise ValueError(f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes.")
     return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))
+
+
+def _bound(norm_bound, tokens: np.ndarray) -> float | None:
+    """A known bound on the norms of tokens, which those at hand must not exceed by more than rounding."""
+    if norm_bound is None:
+        return None
+    bound, seen = finite("norm_bound", norm_bound), float(np.linalg.norm(tokens, axis=-1).max())
+    if seen > bound * (1 + 1e-11):
+        raise ValueError(f"norm_bound={bound:g} is below the largest token norm, {seen:g}; pass at least that.")
+    return bound
 
 
 def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:

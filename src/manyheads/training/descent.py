@@ -120,8 +120,11 @@ def train(
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
     if test is not None:
         checked_dataset(test, "test")
-    sources = {"data": fingerprint(dataset, sample_weight), "test": None if test is None else fingerprint(test)}
     before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
+    known = {} if before is None else before.sources
+    sources = {"data": fingerprint(dataset, sample_weight, like=known.get("data")), "test": None}
+    if test is not None:
+        sources["test"] = fingerprint(test, like=known.get("test"))
     if before is not None:
         check_same_run(before, model, settings, sources)
         record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])

@@ -242,7 +242,7 @@ def repetition(work: Examination) -> Walk:
     end = follower.follow(start, data, step_size=eta, num_steps=2 * K).displacement
     points.append(targets.measure_target("the end of a run twice as long", start, data, end))
     walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=points)
-    provenance.compare(work.run, walk.loss, walk.gradient_norm, K)
+    provenance.compare(work.run, data, walk.loss, walk.gradient_norm, K)
     return walk
 
 
