@@ -10,6 +10,7 @@ Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `
 import difflib
 import os
 import sys
+import warnings
 from importlib import import_module
 
 import manyheads
@@ -108,7 +109,16 @@ def unknown(verb: str) -> str:
 def _run(verb: str, arguments: list[str]) -> int:
     from manyheads.cli.parsing import parsed
 
-    return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
+    usual = warnings.formatwarning
+    warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
+    try:
+        return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
+    finally:
+        warnings.formatwarning = usual
+
+
+def _one_warning(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {' '.join(str(message).split())}\n"
 
 
 def _say(text: str) -> int:

@@ -73,7 +73,7 @@ def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
 
 def holds_run(path: str) -> bool:
     """Whether a file holds a trajectory rather than data; False for the name of a data source."""
-    from manyheads.data.dataset import read_npz
+    from manyheads.data.files import read_npz
 
     return Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import multiprocessing
 import re
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads
+from manyheads.data.files import write_json, write_whole
 from manyheads.report import matplotlib_figures, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study
@@ -25,7 +25,6 @@ from manyheads.studies.kit.catalog import find, story
 from manyheads.studies.kit.figure import Figure, MapPanel
 from manyheads.studies.kit.folder import read_run
 from manyheads.studies.kit.study import Number, Results
-from manyheads.sweeps.store import write_whole
 
 Tell = Callable[[str], None]
 
@@ -78,7 +77,7 @@ def build(
     for name, figure in figures.items():
         write_whole(out / "data" / f"{name}.csv", _csv(figure).encode())
     findings = _findings(chapters, run, absent)
-    write_whole(out / "data" / "findings.json", json.dumps(findings, indent=1).encode())
+    write_json(out / "data" / "findings.json", findings)
     if light:
         write_whole(out / "run.json", (folder / "run.json").read_bytes())
     else:
@@ -126,7 +125,7 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
         return {"caption": number.caption, **sides, "seeds": number.estimate.count}
 
     return {
-        "format_version": 2,
+        "format_version": 3,
         "manyheads": manyheads.__version__,
         "scale": run["scale"],
         "findings": {

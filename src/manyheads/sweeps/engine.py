@@ -94,7 +94,7 @@ def run_sweep(
     reporter = Reporter(plan.grid.size, progress)
     try:
         with store.lock():
-            batches = _begin(store, plan, extend)
+            batches = _begin(store, plan, extend, reporter)
             missing = _missing(store, plan, batches, retry_failed, reporter)
             if missing:
                 _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
@@ -140,9 +140,11 @@ def check_plan(plan: Plan, engine: Engine | None = None) -> None:
         check_function(names)
 
 
-def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
+def _begin(store: Store, plan: Plan, extend: bool, reporter: Reporter) -> list[Batch]:
     """The batches of this plan, or those stored for the same spec, so that a changed planner redoes nothing."""
     store.sweep_leftovers()
+    if mended := store.mend(plan, extend=extend):
+        reporter.warn(mended)
     if store.exists():
         old = store.manifest()
         if Sweep.from_dict(old["spec"]) == plan.sweep and old["cells"] == [cell.hash for cell in plan.cells]:
@@ -163,7 +165,7 @@ def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, report
         except CorruptPart as error:
             aside = store.set_aside(batch.id, "corrupt")
             reporter.warn(
-                f"{error.args[0].split(';')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again"
+                f"{error.args[0].rpartition('; ')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again"
             )
             missing.append(batch)
             continue
