@@ -53,6 +53,18 @@ def test_a_ctrl_c_inside_a_callback_is_neither_lost_nor_a_traceback(inside):
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (130, 130)])
+def test_the_exit_code_stands_once_all_is_said(code, expected):
+    program = (
+        "import atexit, signal, sys\n"
+        "from manyheads.cli import interrupt\n"
+        "atexit.register(lambda: [signal.raise_signal(signal.SIGINT) for _ in range(3)])\n"
+        f"interrupt.twice_ends_at_once()\ninterrupt.all_is_said({code})\nsys.exit({code})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (expected, "")
+
+
 def test_a_program_that_was_told_to_ignore_ctrl_c_does(start):
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

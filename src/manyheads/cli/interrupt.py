@@ -56,6 +56,13 @@ def ends_at_once() -> Generator[None, None, None]:
             signal.signal(signal.SIGINT, before)
 
 
+def all_is_said(code: int) -> None:
+    """At the end of a command: its exit code stands, whatever is pressed while the interpreter ends."""
+    if code == INTERRUPTED:
+        leave("")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def leave(message: str = "error: interrupted\n") -> None:
     """End the process now; files are written whole or not at all, and workers follow."""
     with suppress(OSError):

@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             code = _fail(unknown(verb), BAD_INPUT)
         sys.stdout.flush()
-        if arguments is None and code == INTERRUPTED:
-            interrupt.leave("")  # what was to be said is said
+        if arguments is None:
+            interrupt.all_is_said(code)
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
