@@ -13,7 +13,7 @@ import numpy as np
 
 from manyheads.certificates.targets import Target
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import finite, whole
+from manyheads.data.door import finite, guarded, whole
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model, inner
 from manyheads.training.loop import Observer, View, descend
@@ -56,6 +56,7 @@ class Walk:
         return self.start.displaced(self.displacement)
 
 
+@guarded()
 def follow(
     start: Any,
     dataset: Dataset,

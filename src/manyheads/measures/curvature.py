@@ -17,6 +17,7 @@ from scipy.sparse import eye_array
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
@@ -70,6 +71,7 @@ class Curvature:
         )
 
 
+@guarded()
 def loss_curvature(
     model: Any,
     dataset: Dataset,
@@ -89,6 +91,7 @@ def loss_curvature(
     return _extremes(lambda: HessianOperator.of_loss(model, dataset, of_loss), tolerance, max_products, method, seed)
 
 
+@guarded()
 def score_curvature(
     model: Any,
     dataset: Dataset,
@@ -234,6 +237,7 @@ class CurvaturePath:
         return "\n".join([f"eigenvalues of the Hessian at {len(self.positions)} points", *rows])
 
 
+@guarded()
 def curvature_along(
     trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, progress: bool = False, **options
 ) -> CurvaturePath:
@@ -247,6 +251,7 @@ def curvature_along(
     return _path(models, chosen, dataset, "step", progress, options)
 
 
+@guarded()
 def curvature_on_segment(
     first: Any, second: Any, dataset: Dataset, *, num_points: int = 5, progress: bool = False, **options
 ) -> CurvaturePath:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.training.start import gaussian_start
 from manyheads.training.trajectory import Trajectory
@@ -36,6 +37,7 @@ class KernelDrift:
         return "\n".join([f"tangent kernel along the run (changes to {self.accuracy:.1e})", *rows])
 
 
+@guarded()
 def kernel_drift(
     trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, memory: float = MEMORY
 ) -> KernelDrift:
@@ -71,6 +73,7 @@ class KernelLimit:
         )
 
 
+@guarded()
 def gaussian_limit(
     dataset: Dataset,
     *,

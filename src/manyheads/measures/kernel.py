@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.model.attention import EACH_KEY, EACH_TOKEN, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import score_gradients
 from manyheads.model.gradient import prepare, scores_and_parts
@@ -68,6 +69,7 @@ class TangentKernel:
         return text + (f", trace {np.trace(K):.6g}" if n == m else "")
 
 
+@guarded()
 def tangent_kernel(
     model: Any,
     dataset: Dataset,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from manyheads.data.door import guarded
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
 
 NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
@@ -72,6 +73,7 @@ class MarginInterval:
         return text if self.converged else f"{text}, more than the {self.tolerance:g} asked for"
 
 
+@guarded()
 def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.measures.stability import Stability, choose_examples, leave_one_out
 from manyheads.model.loss import Loss, get_loss
@@ -63,6 +64,7 @@ class StabilityEstimate:
         )
 
 
+@guarded()
 def estimate_leave_one_out(
     model: Any,
     dataset: Dataset,

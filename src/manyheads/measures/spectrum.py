@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator, class_product
 from manyheads.model.loss import Loss, get_loss
 
@@ -39,6 +40,7 @@ class Spectrum:
         )
 
 
+@guarded()
 def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
     """Every eigenvalue of the Hessian of the train loss of a model (of all H heads), for few distinct parameters."""
     with jax.enable_x64(True):
@@ -79,6 +81,7 @@ class SpectralDensity:
         )
 
 
+@guarded()
 def spectral_density(
     model: Any,
     dataset: Dataset,

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset, read_npz, write_npz
-from manyheads.data.door import finite, whole
+from manyheads.data.door import finite, guarded, whole
 from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss
@@ -105,6 +105,7 @@ def _standard_error(values: np.ndarray, population: int) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(m) * np.sqrt(max(1 - m / population, 0.0))
 
 
+@guarded()
 def leave_one_out(
     model: Any,
     dataset: Dataset,
@@ -166,6 +167,7 @@ def leave_one_out(
     )
 
 
+@guarded()
 def replace_one(
     model: Any, dataset: Dataset, replacements: Dataset, *, step_size: float, num_steps: int, **options
 ) -> Stability:

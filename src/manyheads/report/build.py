@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads
+from manyheads.data.door import guarded
 from manyheads.report import matplotlib_figures, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study
@@ -41,6 +42,7 @@ class Report:
     remedy: str  # what to run for those
 
 
+@guarded()
 def build(
     folder: str | Path, *, light: str | Path | None = None, workers: int = 1, tell: Tell = lambda _: None
 ) -> Report:

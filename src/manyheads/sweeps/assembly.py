@@ -15,6 +15,7 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from manyheads.data.door import guarded
 from manyheads.sweeps.store import CorruptPart, Store
 
 MISSING = "missing"
@@ -33,6 +34,7 @@ LONG_NAMES = {
 }
 
 
+@guarded()
 def open_sweep(path: str | Path) -> xarray.Dataset:
     """The results of a sweep so far, as a dataset with one dimension per axis; arrays are read when they are used.
 
@@ -183,6 +185,7 @@ def _outer(key: tuple, shape: tuple[int, ...]) -> tuple:
     return np.ix_(*lists)
 
 
+@guarded()
 def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> Path:
     """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
     target = Path(target)

@@ -16,7 +16,7 @@ from manyheads._lazy import compiled, lazy
 from manyheads._names import DECODERS
 from manyheads._registry import Registry
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import array_of, random_stream, shown, whole
+from manyheads.data.door import array_of, guarded, random_stream, shown, whole
 from manyheads.data.mixture import TokenizedMixture
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class ZeroStart(Start):
         return attention.MultiHead.create(W, U, multiplicity=[H], decoder=decoder, exponent=exponent)
 
 
+@guarded(exponent={"low": 0})
 def zero_start(
     num_heads: float,
     *,
@@ -121,6 +122,7 @@ class GaussianStart(Start):
         return attention.MultiHead.create(W, U, decoder=decoder, exponent=exponent)
 
 
+@guarded(exponent={"low": 0})
 def gaussian_start(
     num_heads: float,
     *,
@@ -208,6 +210,7 @@ class FirstPhase(_Signed):
         )
 
 
+@guarded(exponent={"low": 0})
 def first_phase(
     dataset: Dataset,
     num_heads: float,
@@ -242,6 +245,7 @@ class Population(_Signed):
         return self._stepped(num_heads, key, "full", exponent, lambda: step)
 
 
+@guarded(exponent={"low": 0})
 def population_first_phase(
     mixture: TokenizedMixture,
     num_heads: float,

@@ -17,6 +17,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import model_scope
@@ -106,6 +107,7 @@ class GoodStart:
         return "\n".join(str(h) for h in self.hypotheses())
 
 
+@guarded()
 def good_start(
     start: MultiHead, dataset: Dataset, *, direction: Direction | None = None, token_radius: float | None = None
 ) -> GoodStart:
@@ -145,6 +147,7 @@ def target_norm(good: GoodStart, scale: float) -> float:
     return good.parameter_bound + scale * good.theta_star().head_norm() / math.sqrt(good.num_heads)
 
 
+@guarded()
 def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple[Target, Certificate]:
     r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
 
@@ -164,6 +167,7 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
     return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, hypotheses),))
 
 
+@guarded()
 def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     r"""$g_0(1/K)$: the distance at which a target with train loss $1/K$ is sure to exist.
 

@@ -13,6 +13,7 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads._registry import nearest
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
@@ -183,6 +184,7 @@ class Plan:
         return f"A linear model on these tokens separates them, with margin {low:.4g}."
 
 
+@guarded()
 def plan(
     dataset: Dataset,
     *,

@@ -16,6 +16,7 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort
 from manyheads.certificates.verdict import EXPLICIT, OURS, Certificate
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.derivatives import HEADS_TRAINING, Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import require_scope
@@ -175,6 +176,7 @@ def heads_to_realize(
     return found
 
 
+@guarded()
 def smallest_heads(
     start: MultiHead,
     dataset: Dataset,
@@ -240,6 +242,7 @@ def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Thres
     return best
 
 
+@guarded()
 def run_literally(
     start: MultiHead,
     dataset: Dataset,

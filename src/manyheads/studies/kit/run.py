@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads
+from manyheads.data.door import guarded
 from manyheads.studies.kit.catalog import find, studies
 from manyheads.studies.kit.folder import FORMAT_VERSION, read_run, sweep_folder
 from manyheads.sweeps.progress import State
@@ -44,6 +45,7 @@ class Job:
         return f"{self.study} / {self.folder.name}"
 
 
+@guarded()
 def run_studies(
     sources: Sequence[str],
     folder: str | Path,
@@ -74,6 +76,7 @@ def run_studies(
         _in_processes(jobs, min(workers, len(jobs)), tell, options)
 
 
+@guarded()
 def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -> list[Job]:
     """The sweeps of some studies, checked, in the order of the studies."""
     if not (isinstance(seed, int) and seed >= 0):
