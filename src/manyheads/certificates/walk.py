@@ -17,7 +17,7 @@ from manyheads.data.door import finite, guarded, whole
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model, inner
 from manyheads.training.loop import Observer, View, descend
-from manyheads.training.problem import PLAIN, make_problem
+from manyheads.training.problem import PLAIN, check_descent, make_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +73,7 @@ def follow(
     What further observers keep is found in `Walk.observed`.
     """
     start, last = checked_model(start, "start"), whole("num_steps", num_steps)
+    check_descent(start, dataset, last, records=(8 + 2 * len(targets)) * last)
     method = PLAIN._replace(loss=get_loss(loss))
     problem = make_problem(start, dataset, finite("step_size", step_size), method, sample_weight=sample_weight)
     watched = jax.tree.map(

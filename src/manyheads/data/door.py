@@ -32,7 +32,6 @@ RANGES: dict[str, dict[str, Any]] = {
     "epsilon": SHARE,
     "planning_share": SHARE,
     "failure": SHARE,
-    "certified": SHARE,
     "target_loss": {"low": 1e-100},
     "mass": {"low": 0, "below": 1},
     "error": {"low": 0},
@@ -122,7 +121,7 @@ def _rules(name: str, parameter: inspect.Parameter, ranges: dict[str, Any] | Non
         return []
     text = parameter.annotation if isinstance(parameter.annotation, str) else ""
     optional = text.endswith(" | None") or parameter.default is None
-    text = text.removesuffix(" | None")
+    text = text.removesuffix(" | None").replace("str | Path", "Path")
     special = SPECIAL.get(f"{name}: {text}")
     found = [special(name)] if special else [_rule(word, ranges) for word in text.split(" | ")]
     if not all(found):
@@ -141,7 +140,7 @@ def _rule(word: str, ranges: dict[str, Any]) -> Rule | None:
     if word.startswith("Callable["):
         return Rule("a function", lambda value: value if callable(value) else REFUSED)
     if word == "Path":
-        return Rule("a path", lambda value: value if isinstance(value, os.PathLike) else REFUSED)
+        return Rule("a path, of names of at most 255 characters", lambda value: value if _is_path(value) else REFUSED)
     return None
 
 
@@ -163,6 +162,14 @@ def _each(inner: Rule, values: Any) -> Any:
         return REFUSED
     found = [inner.accept(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
     return REFUSED if any(value is REFUSED for value in found) else found
+
+
+def _is_path(value: Any) -> bool:
+    """Whether the system can look for a file of that name."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(text := os.fspath(value), str):
+        return False
+    names = os.fsencode(text).split(b"/")
+    return bool(text) and "\0" not in text and max(map(len, names)) <= 255 and len(text) < 4096
 
 
 def _made_by(value: Any, word: str) -> bool:

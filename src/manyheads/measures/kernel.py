@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.model.attention import EACH_KEY, EACH_TOKEN, HIGHEST, Heads, MultiHead, full_key_query
@@ -96,6 +97,8 @@ def tangent_kernel(
     if not memory >= 1e5:
         raise ValueError(f"memory={memory:g} bytes is too little to work in; pass at least 1e5, or leave the default.")
     kind, sides = np.dtype(dtype), [dataset] if other is None else [dataset, other]
+    n, m = dataset.num_examples, sides[-1].num_examples
+    fits_memory(f"a tangent kernel of {n:,} x {m:,} entries", 4 * kind.itemsize * n * m, FEWER)
     with jax.enable_x64(kind == np.float64):
         blocks = _Autodiff(model, sides, memory, kind) if full is None else _Closed(full, sides, form, memory, kind)
         parts, squares, errors = blocks.run()

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from manyheads.data.budget import descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.data.mixture import TokenizedMixture
@@ -196,6 +197,8 @@ def found_margin(
     if num_starts < 1 or num_steps < 0:
         raise ValueError(f"num_starts={num_starts} must be at least 1 and num_steps={num_steps} at least 0.")
     n, T, d = dataset.tokens.shape
+    fits_memory(f"{num_starts:,} starts", 8.0 * num_starts * (2 * d * d + T * d + n * T * d), "pass fewer num_starts")
+    fits_time(f"{num_starts:,} ascents", num_starts * descent_seconds(num_steps, n, T, d, 1), "pass fewer num_steps")
     size = max(dataset.token_radius, 1.0)
     mask = np.ones((n, T), bool) if dataset.mask is None else dataset.mask
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator, class_product
@@ -102,6 +103,9 @@ def spectral_density(
         raise ValueError(f"num_probes={num_probes} must be at least 2, so that there is a standard error.")
     with jax.enable_x64(True):
         parts = list(HessianOperator.of_loss(model, dataset, get_loss(loss)).pieces())
+        rows = max(part.size for part, _ in parts)
+        numbers = float(num_probes) * max(rows, min(num_products, rows) * max(num_products, num_points))
+        fits_memory("a spectral density of that many probes, products and points", 8 * numbers, "pass fewer of them")
         keys = jax.random.split(key, len(parts))
         quadratures = [_quadrature(op, num_probes, num_products, k) for (op, _), k in zip(parts, keys, strict=True)]
     counts = np.array([part.size * count for part, count in parts])

@@ -27,7 +27,7 @@ from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model, norm
 from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whole_run
-from manyheads.training.problem import PLAIN, chunk_of, make_problem
+from manyheads.training.problem import PLAIN, check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
 
 FORMAT_VERSION = 1
@@ -138,6 +138,7 @@ def leave_one_out(
     if compared[0] < 0 or compared[-1] > last:
         raise ValueError(f"steps must lie between 0 and num_steps={last}; got {compared.min()} to {compared.max()}.")
     chosen = choose_examples(n, num_left_out, indices, key)
+    check_descent(model, dataset, last, 1 + len(chosen), records=len(compared) * (1 + n / 2))
     if batch is not None and not batch >= 1:
         raise ValueError(f"batch={batch} must be a whole number >= 1, or None to choose it.")
     kind, precision, loss = "leave-one-out" if replacements is None else "replace-one", np.dtype(dtype), get_loss(loss)

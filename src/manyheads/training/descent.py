@@ -35,6 +35,7 @@ from manyheads.training.loop import (
     stretches,
 )
 from manyheads.training.problem import (
+    check_descent,
     checked_plan,
     checked_weight,
     choose_device,
@@ -61,7 +62,7 @@ class Data(NamedTuple):
     mask: AnyArray | None  # (n, T)
 
 
-@guarded(num_steps={"low": 0, "high": MOST}, record=None, snapshots=None, device=None, resume=None, checkpoint=None)
+@guarded(num_steps={"low": 0, "high": MOST}, record=None, snapshots=None, device=None)
 def train(
     model: Any,
     dataset: Dataset,
@@ -113,6 +114,8 @@ def train(
     record_steps = choose_steps(record, num_steps, "record")
     at_records = isinstance(snapshots, str) and snapshots == "records"
     wanted = record_steps if at_records else listed_steps(snapshots, num_steps)
+    entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
+    check_descent(model, dataset, num_steps, records=20.0 * len(record_steps) + float(entries) * len(wanted))
     settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
     if sample_weight is not None:
         sample_weight = checked_weight(sample_weight, dataset.num_examples)

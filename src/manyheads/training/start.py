@@ -15,6 +15,7 @@ from manyheads._fields import check, setting
 from manyheads._lazy import compiled, lazy
 from manyheads._names import DECODERS
 from manyheads._registry import Registry
+from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, guarded, random_stream, shown, whole
 from manyheads.data.mixture import TokenizedMixture
@@ -28,7 +29,6 @@ jax, attention, gradient, losses = map(
 )
 STARTS: Registry[Any] = Registry("start")
 LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
-LARGEST_START = 2**32  # numbers in a start: 32 GiB
 
 
 class Start:
@@ -70,6 +70,7 @@ class ZeroStart(Start):
                 "Use gaussian_start(..., rank=...)."
             )
         H, shape = whole_heads(num_heads), _readout_shape(1, dataset, decoder)
+        _check_size(1, dataset.dim, shape)
         W, U = np.zeros((1, dataset.dim, dataset.dim)), np.zeros(shape)
         return attention.MultiHead.create(W, U, multiplicity=[H], decoder=decoder, exponent=exponent)
 
@@ -291,11 +292,8 @@ def _gradient(heads, weights, batch, sample_weight, loss):
 
 def _check_size(classes: float, dim: int, readout_shape: tuple[int, ...]) -> None:
     size = classes * dim**2 + math.prod(readout_shape)
-    if size > LARGEST_START:
-        raise ValueError(
-            f"a start of {classes:.0f} different heads is {8 * size / 2**30:.0f} GiB, more than the "
-            f"{8 * LARGEST_START / 2**30:.0f} GiB allowed; draw fewer heads, or use a start with equal heads."
-        )
+    remedy = "draw fewer heads, or use a start with equal heads" if classes > 2 else "pass a smaller dim or num_tokens"
+    fits_memory(f"a start of {classes:.0f} different heads in dimension {dim}", 8 * size, remedy)
 
 
 def _readout_shape(classes: int, data: Any, decoder: str) -> tuple[int, ...]:
