@@ -18,7 +18,7 @@ HOME = str(Path(manyheads.__file__).parent)
 ONE_LINE, RIGHT = "one line", "right result"
 FAULTS = ("traceback", "several lines", "silent nonsense", "hang", "code ran")
 SECONDS = 120  # a call that takes longer hangs; the slowest valid one compiles for seconds
-LONGEST = 600  # characters of a message
+LONGEST = 1000  # characters of a message
 WORDS = ("diverged", "not finite", "not converged", "undecided", "silent", "no run", "not separable")
 
 

@@ -7,6 +7,7 @@ reach, so what is refused would not have finished. Two environment variables rai
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 from manyheads._lazy import lazy
@@ -35,6 +36,16 @@ def fits_time(what: str, seconds: float, remedy: str) -> None:
     hours = _told(HOURS, USUAL_HOURS)
     if not seconds <= 3600 * hours:
         raise ValueError(f"{what} takes at least {duration(seconds)}; {remedy} ({HOURS}=N allows N hours).")
+
+
+def fits_unpacked(path: Path) -> None:
+    """Refuse a ZIP archive that would unpack to more than there is room for; a file that is none is left to others."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except Exception:  # not an archive, or a damaged one
+        return
+    fits_memory(f"{path} unpacked", size, "is it the right file?")
 
 
 def available_memory() -> float:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from manyheads._lazy import lazy
+from manyheads.data.budget import fits_unpacked
 from manyheads.data.door import array_of, checked_key, guarded, real_array, shown, whole
 
 jax = lazy("jax")
@@ -251,6 +252,8 @@ def checked_path(path: str | Path, name: str = "") -> Path:
     said, path = f"{name}={path}" if name else f"{path}", Path(path)
     if path.is_dir():
         raise ValueError(f"{said} is a folder; pass a file in it.")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{said} is a device or a pipe, which is never replaced; pass a file.")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{said}: the folder does not exist; make it first.")
     if not os.access(path.absolute().parent, os.W_OK):
@@ -270,6 +273,7 @@ def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.
         raise FileNotFoundError(f"{path} does not exist; check the path.")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; pass an .npz file.")
+    fits_unpacked(path)
     try:
         with open(path, "rb") as raw:
             file = np.load(raw, allow_pickle=False)

@@ -23,6 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSED = object()
 MOST = 2**31 - 2  # what a loop or an array counts
+FROM_ZERO = {"low": 0, "high": MOST}
 SHARE = {"above": 0, "below": 1}
 
 # Which numbers an argument of this name takes; any other takes whole numbers from 1 or finite numbers above 0.
@@ -40,10 +41,10 @@ RANGES: dict[str, dict[str, Any]] = {
     "key_query_scale": {"low": 0},
     "readout_scale": {"low": 0},
     "max_products": {"low": 10, "high": MOST},
-    "num_exact": {"low": 0, "high": MOST},
+    "num_exact": FROM_ZERO,
     "num_points": {"low": 2, "high": MOST},
-    "index": {"low": 0, "high": MOST},
-    "steps": {"low": 0, "high": MOST},
+    "index": FROM_ZERO,
+    "steps": FROM_ZERO,
     "indices": {"low": -MOST, "high": MOST},
     "num_examples": {"low": 2, "high": MOST},
 }
@@ -60,7 +61,6 @@ THINGS = {
     "Threshold": "a Threshold, made by smallest_heads",
     "Walk": "a Walk, made by follow",
     "Sweep": "a Sweep",
-    "Engine": "an engine",
 }
 NUMBERS = {"int": int, "float": float, "bool": bool, "str": str}
 
@@ -139,6 +139,8 @@ def _rule(word: str, ranges: dict[str, Any]) -> Rule | None:
         return Rule(f"a list, each entry {inner.allowed}", functools.partial(_each, inner))
     if word.startswith("Callable["):
         return Rule("a function", lambda value: value if callable(value) else REFUSED)
+    if word == "Engine":
+        return Rule("an engine", lambda value: value if callable(getattr(value, "work", None)) else REFUSED)
     if word == "Path":
         return Rule("a path, of names of at most 255 characters", lambda value: value if _is_path(value) else REFUSED)
     return None

@@ -19,7 +19,7 @@ import optax
 
 from manyheads.data.budget import descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MarginInterval, hard_margin
@@ -69,7 +69,7 @@ class MarginLadder:
         return "\n".join(lines)
 
 
-@guarded()
+@guarded(num_steps=FROM_ZERO)
 def margin_ladder(
     model: Any,
     dataset: Dataset,
@@ -185,7 +185,7 @@ def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[
     return float(np.min(dataset.labels * slopes(model, dataset, Heads(*direction)))), float(rounding)
 
 
-@guarded()
+@guarded(num_steps=FROM_ZERO)
 def found_margin(
     dataset: Dataset, *, num_starts: int = 16, num_steps: int = 300, key: jax.Array, tolerance: float = 1e-6
 ) -> MarginInterval:

@@ -11,7 +11,7 @@ import io
 import json
 import multiprocessing
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,16 @@ class Report:
 
 @guarded()
 def build(
-    folder: str | Path, *, light: str | Path | None = None, workers: int = 1, tell: Tell = lambda _: None
+    folder: str | Path,
+    *,
+    studies: Sequence[str] = (),
+    light: str | Path | None = None,
+    workers: int = 1,
+    tell: Tell = lambda _: None,
 ) -> Report:
     """Write the report of a folder that `manyheads run` filled, from what is stored there alone.
 
+    No code that the folder names is run: its studies are those of the catalog, and `studies` are files of your own.
     Studies that have no results yet are named in `absent`; it is an error only if there is no other. With `workers` the
     figures are drawn by several processes. `light` is another folder, for a small page without a drawing library or
     figures for print: to keep under version control.
@@ -55,8 +61,12 @@ def build(
     folder = Path(folder)
     run = read_run(folder)
     chapters, results, absent = [], [], {}
+    own = {Path(file).name: file for file in studies}
     for source in run["studies"]:
-        study = find(source)
+        if source.endswith(".py") and Path(source).name not in own:
+            absent[source] = f"it is a file of your own, which is run only if you name it: add {Path(source).name}"
+            continue
+        study = find(own.get(Path(source).name, source))
         tell(f"reading {study.name}")
         try:
             chapter, found = read_study(folder, study, run["scale"])
@@ -66,7 +76,7 @@ def build(
         chapters.append(chapter)
         results.append(found)
     remedy = _remedy(folder, run, absent)
-    absent = {find(source).name: why for source, why in absent.items()}
+    absent = {Path(source).stem: why for source, why in absent.items()}
     if not chapters:
         reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
         raise ValueError(f"{folder} has no results to report yet ({reasons}). {remedy}")

@@ -191,6 +191,8 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
     target = Path(target)
     if target.suffix not in (".nc", ".zarr"):
         raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; for example {target.stem}.nc.")
+    if target.exists() and not (target.is_file() or (target.is_dir() and target.suffix == ".zarr")):
+        raise ValueError(f"{target} is no {target.suffix} that could be replaced; choose another name.")
     if target.exists() and not overwrite:
         raise ValueError(f"{target} exists; choose another name, or pass overwrite.")
     dataset = open_sweep(path).load()

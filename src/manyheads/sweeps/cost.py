@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from manyheads._fields import SpecError, setting_values
-from manyheads.data.budget import STEP_SECONDS, total_memory
+from manyheads.data.budget import STEP_SECONDS, fits_time, total_memory
 from manyheads.data.source import SOURCES
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 from manyheads.training.start import STARTS
@@ -95,7 +95,8 @@ def memory(cell: Cell) -> dict[str, float]:
 
 
 def check_memory(cell: Cell, workers: int) -> None:
-    """Refuse what cannot fit, and name the key to lower."""
+    """Refuse what cannot fit or would take days, and name the key to lower."""
+    fits_time(f"train.num_steps = {cell.train.num_steps}", cell.train.num_steps * STEP_SECONDS, "lower it")
     drawn = hasattr(cell.data, "num_tokens") and hasattr(cell.data, "dim")
     if not drawn or cell.function != TRAIN_AND_MEASURE:
         return

@@ -108,7 +108,7 @@ class Sweep:
         text, where = (source, "the spec") if isinstance(source, str) else (_read(source), str(source))
         try:
             content = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
             raise SpecError(
                 f"{where} is not valid TOML: {reason}; write key = value lines and [section] headers"

@@ -16,7 +16,7 @@ import optax
 
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset, checked_path
-from manyheads.data.door import MOST, guarded, shown
+from manyheads.data.door import FROM_ZERO, guarded, shown
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
@@ -62,7 +62,7 @@ class Data(NamedTuple):
     mask: AnyArray | None  # (n, T)
 
 
-@guarded(num_steps={"low": 0, "high": MOST}, record=None, snapshots=None, device=None)
+@guarded(num_steps=FROM_ZERO, record=None, snapshots=None, device=None)
 def train(
     model: Any,
     dataset: Dataset,

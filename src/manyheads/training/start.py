@@ -263,7 +263,8 @@ def population_first_phase(
 def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     """The number of heads, checked; `explicit` names a start that draws every head."""
     try:
-        H = float(num_heads) if np.ndim(num_heads) == 0 and not isinstance(num_heads, bool | str) else float("nan")
+        one = np.ndim(num_heads) == 0 and not isinstance(num_heads, bool | str | bytes | np.ma.MaskedArray)
+        H = float(num_heads) if one else float("nan")
     except (TypeError, ValueError, OverflowError):
         H = float("nan")
     if not (H >= 1 and H == np.floor(H) and H <= attention.LARGEST_COUNT):

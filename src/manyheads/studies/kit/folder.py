@@ -22,6 +22,11 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
         version = content["format_version"]
+        texts = [content["scale"], *content["studies"]]
+        if not (
+            all(isinstance(text, str) for text in texts) and all(isinstance(n, int) for n in (version, content["seed"]))
+        ):
+            raise ValueError("scale and studies must be texts, format_version and seed whole numbers")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error}); run the studies again into another folder.") from None
     if version > FORMAT_VERSION:
