@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")
-SHOWN = 25  # names in a message
+SHOWN = 12  # names in a message
 GROUP, VARIABLE = "manyheads.plugins", "MANYHEADS_PLUGINS"
 
 

@@ -151,7 +151,11 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
         line = [verb, *base(verb, folder), option, str(bad_path(rng, folder))]
         line += ["--steps", "2", "--examples", "4", "--quiet"] if verb == "train" else []
     elif kind == "odd text":
-        line = [verb, *(pick(ODD) for _ in range(int(rng.integers(1, 4))))]
+        line = [
+            verb,
+            *(["no-such-study"] if verb == "run" else []),
+            *(pick(ODD) for _ in range(int(rng.integers(1, 4)))),
+        ]
     else:
         line = ["report", str(bad_folder(rng, folder))]
     return judged([str(word) for word in line], folder)
@@ -185,6 +189,8 @@ def bad_path(rng: np.random.Generator, folder: Path) -> Path | str:
     """A path where something is wrong, or at least unexpected."""
     text, fifo = folder / "text.npz", folder / "pipe"
     text.write_text("tokens\n1\n")
+    if fifo.exists():
+        return folder / "gone"
     os.mkfifo(fifo)
     (folder / "ö ä; touch b").mkdir(exist_ok=True)
     (folder / "link").symlink_to(folder / "nowhere")

@@ -273,6 +273,8 @@ def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.
         raise FileNotFoundError(f"{path} does not exist; check the path.")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; pass an .npz file.")
+    if not path.is_file():
+        raise ValueError(f"{path} is a device or a pipe; pass an .npz file.")
     fits_unpacked(path)
     try:
         with open(path, "rb") as raw:

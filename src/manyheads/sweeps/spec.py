@@ -159,6 +159,8 @@ def _read(path: Path) -> str:
         raise FileNotFoundError(f"{path} does not exist; check the path, or begin with `manyheads sweep --example`.")
     if path.is_dir():
         raise SpecError(f"{path} is a folder; pass the .toml file of a sweep")
+    if not path.is_file():
+        raise SpecError(f"{path} is a device or a pipe; pass the .toml file of a sweep")
     if path.stat().st_size > LARGEST_SPEC:
         raise SpecError(
             f"{path} has {path.stat().st_size} bytes, more than the {LARGEST_SPEC} of a spec; is it the right file?"
