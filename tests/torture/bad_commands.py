@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from manyheads.cli.main import VERBS, main
+from manyheads.cli import main as command_line
 from torture.judged import FAULTS as FAULTS
-from torture.judged import ONE_LINE, RIGHT, Hang, alarm
+from torture.judged import ONE_LINE, RIGHT, Hang, alarm, of_error
 
 KINDS = ("verb", "option", "value", "file", "out", "odd text", "repeated", "report folder")
 OPTIONS = {
@@ -217,9 +217,24 @@ def bad_folder(rng: np.random.Generator, folder: Path) -> Path:
     return folder
 
 
+def watched(line: list[str], seen: list[BaseException]) -> int:
+    """`main(line)`, with the errors that it turns into lines."""
+    one_line = command_line._one_line
+
+    def note(error: BaseException) -> str:
+        seen.append(error)
+        return one_line(error)
+
+    command_line._one_line = note
+    try:
+        return command_line.main(line)
+    finally:
+        command_line._one_line = one_line
+
+
 def judged(line: list[str], folder: Path) -> tuple[str, str]:
     """Run a command line in this process, in an empty folder, and judge what it printed and how it ended."""
-    out, err, about = io.StringIO(), io.StringIO(), " ".join(map(repr, line))[:300]
+    out, err, about, seen = io.StringIO(), io.StringIO(), " ".join(map(repr, line))[:300], []
     work = folder / "work"
     work.mkdir(exist_ok=True)
     special = [p for p in (folder / "pipe", Path("/dev/null")) if p.exists()]
@@ -232,7 +247,7 @@ def judged(line: list[str], folder: Path) -> tuple[str, str]:
             contextlib.redirect_stderr(err),
             np.errstate(all="ignore"),
         ):
-            code = main(line)
+            code = watched(line, seen)
     except Hang:
         return "hang", about
     except SystemExit as end:
@@ -248,6 +263,10 @@ def judged(line: list[str], folder: Path) -> tuple[str, str]:
         return "silent nonsense", f"{about} replaced a pipe or a device"
     if "Traceback" in said or "Traceback" in out.getvalue() or code == 70:
         return "traceback", f"{about}: {said}"[:800]
+    for error in seen:  # the line must be ours, or the system's word on a file
+        found = of_error(error, about)
+        if not (isinstance(error, OSError) and error.strerror) and found[0] != ONE_LINE:
+            return found
     errors = [row for row in said.splitlines() if row.startswith("error: ")]
     if (
         code == 2
@@ -265,4 +284,4 @@ def judged(line: list[str], folder: Path) -> tuple[str, str]:
     return "several lines", f"{about}: exit {code}: {said}"[:800]
 
 
-assert set(OPTIONS) == set(VERBS)
+assert set(OPTIONS) == set(command_line.VERBS)

@@ -29,6 +29,7 @@ from manyheads.studies.kit.study import Number, Results
 from manyheads.sweeps.store import write_whole
 
 Tell = Callable[[str], None]
+UNNAMED = "it is a file of your own, which is run only where you name it"
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,14 @@ def build(
     """
     folder = Path(folder)
     run = read_run(folder)
-    chapters, results, absent = [], [], {}
+    chapters, results, absent, names = [], [], {}, {}
     own = {Path(file).name: file for file in studies}
     for source in run["studies"]:
         if source.endswith(".py") and Path(source).name not in own:
-            absent[source] = f"it is a file of your own, which is run only if you name it: add {Path(source).name}"
+            absent[source] = UNNAMED
             continue
         study = find(own.get(Path(source).name, source))
+        names[source] = study.name
         tell(f"reading {study.name}")
         try:
             chapter, found = read_study(folder, study, run["scale"])
@@ -76,7 +78,7 @@ def build(
         chapters.append(chapter)
         results.append(found)
     remedy = _remedy(folder, run, absent)
-    absent = {Path(source).stem: why for source, why in absent.items()}
+    absent = {names.get(source, Path(source).stem): why for source, why in absent.items()}
     if not chapters:
         reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
         raise ValueError(f"{folder} has no results to report yet ({reasons}). {remedy}")
@@ -123,9 +125,11 @@ def _draw(figures: list[Figure], folder: Path, workers: int, tell: Tell) -> None
 
 def _remedy(folder: Path, run: dict[str, Any], absent: dict[str, str]) -> str:
     """What to run so that the absent studies are there."""
-    if not absent:
-        return ""
-    command = f"manyheads run {' '.join(absent)} --scale {run['scale']} --out {folder}"
+    begun = [source for source, why in absent.items() if why != UNNAMED]
+    if not begun:
+        own = " ".join(absent)
+        return f"Draw your own studies too with `manyheads report {folder} {own}`." if own else ""
+    command = f"manyheads run {' '.join(begun)} --scale {run['scale']} --out {folder}"
     command += f" --seed {run['seed']}" if run["seed"] else ""
     failed = any(" failed (" in why for why in absent.values())
     return f"Complete it with `{command}`" + (" (--retry-failed runs failed cells again)." if failed else ".")

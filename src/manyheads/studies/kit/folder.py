@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from manyheads._fields import shown
+
 FORMAT_VERSION = 1
 
 
@@ -22,16 +24,21 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
         version = content["format_version"]
-        texts = [content["scale"], *content["studies"]]
-        if not (
-            all(isinstance(text, str) for text in texts) and all(isinstance(n, int) for n in (version, content["seed"]))
-        ):
-            raise ValueError("scale and studies must be texts, format_version and seed whole numbers")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); run the studies again into another folder.") from None
+        if not isinstance(version, int):
+            raise ValueError(f"format_version {shown(version)}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        text = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read ({text}); run the studies again into another folder.") from None
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{path} has format_version {version}, newer than the {FORMAT_VERSION} this version of manyheads reads; "
             "update manyheads"
         )
+    named = content.get("studies")
+    if not (
+        isinstance(named, list)
+        and all(isinstance(text, str) for text in [content.get("scale"), *named])
+        and isinstance(content.get("seed"), int)
+    ):
+        raise ValueError(f"{path} does not say which studies, scale and seed; run them again into another folder.")
     return content
