@@ -27,6 +27,10 @@ def train(model=MODEL, dataset=DATA, **more):
     return lambda: mh.train(model, dataset, **{"step_size": 0.1, "num_steps": 3, **more})
 
 
+def leave_one_out(**more):
+    return lambda: mh.leave_one_out(MODEL, DATA, **{"step_size": 0.1, "num_steps": 3, **more})
+
+
 def model(W=(2, 3, 3), U=(2, 4, 3), **more):
     return lambda: mh.MultiHead.create(np.zeros(W), np.zeros(U), **more)
 
@@ -147,6 +151,28 @@ CASES = {
     "a checkpoint nowhere": (train(checkpoint="/no/such/folder/run.npz"), "the folder does not exist; make it first"),
     "a file that is not there": (lambda: mh.Dataset.load("no-such-file.npz"), "no-such-file.npz does not exist"),
     "a folder for a file": (lambda: mh.Trajectory.load("."), "is a folder; pass an .npz file"),
+    "masked labels": (data(X, np.ma.masked_array(Y, Y == 1)), "labels is a masked array"),
+    "an empty axis of unchecked tokens": (lambda: mh.Dataset(X[:, :0], 2.0 * Y - 1), "Use Dataset.from_arrays"),
+    "unchecked NaN": (lambda: mh.Dataset(changed(X, 0, np.nan), 2.0 * Y - 1), "Use Dataset.from_arrays"),
+    "steps beyond counting": (leave_one_out(num_steps=2**32 + 3), "num_steps=4294967299 must be a whole number >= 1 and <= 2147483646"),
+    "3.7 steps": (leave_one_out(num_steps=3.7), "num_steps=3.7 must be a whole number"),
+    "steps of a list that are not whole": (leave_one_out(steps=[3.7]), r"steps=\[3.7\] must be a list, each entry a whole number >= 0"),
+    "a word for a flag": (train(tf32="no"), "tf32='no' must be True or False"),
+    "a word for a seed": (lambda: mh.loss_curvature(MODEL, DATA, seed="abc"), "seed='abc' must be a whole number >= 0"),
+    "a seed beyond 64 bits": (lambda: mh.loss_curvature(MODEL, DATA, seed=2**64), "seed=18446744073709551616 must be a whole number"),
+    "a width that is no number": (lambda: mh.spectral_density(MODEL, DATA, width=np.nan, key=KEY), "width=nan must be a finite number > 0 or None"),
+    "many keys for one": (lambda: mh.spectral_density(MODEL, DATA, key=jax.random.split(KEY)), "is not a JAX random key"),
+    "data for a run": (lambda: mh.certify(DATA, DATA), "run=data: 6 sequences .* must be a Trajectory, made by train"),
+    "a name for names": (lambda: mh.certify(None, DATA, "thm1"), "run=None must be a Trajectory"),
+    "complex features": (lambda: mh.hard_margin([1, -1], features=[[1j], [1.0]]), "features must be real numbers"),
+    "bytes for heads": (lambda: mh.zero_start(b"3", num_tokens=2, dim=2), "num_heads=b'3' must be a whole number"),
+    "an argument too many": (lambda: mh.risk(MODEL, DATA, DATA, nonsense=3), "risk: got an unexpected keyword argument 'nonsense'; it takes model, train, test, loss"),
+    "a loss below every number": (lambda: mh.plan(DATA, target_loss=1e-320, key=KEY), "target_loss=1e-320 must be a finite number >= 1e-100"),
+    "a name beyond the system": (lambda: mh.Dataset.load("a" * 300), "must be a path, of names of at most 255 characters"),
+    "a pipe for a checkpoint": (train(checkpoint="/dev/null"), "checkpoint=/dev/null is a device or a pipe, which is never replaced"),
+    "a device to read": (lambda: mh.Dataset.load("/dev/zero"), "/dev/zero is a device or a pipe; pass an .npz file"),
+    "two billion steps": (train(num_steps=2 * 10**9), "2,000,000,000 steps takes at least .* h; pass fewer steps .MANYHEADS_HOURS=N allows N hours"),
+    "a dimension beyond the memory": (lambda: mh.zero_start(1, num_tokens=2, dim=10**7), "needs about 7.45e.05 GiB, and .* are free; pass a smaller dim"),
     "test data of another shape": (train(test=mh.Dataset.from_arrays(X[:, :2], Y)), "the data have 2 tokens in dimension 3"),
 }  # fmt: skip
 
@@ -154,7 +180,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_bad_input_gets_one_line_that_helps(case):
     call, words = CASES[case]
-    with pytest.raises((ValueError, FileNotFoundError), match=words) as caught:
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=words) as caught:
         call()
     message = str(caught.value)
     assert "\n" not in message and len(message) < 350

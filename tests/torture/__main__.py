@@ -12,7 +12,9 @@ import torture
 from torture import harness
 
 PARTS = sorted(
-    module.name for module in pkgutil.iter_modules(torture.__path__) if module.name not in ("__main__", "harness")
+    module.name
+    for module in pkgutil.iter_modules(torture.__path__)
+    if module.name not in ("__main__", "harness", "judged") and not module.name.startswith("test_")
 )
 
 

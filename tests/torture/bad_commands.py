@@ -264,8 +264,8 @@ def judged(line: list[str], folder: Path) -> tuple[str, str]:
     if "Traceback" in said or "Traceback" in out.getvalue() or code == 70:
         return "traceback", f"{about}: {said}"[:800]
     for error in seen:  # the line must be ours, or the system's word on a file
-        found = of_error(error, about)
-        if not (isinstance(error, OSError) and error.strerror) and found[0] != ONE_LINE:
+        found = of_error(error, about, longest=10**6)  # the command line shortens it
+        if not (isinstance(error, OSError) and error.strerror) and found[0] == "traceback":
             return found
     errors = [row for row in said.splitlines() if row.startswith("error: ")]
     if (

@@ -65,7 +65,7 @@ def outcome(
     return RIGHT, ""
 
 
-def of_error(error: BaseException, about: str) -> tuple[str, str]:
+def of_error(error: BaseException, about: str, longest: int = LONGEST) -> tuple[str, str]:
     """Whether an error is one line of our own."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}"
@@ -79,7 +79,7 @@ def of_error(error: BaseException, about: str) -> tuple[str, str]:
     if not isinstance(error, ValueError | TypeError | FileNotFoundError) or not ours:
         return "traceback", text
     message = str(error)
-    if "\n" in message or not message.strip() or len(message) > LONGEST:
+    if "\n" in message or not message.strip() or len(message) > longest:
         return "several lines", text
     return ONE_LINE, message[:300]
 

@@ -95,8 +95,6 @@ def attention_focus(
     With the `mixture` the data come from, weights are compared with its $W_*$ and $U_*$, and their size with the one
     that leaves at most `epsilon` of the attention on irrelevant tokens (Prop. 3).
     """
-    if not 0 < epsilon < 1:
-        raise ValueError(f"epsilon={epsilon} must be strictly between 0 and 1.")
     if isinstance(run, Trajectory):
         chosen = np.union1d(run.snapshot_steps, [0, run.last_step]) if steps is None else np.asarray(steps)
         found = [attention_of(run.model(int(step))) for step in chosen]

@@ -94,8 +94,6 @@ def tangent_kernel(
         raise ValueError(f"form={form!r} is a closed form of MultiHead; leave form out for {model}.")
     if form in ("tokens", "maps") and full is not None and isinstance(full.key_query, tuple):
         raise ValueError(f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None.")
-    if not memory >= 1e5:
-        raise ValueError(f"memory={memory:g} bytes is too little to work in; pass at least 1e5, or leave the default.")
     kind, sides = np.dtype(dtype), [dataset] if other is None else [dataset, other]
     n, m = dataset.num_examples, sides[-1].num_examples
     fits_memory(f"a tangent kernel of {n:,} x {m:,} entries", 4 * kind.itemsize * n * m, FEWER)

@@ -194,8 +194,6 @@ def found_margin(
     From many starts, ascent on a smoothed margin over attention and readout; then, for the best attention of each, the
     exact margin of the readout. Only the lower end of the interval is a statement about all attention weights.
     """
-    if num_starts < 1 or num_steps < 0:
-        raise ValueError(f"num_starts={num_starts} must be at least 1 and num_steps={num_steps} at least 0.")
     n, T, d = dataset.tokens.shape
     fits_memory(f"{num_starts:,} starts", 8.0 * num_starts * (2 * d * d + T * d + n * T * d), "pass fewer num_starts")
     fits_time(f"{num_starts:,} ascents", num_starts * descent_seconds(num_steps, n, T, d, 1), "pass fewer num_steps")

@@ -87,8 +87,6 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
         raise ValueError(f"labels must be a non-empty list of +1 and -1, got an array of shape {y.shape}")
     if (gram is None) == (features is None):
         raise ValueError("pass either gram=, an (n, n) matrix, or features=, an (n, p) matrix, and not both")
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance={tolerance:g} is outside (0, 1); 1e-6 is the default")
     fits_memory(f"the margin of {len(y):,} examples", 4.0 * 8 * len(y) ** 2, "pass fewer of them")
     if features is not None:
         return _of_features(_checked(features, len(y), None), y, tolerance)

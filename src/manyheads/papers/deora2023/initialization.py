@@ -153,8 +153,6 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
 
     It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+\log\frac1\epsilon)_+/\gamma$, if $\sqrt H\ge b_3(M)D^2/(2E)$.
     """
-    if not loss > 0 or not allowance > 0:
-        raise ValueError(f"loss={loss} and allowance={allowance} must be > 0.")
     direction = good.theta_star()
     scale = max(0.0, good.model_bound + allowance + math.log(1 / loss)) / good.margin
     target = targets.along(direction, scale, good.start, good.dataset)

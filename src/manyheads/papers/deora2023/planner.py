@@ -206,12 +206,8 @@ def plan(
     tell = progress or (lambda text: None)
     if start not in PLANNED:
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
-    if not 0 < target_loss < math.log(2):
+    if not target_loss < math.log(2):
         raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
-    if not 0 < planning_share < 1:
-        raise ValueError(f"planning_share={planning_share} must be between 0 and 1.")
-    if num_steps is not None and not num_steps >= 1:
-        raise ValueError(f"num_steps={num_steps} must be a whole number >= 1, or None to choose it.")
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(

@@ -192,8 +192,6 @@ def smallest_heads(
     The theorem holds for every target, so the best direction, scale and number of steps may be chosen. Of two plans
     with nearly the same number of heads the one with fewer steps is returned.
     """
-    if not certified > 0:
-        raise ValueError(f"certified={certified} must be a loss > 0.")
     require_scope(start)
     steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
     best: Threshold | None = None
