@@ -163,7 +163,7 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
         "linear_margin": (ladder.linear_margin, {"dataset": data, "tolerance": 1e-3}, {"dataset": "data", "tolerance": "share"}),
         "attention_margin": (ladder.attention_margin, {"dataset": data, "tolerance": 1e-3}, {"dataset": "data", "tolerance": "share"}),
         "follow": (follow, {"start": model, "dataset": data, **descent}, {"start": "model", "dataset": "data", **steps}),
-        "with_heads": (targets.with_heads, {"start": model, "num_heads": 8}, {"start": "heads", "num_heads": "heads count"}),
+        "with_heads": (targets.with_heads, {"start": model, "num_heads": 8}, {"start": "heads", "num_heads": "positive"}),
         "train_loss": (targets.train_loss, {**on, "loss": "logistic"}, {**kinds, "loss": "name"}),
         "proximal_target": (targets.proximal_target, {"start": model, "dataset": data, **descent}, {"start": "model", "dataset": "data", "step_size": "positive", "num_steps": "positive"}),
         "along": (

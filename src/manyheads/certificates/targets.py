@@ -17,7 +17,7 @@ import numpy as np
 import scipy.optimize
 
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.door import finite, guarded
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
 from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
@@ -59,10 +59,10 @@ class Direction:
         return parameter_norm(self.heads)
 
 
-@guarded()
+@guarded(num_heads=None)
 def with_heads(start: MultiHead, num_heads: float) -> MultiHead:
     """The same heads in the same shares, with another (possibly fractional or huge) total."""
-    counts = start.multiplicity * (num_heads / start.num_heads)
+    counts = start.multiplicity * (finite("num_heads", num_heads) / start.num_heads)
     return MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
 
 

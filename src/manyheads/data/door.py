@@ -36,6 +36,7 @@ RANGES: dict[str, dict[str, Any]] = {
     "target_loss": {"low": 1e-100},
     "mass": {"low": 0, "below": 1},
     "error": {"low": 0},
+    "scale": {"low": 0},
     "memory": {"low": 1e5},
     "reduce": {"above": 1},
     "key_query_scale": {"low": 0},
