@@ -33,7 +33,6 @@ RANGES: dict[str, dict[str, Any]] = {
     "epsilon": SHARE,
     "planning_share": SHARE,
     "failure": SHARE,
-    "target_loss": {"low": 1e-100},
     "mass": {"low": 0, "below": 1},
     "error": {"low": 0},
     "scale": {"low": 0},
@@ -176,7 +175,12 @@ def _is_path(value: Any) -> bool:
 
 
 def _made_by(value: Any, word: str) -> bool:
-    """Whether a value is of the class of that name; the class itself may belong to a room that is not loaded."""
+    """Whether a value is of the class of that name; the class itself may belong to a room that is not loaded.
+
+    A data model of one's own may stand for the mixture, if it has its patterns.
+    """
+    if word == "TokenizedMixture" and not isinstance(value, type) and hasattr(value, "num_patterns"):
+        return True
     return any(kind.__name__ == word and kind.__module__.startswith("manyheads.") for kind in type(value).__mro__)
 
 

@@ -206,8 +206,10 @@ def plan(
     tell = progress or (lambda text: None)
     if start not in PLANNED:
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
-    if not target_loss < math.log(2):
-        raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
+    if not 1e-100 <= target_loss < math.log(2):
+        raise ValueError(
+            f"target_loss={target_loss} must be from 1e-100 to log 2 = 0.693, the loss of knowing nothing."
+        )
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
