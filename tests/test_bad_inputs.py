@@ -167,7 +167,7 @@ CASES = {
     "complex features": (lambda: mh.hard_margin([1, -1], features=[[1j], [1.0]]), "features must be real numbers"),
     "bytes for heads": (lambda: mh.zero_start(b"3", num_tokens=2, dim=2), "num_heads=b'3' must be a whole number"),
     "an argument too many": (lambda: mh.risk(MODEL, DATA, DATA, nonsense=3), "risk: got an unexpected keyword argument 'nonsense'; it takes model, train, test, loss"),
-    "a loss below every number": (lambda: mh.plan(DATA, target_loss=1e-320, key=KEY), "target_loss=1e-320 must be a finite number >= 1e-100"),
+    "a loss below every number": (lambda: mh.plan(DATA, target_loss=1e-320, key=KEY), "target_loss=1e-320 must be from 1e-100 to log 2"),
     "a name beyond the system": (lambda: mh.Dataset.load("a" * 300), "must be a path, of names of at most 255 characters"),
     "a pipe for a checkpoint": (train(checkpoint="/dev/null"), "checkpoint=/dev/null is a device or a pipe, which is never replaced"),
     "a device to read": (lambda: mh.Dataset.load("/dev/zero"), "/dev/zero is a device or a pipe; pass an .npz file"),

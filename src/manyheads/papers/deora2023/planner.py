@@ -207,9 +207,7 @@ def plan(
     if start not in PLANNED:
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
     if not 1e-100 <= target_loss < math.log(2):
-        raise ValueError(
-            f"target_loss={target_loss} must be from 1e-100 to log 2 = 0.693, the loss of knowing nothing."
-        )
+        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to log 2 = 0.69, the loss of knowing nothing.")
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
