@@ -230,7 +230,7 @@ def whole(name: str, value, least: int = 1) -> int:
 
 def finite(name: str, value, *, positive: bool = True, hint: str = "") -> float:
     """A finite number, above zero or at least zero."""
-    number = _float(value)
+    number = number_of(value)
     if not (np.isfinite(number) and (number > 0 if positive else number >= 0)):
         raise ValueError(
             f"{name}={shown(value)} must be a finite number {'>' if positive else '>='} 0{hint and '; ' + hint}."
@@ -238,9 +238,11 @@ def finite(name: str, value, *, positive: bool = True, hint: str = "") -> float:
     return number
 
 
-def _float(value) -> float:
-    """NaN for what is no number."""
-    if isinstance(value, bool | str | bytes) or np.ndim(value) > 0:
+def number_of(value) -> float:
+    """A number as a float; NaN for what is none."""
+    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
+        value = value.item()
+    if isinstance(value, bool | str | bytes) or np.ndim(value) > 0 or isinstance(value, np.ma.MaskedArray):
         return np.nan
     try:
         return float(value)

@@ -124,7 +124,7 @@ def _check_inner_products(K, accuracy) -> None:
 def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
     name = "features" if columns is None else "gram"
     M = np.ascontiguousarray(real_array(name, matrix), dtype=float)
-    if M.ndim != 2 or M.shape[0] != rows or (columns is not None and M.shape[1] != columns):
+    if M.ndim != 2 or not M.size or M.shape[0] != rows or (columns is not None and M.shape[1] != columns):
         wanted = f"({rows}, {'p' if columns is None else columns})"
         raise ValueError(f"{name} has shape {M.shape}, but {rows} labels need shape {wanted}")
     if not np.all(np.isfinite(M)):

@@ -17,7 +17,7 @@ from manyheads._names import DECODERS
 from manyheads._registry import Registry
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import array_of, guarded, random_stream, shown, whole
+from manyheads.data.door import array_of, guarded, number_of, random_stream, shown, whole
 from manyheads.data.mixture import TokenizedMixture
 
 if TYPE_CHECKING:
@@ -262,11 +262,7 @@ def population_first_phase(
 
 def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     """The number of heads, checked; `explicit` names a start that draws every head."""
-    try:
-        one = np.ndim(num_heads) == 0 and not isinstance(num_heads, bool | str | bytes | np.ma.MaskedArray)
-        H = float(num_heads) if one else float("nan")
-    except (TypeError, ValueError, OverflowError):
-        H = float("nan")
+    H = number_of(num_heads)
     if not (H >= 1 and H == np.floor(H) and H <= attention.LARGEST_COUNT):
         raise ValueError(f"num_heads={shown(num_heads)} must be a whole number from 1 to {attention.LARGEST_COUNT:g}.")
     if explicit and H > LARGEST_EXPLICIT:
