@@ -1,8 +1,9 @@
 """The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
-docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, 3 the theory is silent).
-It prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
+docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated or cells failed, 3 the
+theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the function, so that
+`--help` is quick.
 Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
@@ -13,6 +14,7 @@ import warnings
 from importlib import import_module
 
 import manyheads
+from manyheads.cli import interrupt
 
 # Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
 VERBS = {
@@ -36,11 +38,13 @@ EXAMPLES = (
     ("manyheads train --help", "every option of one verb"),
 )
 
-BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, 130, 141, 70
+BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, interrupt.INTERRUPTED, 141, 70
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
+    """Run one verb and return its exit code; without arguments it is the program, and Ctrl-C pressed twice ends it."""
+    if arguments is None:
+        interrupt.twice_ends_at_once()
     verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         if verb in ("--help", "-h"):
@@ -52,11 +56,15 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             code = _fail(unknown(verb), BAD_INPUT)
         sys.stdout.flush()
+        if arguments is None and code == INTERRUPTED:
+            interrupt.leave("")  # what was to be said is said
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
+        if arguments is None:
+            interrupt.leave()
         return _fail("interrupted", INTERRUPTED)
     except Exception as error:
         if os.environ.get("MANYHEADS_TRACEBACK"):
@@ -86,7 +94,7 @@ def overview() -> str:
             *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
             "",
             "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated, 2 bad input, 3 the theory is silent.",
+            "Exit codes: 0 fine, 1 a statement is violated or cells failed, 2 bad input, 3 the theory is silent.",
         ]
     )
 
