@@ -63,7 +63,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     assert cli.main(["run", "step_size", "--workers", "0", "--out", str(tmp_path / "x")]) == 2
     assert "workers=0 must be a whole number" in capsys.readouterr().err
     assert cli.main(["run", "step_size", "--seed", "-1", "--out", str(tmp_path / "x")]) == 2
-    assert "seed=-1 must be" in capsys.readouterr().err
+    assert "'-1' is not a seed: write a whole number" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "holds no studies" in capsys.readouterr().err

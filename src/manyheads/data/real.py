@@ -11,6 +11,7 @@ import numpy as np
 
 from manyheads._fields import check, setting
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.data.source import SOURCES
 
 
@@ -48,6 +49,7 @@ class Digits:
         return Dataset.from_arrays(patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}", norm_bound=2.0)
 
 
+@guarded()
 def digits(first: int = Digits.first, second: int = Digits.second) -> Dataset:
     """All images of two handwritten digits as token sequences; see `Digits`."""
     return Digits(first, second).load()
