@@ -150,7 +150,10 @@ def _nursery(said):
     _control(SET_NAME, b"nursery")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while os.getppid() == program_id:
-        message, files, _, _ = socket.recv_fds(theirs, MESSAGE, 32)
+        try:
+            message, files, _, _ = socket.recv_fds(theirs, MESSAGE, 32)
+        except ConnectionError:  # the program is gone
+            break
         if not message:
             break
         heard, said = os.pipe()
@@ -163,7 +166,8 @@ def _nursery(said):
             os.write(said, str(worker).encode())
             os._exit(0)
         os.waitpid(between, 0)
-        theirs.send(os.read(heard, 100))
+        with contextlib.suppress(OSError):
+            theirs.send(os.read(heard, 100))
         for file in (*files, heard, said):
             os.close(file)
     os._exit(0)

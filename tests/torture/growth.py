@@ -66,7 +66,8 @@ def cells(folder: Path, count: int = 5000) -> dict:
     return report(seen["before"], after) | found
 
 
-KINDS = {"500 trainings": trainings, "100 shapes": shapes, "a sweep of 5,000 cells": cells}
+WORK = {"500 trainings": trainings, "100 shapes": shapes, "a sweep of 5,000 cells": cells}
+KINDS = list(WORK)
 TRIALS = len(KINDS)
 
 
@@ -132,4 +133,4 @@ def level() -> tuple[float, int]:
 
 if __name__ == "__main__":
     options = {"count": int(os.environ["GROWTH_COUNT"])} if "GROWTH_COUNT" in os.environ else {}
-    print(json.dumps(KINDS[sys.argv[1]](Path(sys.argv[2]), **options)))
+    print(json.dumps(WORK[sys.argv[1]](Path(sys.argv[2]), **options)))
