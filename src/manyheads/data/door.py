@@ -101,6 +101,7 @@ def guarded(**ranges: dict[str, Any] | None) -> Callable[[Function], Function]:
                     bound.arguments[name] = _checked(name, value, rules[name])
             return function(*bound.args, **bound.kwargs)
 
+        vars(call)["guarded"] = True  # a test looks for it on every public function
         return call  # ty: ignore[invalid-return-type]
 
     return decorate
