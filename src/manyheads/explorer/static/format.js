@@ -1,0 +1,39 @@
+// Numbers and elements as text: units, superscripts, and text that stays text.
+const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+const raised = (k) => (k < 0 ? "⁻" : "") + String(Math.abs(k)).replace(/\d/g, (c) => SUPERSCRIPT[c]);
+
+// A number with so many significant digits: 0.0331, 24,300, 6.8·10⁷.
+function number(value, digits = 4) {
+  if (typeof value !== "number") return String(value);
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "none" : value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value), sign = value < 0 ? "−" : "";
+  if (size >= 1e7 || size < 1e-4) {
+    const [front, exponent] = size.toExponential(digits - 1).split("e");
+    const short = front.includes(".") ? front.replace(/\.?0+$/, "") : front;
+    return `${sign}${short === "1" ? "" : `${short}·`}10${raised(Number(exponent))}`;
+  }
+  if (Number.isInteger(value) || size >= 10 ** digits) return sign + Math.round(size).toLocaleString("en-US");
+  return sign + Number(size.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 12 });
+}
+
+const withUnit = (value, unit) => (unit ? `${number(value)} ${value === 1 ? unit.replace(/s$/, "") : unit}` : number(value));
+
+// An element with attributes and children; strings become text, never markup.
+function el(tag, attributes = {}, ...children) {
+  const [name, space] = tag.startsWith("svg:") ? [tag.slice(4), "http://www.w3.org/2000/svg"] : [tag, "http://www.w3.org/1999/xhtml"];
+  const node = document.createElementNS(space, name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const $ = (selector) => document.querySelector(selector);
+const fill = (place, ...children) => place.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+const dark = () => document.documentElement.dataset.theme === "dark";
+const ink = (role) => PALETTE[role][dark() ? "dark" : "light"];
+const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
