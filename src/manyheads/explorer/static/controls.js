@@ -13,9 +13,9 @@ class Controls {
   // `change(name, value)` is called with every value that is allowed; `complain(text)` with a sentence otherwise.
   constructor(place, change, complain) {
     this.nodes = {};
-    const groups = {};
+    const wide = matchMedia("(min-width: 900px)").matches;
+    const groups = Object.fromEntries(["Model", "Start", "Descent", "Data"].map((group) => [group, place.appendChild(el("details", { class: "group", open: wide }, el("summary", {}, group)))]));
     for (const [name, field] of Object.entries(SETTINGS)) {
-      groups[field.group] ??= place.appendChild(el("details", { class: "group", open: true }, el("summary", {}, field.group)));
       const node = field.kind === "choice" ? this.choice(name, field, change) : this.slider(name, field, change, complain);
       groups[field.group].append(node.box);
       this.nodes[name] = node;

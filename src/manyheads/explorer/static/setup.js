@@ -32,7 +32,9 @@ function subset(data, index) {
 function makeParts(settings, own) {
   if (own && own.train) {
     const [fresh, train, test] = ["fresh", "train", "test"].map((part) => (own[part] ? dataFromLists({ ...own[part], name: own.name }) : null));
-    return { source: own.mixture ? mixtureFromLists(own.mixture) : null, fresh, train, test };
+    const source = own.mixture ? mixtureFromLists(own.mixture) : null;
+    if (source) for (const part of [train, test]) if (part) namePatterns(part, source.patterns);
+    return { source, fresh, train, test };
   }
   if (own) {
     const all = dataFromLists(own), order = makeRandom(settings.seed, "train").shuffled(all.n), quarter = Math.floor(all.n / 4);
@@ -50,6 +52,14 @@ function mixtureFromLists({ T, d, M, sparsity, signal, noiseMu, noiseNu, noiseNo
   const task = Object.create(Mixture.prototype);
   return Object.assign(task, { T, d, M, sparsity, signal, noiseMu, noiseNu, noiseNorm, frame: frame.map((row) => Float64Array.from(row)),
     patterns: frame.slice(0, M + 2).map((row) => Float64Array.from(row, (x) => signal * x)), numRelevant: Math.round(sparsity * T) });
+}
+
+// Which pattern each token shows: the one it is most aligned with.
+function namePatterns(data, patterns) {
+  for (let row = 0; row < data.n * data.T; row++) {
+    const along = patterns.map((pattern) => pattern.reduce((sum, x, j) => sum + x * data.tokens[row * data.d + j], 0));
+    data.pattern[row] = along.indexOf(Math.max(...along));
+  }
 }
 
 function makeStart(settings, parts, own) {
