@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import LIMIT, LOOK_EVERY
+from processes import LOOK_EVERY
 
 PAGE = Path(__file__).parents[2] / "docs" / "explorer" / "index.html"
 FLAGS = (
@@ -28,8 +28,8 @@ class Tab:
     def ask(self, expression):
         return self.page.evaluate(f"() => {expression}")
 
-    def until(self, expression, limit=LIMIT):
-        """Wait for an event in the page. (Playwright's own way needs eval, which the page forbids.)"""
+    def until(self, expression, limit=300):
+        """Wait for an event in the page; Playwright's own way needs eval, which the page forbids."""
         deadline = time.monotonic() + limit
         while not self.page.evaluate(f"() => Boolean({expression})"):
             assert time.monotonic() < deadline, f"never true: {expression}; complaints: {self.complaints}"

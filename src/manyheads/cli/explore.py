@@ -9,8 +9,8 @@ def command(port: int = 0, no_browser: bool = False) -> int:
     """Open a page in which attention trains while you watch, with the library's verdicts about what you see.
 
     The page of docs/explorer works without this command. Served, it also asks the library: all theorems about the run
-    shown, the good-start card, hard margins, and your own data from an .npz or .csv file. Only this machine can reach it
-    (127.0.0.1); through an SSH tunnel forward the port. Ctrl-C ends it and everything it started.
+    shown, the good-start card, hard margins, and your own data from an .npz or .csv file. Only this machine can reach
+    it (127.0.0.1); through an SSH tunnel forward the port. Ctrl-C ends it and everything it started.
 
     Examples:
         manyheads explore

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from manyheads.certificates.decomposition import decompose
-from manyheads.certificates.targets import along, mixture_direction
+from manyheads.certificates.targets import along, mixture_direction, readout_norm
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
@@ -68,7 +68,11 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
     if wish.get("masked"):
         data, test, fresh = (_ragged(part, i) for i, part in enumerate((data, test, fresh)))
     start = _start(wish, data, fresh, keys[5])
-    plan = {"step_size": wish.get("step_size", 0.5), "num_steps": num_steps, "loss": wish.get("loss", "logistic")}
+    plan: dict[str, Any] = {
+        "step_size": wish.get("step_size", 0.5),
+        "num_steps": num_steps,
+        "loss": wish.get("loss", "logistic"),
+    }
     optimizer = wish.get("optimizer", "gd")
     run = train(start, data, test=test, optimizer=optimizer, record="log", dtype="float64", **plan)
     records = {there: getattr(run, here) for there, here in RECORDS.items() if getattr(run, here) is not None}
@@ -92,8 +96,7 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
         "attention": _attention(run.final, data).tolist(),
     }
     if start.decoder == "full" and data.mask is None:
-        shape = Shape.of(data)
-        told["admissible"] = 1 / shape.b2(float(run.readout_norm[0]) + 1, start.num_heads)
+        told["admissible"] = 1 / Shape.of(data).b2(readout_norm(start, data) + 1, start.num_heads)
     if isinstance(task, TokenizedMixture) and start.decoder == "full" and optimizer == "gd" and data.mask is None:
         told["target"] = _target(task, start, data, plan)
     return told
@@ -126,6 +129,7 @@ def _start(wish: dict, data: Dataset, fresh: Dataset, key):
 def _ragged(data: Dataset, seed: int) -> Dataset:
     lengths = np.random.default_rng(seed).integers(3, data.num_tokens + 1, data.num_examples)
     mask = np.arange(data.num_tokens) < lengths[:, None]
+    assert data.relevant is not None
     return Dataset.from_arrays(data.tokens, data.labels, mask=mask, relevant=data.relevant & mask)
 
 

@@ -131,20 +131,20 @@ def margins(body: bytes) -> dict:
 def draw(body: bytes) -> dict:
     """Data of the library's own generator for the settings of the page, with the code that makes them."""
     s = json.loads(body)
-    seed, counts = (
-        int(s["seed"]),
-        {part: int(s[name]) for part, name in (("fresh", "nFresh"), ("data", "n"), ("test", "nTest"))},
-    )
+    seed = int(s["seed"])
+    counts = {part: int(s[name]) for part, name in (("fresh", "nFresh"), ("data", "n"), ("test", "nTest"))}
     keys = jax.random.split(jax.random.key(seed), 5)
     task, made = _source(s, keys[0])
-    lines = ["keys = jax.random.split(jax.random.key(%d), 5)" % seed, f"task = mh.{made}"]
+    lines = [f"keys = jax.random.split(jax.random.key({seed}), 5)", f"task = mh.{made}"]
     parts: dict[str, Dataset | None] = {}
     for place, (part, count) in enumerate(counts.items(), 1):
         parts[part] = task.sample(count, key=keys[place]) if count else None
         lines.append(f"{part} = task.sample({count}, key=keys[{place}])" if count else f"{part} = None")
     data = parts["data"]
     assert data is not None
-    told: dict[str, Any] = {"train": _lists(data), "fresh": _lists(parts["fresh"]), "test": _lists(parts["test"])}
+    told: dict[str, Any] = {
+        "train" if place == "data" else place: None if part is None else _lists(part) for place, part in parts.items()
+    }
     told |= {
         "name": data.name,
         "recipe": "\n".join(lines),
@@ -153,10 +153,18 @@ def draw(body: bytes) -> dict:
     if s["start"] == "gaussian":
         from manyheads.training.start import gaussian_start
 
-        scale, shape = float(s["scale"]), {"num_tokens": data.num_tokens, "dim": data.dim, "decoder": s["decoder"]}
-        start = gaussian_start(int(s["heads"]), key=keys[4], key_query_scale=scale, readout_scale=scale, **shape)
-        told["start"] = {"keyQuery": np.asarray(start.key_query).tolist(), "readout": np.asarray(start.readout).tolist(),
-                         "multiplicity": start.multiplicity.tolist(), "decoder": start.decoder, "exponent": 0.5}  # fmt: skip
+        scale = float(s["scale"])
+        start = gaussian_start(
+            int(s["heads"]), num_tokens=data.num_tokens, dim=data.dim, decoder=str(s["decoder"]), key=keys[4],
+            key_query_scale=scale, readout_scale=scale,
+        )  # fmt: skip
+        told["start"] = {
+            "keyQuery": np.asarray(start.key_query).tolist(),
+            "readout": np.asarray(start.readout).tolist(),
+            "multiplicity": start.multiplicity.tolist(),
+            "decoder": start.decoder,
+            "exponent": start.exponent,
+        }
     return {"text": f"Drawn by the library with seed {seed}; Python code is now a few lines.", "data": told}
 
 
@@ -178,7 +186,7 @@ def upload(body: bytes, name: str) -> dict:
 
 
 def read_csv(body: bytes, name: str) -> Dataset:
-    """Tokens as rows: columns `sequence` and `label`, optionally `relevant`, and one column for each number of a token."""
+    """Tokens as rows: columns `sequence`, `label`, optionally `relevant`, and one for each number of a token."""
     try:
         rows = list(csv.reader(io.StringIO(body.decode("utf-8-sig"))))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -186,8 +194,8 @@ def read_csv(body: bytes, name: str) -> Dataset:
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"sequence", "label"} <= set(header) or len(header) < 3:
         raise ValueError(
-            f"{name} starts with {', '.join(header[:4]) or 'nothing'}; it needs a first line with the columns sequence, "
-            "label and one for each number of a token."
+            f"{name} starts with {', '.join(header[:4]) or 'nothing'}; it needs a first line with the columns "
+            "sequence, label and one for each number of a token."
         )
     numbers = [k for k, cell in enumerate(header) if cell not in ("sequence", "label", "relevant")]
     sequences: dict[str, list] = {}
@@ -300,13 +308,12 @@ def _source(s: dict, key) -> tuple[Any, str]:
 
 
 def _facts(task: TokenizedMixture) -> dict:
-    return {"T": task.num_tokens, "d": task.dim, "M": task.num_patterns, "sparsity": task.sparsity, "signal": task.signal,
-            "noiseMu": task.noise_mu, "noiseNu": task.noise_nu, "noiseNorm": task.noise_norm, "frame": task._frame.tolist()}  # fmt: skip
+    told = {"T": task.num_tokens, "d": task.dim, "M": task.num_patterns, "sparsity": task.sparsity}
+    noise = {"noiseMu": task.noise_mu, "noiseNu": task.noise_nu, "noiseNorm": task.noise_norm}
+    return {**told, **noise, "signal": task.signal, "frame": task._frame.tolist()}
 
 
-def _lists(data: Dataset | None) -> dict | None:
-    if data is None:
-        return None
+def _lists(data: Dataset) -> dict:
     flags = {name: None if (array := getattr(data, name)) is None else array.tolist() for name in ("mask", "relevant")}
     return {"tokens": data.tokens.tolist(), "labels": data.labels.tolist(), **flags}
 

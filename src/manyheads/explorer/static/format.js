@@ -17,6 +17,12 @@ function number(value, digits = 4) {
   return sign + Number(size.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 12 });
 }
 
+// Three digits, never above the value.
+function roundedDown(value) {
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
+  return Number((Math.floor(value / unit) * unit).toPrecision(3));
+}
+
 const withUnit = (value, unit) => (unit ? `${number(value)} ${value === 1 ? unit.replace(/s$/, "") : unit}` : number(value));
 
 // An element with attributes and children; strings become text, never markup.

@@ -6,7 +6,7 @@ class App {
     this.worker = new Worker_((heard) => this.hear(heard));
     this.edgeWorker = null;
     this.controls = new Controls($("#controls"), (name, value) => this.change(name, value), (text) => this.say(text, true));
-    this.controls.onmark = (value) => this.change("stepSize", Number(value.toPrecision(3)) > value ? Number((value * 0.999).toPrecision(3)) : Number(value.toPrecision(3)));
+    this.controls.onmark = (value) => this.change("stepSize", roundedDown(value));
     this.charts = new Charts($("#charts"), (step) => this.scrub(step));
     this.maps = new Maps($("#mapsBody"), this);
     this.library = new Library($("#library"), this);
@@ -122,7 +122,7 @@ class App {
     if (heard.type !== "rows") return;
     this.run.add(heard.rows);
     this.run.step = heard.step;
-    this.run.status = heard.status;
+    this.run.status = heard.status === "running" && !this.training ? "paused" : heard.status; // what was on its way
     if (heard.status === "diverged") this.say(`The loss is no longer finite after step ${number(this.run.last.step)}: the step size is too large for this run.`, true);
     if (heard.status !== "running") {
       this.training = false;
@@ -275,4 +275,4 @@ class App {
 const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
 document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const app = new App();
-window.explorer = { app, Engine, pythonCode };
+window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms };
