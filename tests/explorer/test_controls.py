@@ -11,7 +11,10 @@ CONTROLS = {
     "d": (9, "run.train.d === 9 && run.model.d === 9"),
     "relevant": (3, "run.train.relevant.reduce((a, b) => a + b) === 60"),
     "M": (3, "Math.max(...run.train.pattern) === 4"),
-    "signal": (3, "Math.abs(Math.hypot(...run.train.tokens.slice(run.train.relevant.indexOf(1) * 6, run.train.relevant.indexOf(1) * 6 + 6)) - 3) < 1e-9"),
+    "signal": (
+        3,
+        "Math.abs(Math.hypot(...run.train.tokens.slice(run.train.relevant.indexOf(1) * 6, run.train.relevant.indexOf(1) * 6 + 6)) - 3) < 1e-9",
+    ),
     "noise": (0.3, "run.theory.radius > before.theory.radius"),
     "noiseNorm": (2, "run.theory.radius > before.theory.radius + 0.5"),
     "n": (33, "run.train.n === 33"),

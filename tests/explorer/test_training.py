@@ -17,7 +17,9 @@ def repeated(code):
     return scope["run"]
 
 
-@pytest.mark.parametrize("more", ["", "&heads=10^12", "&start=gaussian&heads=3&decoder=last", "&data=random&optimizer=adam&stepSize=0.01"])
+@pytest.mark.parametrize(
+    "more", ["", "&heads=10^12", "&start=gaussian&heads=3&decoder=last", "&data=random&optimizer=adam&stepSize=0.01"]
+)
 def test_the_losses_shown_are_the_librarys_to_the_digits_shown(opened, more):
     tab = opened(SMALL + more.replace("10^12", "1e12"))
     tab.train()
@@ -88,7 +90,12 @@ def test_a_second_run_is_pinned_beside_the_first_and_a_link_shares_both(opened):
     tab.set("heads", 1000)
     tab.train()
     assert tab.text("#pinned").startswith("Pinned: 1 head,")
-    assert tab.ask("explorer.app.charts.loss.series.map((one) => one.label)") == ["train", "test", "train · pinned", "test · pinned"]
+    assert tab.ask("explorer.app.charts.loss.series.map((one) => one.label)") == [
+        "train",
+        "test",
+        "train · pinned",
+        "test · pinned",
+    ]
     assert tab.page.locator(".map").count() == 3  # two classes of this run, one of the pinned one
     tab.page.click("#share")
     tab.until("explorer.app.copied")
@@ -114,7 +121,9 @@ def test_the_tour_has_eight_stops_and_each_sets_what_it_shows(opened):
             assert tab.page.locator("#verdictsBody [data-verdict=SILENT]", has_text="you have 8").count() >= 1
         if place == 5:  # here the theorem speaks, and the run keeps its promise
             assert tab.page.locator("#verdictsBody [data-verdict=HOLDS]", has_text="Theorem 1").count() == 1
-            bound, mean = tab.ask("[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]")
+            bound, mean = tab.ask(
+                "[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]"
+            )
             assert mean <= bound < np.log(2)  # and says more than nothing
         tab.page.click("#tourNext")
     assert tab.page.locator("#tour").is_hidden() and len(set(titles)) == 8

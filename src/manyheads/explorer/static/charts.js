@@ -66,11 +66,11 @@ function showIdentity(place, run, row) {
     return;
   }
   const parts = [["mean train loss", terms.meanLoss, "measured"], ["= target's loss L(θ)", terms.targetLoss, "reference"],
-    ["+ distance used up", terms.distanceTerm - terms.returned, "ours"], ["+ non-convexity", terms.gap, "attention"], ["+ failed descent", terms.defect, "construction"]];
+    ["+ distance used up", terms.distanceTerm - terms.returned, "ours"], ["+ convexity gap", terms.gap, "attention"], ["+ descent defect", terms.defect, "construction"]];
   const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-300);
   const residual = terms.meanLoss - (terms.targetLoss + terms.distanceTerm - terms.returned + terms.gap + terms.defect);
   fill(place, head, el("div", { class: "bars" }, parts.map(([label, value, role]) => [el("span", {}, label),
     el("i", {}, el("b", { style: `background:${ink(role)};left:${value < 0 ? 50 - 50 * -value / most : 50}%;width:${50 * Math.abs(value) / most}%` })),
     el("data", { value }, number(value))])),
-  el("p", { class: "note" }, `Target at scale ${number(run.theory.target.scale, 3)}, distance D = ${number(run.theory.target.distance)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding.`));
+  el("p", { class: "note" }, `Target at scale ${number(run.theory.target.scale, 3)}, distance D = ${number(run.theory.target.distance)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding. ${terms.gap < 0 ? "A negative gap helps: toward the target the loss is convex." : "A positive gap is what non-convexity costs."}`));
 }

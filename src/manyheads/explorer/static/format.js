@@ -17,6 +17,13 @@ function number(value, digits = 4) {
   return sign + Number(size.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 12 });
 }
 
+// A count in few letters: 12, 3,200, 10⁶.
+const short = (count) => {
+  if (count < 1e5) return number(count, 3);
+  const [front, exponent] = count.toExponential(1).split("e");
+  return `${front === "1.0" ? "" : `${front.replace(".0", "")}·`}10${raised(Number(exponent))}`;
+};
+
 // Three digits, never above the value.
 function roundedDown(value) {
   const unit = 10 ** (Math.floor(Math.log10(value)) - 2);

@@ -15,7 +15,7 @@ function showPicture(place, run, sequence, row) {
     }
     parts.push(el("svg:path", { d: `M236 ${headY(k)} C 270 ${headY(k)}, 270 ${middle}, 300 ${middle}`, fill: "none", stroke: ink(role), "stroke-width": wide, "stroke-opacity": 0.6, class: "flow" }),
       el("svg:rect", { x: 150, y: headY(k) - 21, width: 86, height: 42, rx: 8, fill: paint("--raised"), stroke: paint("--line") }),
-      text(158, headY(k) - 7, names[g], { "font-weight": 600 }), text(158, headY(k) + 5, `${number(model.counts[g], 3)} of them`, soft),
+      text(158, headY(k) - 7, names[g], { "font-weight": 600 }), text(158, headY(k) + 5, `${short(model.counts[g])} of them`, soft),
       text(158, headY(k) + 16, on === null ? "" : `${number(100 * on, 3)}% relevant`, soft),
       text(242, headY(k) - 4, `${seen.parts[g] >= 0 ? "+" : ""}${number(seen.parts[g], 3)}`, { fill: ink(role) }));
   });

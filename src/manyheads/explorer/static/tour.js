@@ -65,6 +65,6 @@ class Tour {
     if (!selector) return;
     const node = $(selector);
     node.classList.add("pointed");
-    node.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    node.scrollIntoView({ block: matchMedia("(max-width: 899px)").matches ? "start" : "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
 }
