@@ -42,11 +42,13 @@ def application() -> Starlette:
             return refused
         if kind not in QUESTIONS:
             return PlainTextResponse(f"there is no question {kind!r}; there are {', '.join(QUESTIONS)}.", 404)
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_BYTES:
-                return PlainTextResponse(f"more than {MOST_BYTES // 10**6} MB were sent; send less.", 413)
+        body, sent = bytearray(), 0
+        async for chunk in request.stream():  # read to the end even if too long: else the page would not hear why
+            sent += len(chunk)
+            if sent <= MOST_BYTES:
+                body += chunk
+        if sent > MOST_BYTES:
+            return PlainTextResponse(f"more than {MOST_BYTES // 10**6} MB were sent; send less.", 413)
         extra = [request.query_params.get("name", "file")[:200]] if kind == "upload" else []
         lines = _answer([kind, *extra], bytes(body), request, turn)
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=HEADERS)

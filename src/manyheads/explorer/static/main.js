@@ -14,6 +14,7 @@ class App {
     this.tour = new Tour($("#tour"), this);
     this.bind();
     if (said.length) this.say(said.join(" "), true);
+    else if (location.hash.length < 2) this.say("Press Train and watch eight heads learn what to look at. New here? Take the tour.");
     const pin = extra.pin ? fromLink(extra.pin) : null;
     if (extra.stop && TOUR[Number(extra.stop) - 1]) this.tour.go(Number(extra.stop) - 1);
     else this.visit(settings, pin && pin.settings, Boolean(extra.run));
@@ -132,6 +133,7 @@ class App {
   }
 
   start() {
+    if ($("#message").className === "told") this.say("");
     this.training = true;
     this.run.status = "running";
     this.stopPlaying();

@@ -12,7 +12,7 @@ class Maps {
     this.told = el("p", { class: "note", id: "mapTold", "aria-live": "polite" });
     place.append(el("div", { class: "row" }, el("label", {}, "Sequence ", el("button", { type: "button", class: "mini", "aria-label": "Previous sequence", onclick: move(-1) }, "◀"), this.sequence,
       el("button", { type: "button", class: "mini", "aria-label": "Next sequence", onclick: move(1) }, "▶")), this.count,
-      el("label", {}, "of ", this.which)), this.grid, this.told);
+      el("label", {}, "Heads ", this.which)), this.grid, this.told);
   }
 
   changed() {

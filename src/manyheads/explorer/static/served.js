@@ -69,7 +69,7 @@ class Library {
     if (text) fill(this.out, el("p", { class: "note" }, text));
   }
 
-  ask(kind) { return this.talk(`api/${kind}`, JSON.stringify(runArrays(this.app.run)), (told) => this.show(told)); }
+  ask(kind) { return this.app.run && this.talk(`api/${kind}`, JSON.stringify(runArrays(this.app.run)), (told) => this.show(told)); }
 
   show(told) {
     const cards = told.cards.map((card) => verdictCard(card.verdict, card.title, card.lines));
@@ -87,6 +87,7 @@ class Library {
   }
 
   draw() {
+    if (!this.app.run) return;
     const s = this.app.run.settings;
     this.talk("api/draw", JSON.stringify(s.data === "own" ? { ...s, data: "mixture" } : s), (told) => {
       fill(this.out, el("p", { id: "drawTold" }, told.text));
