@@ -144,7 +144,7 @@ class Chart {
     for (const line of this.options.lines || []) if (line.y !== null) wanted.push({ text: line.label, color: paint("--soft"), y: s.y(line.y) });
     wanted.sort((a, b) => a.y - b.y);
     for (let i = 1; i < wanted.length; i++) wanted[i].y = Math.max(wanted[i].y, wanted[i - 1].y + 13);
-    const over = wanted.length ? wanted[wanted.length - 1].y - s.bottom : 0;
+    const over = wanted.length ? wanted[wanted.length - 1].y - s.bottom + 7 : 0;
     if (over > 0) {
       wanted[wanted.length - 1].y -= over;
       for (let i = wanted.length - 2; i >= 0; i--) wanted[i].y = Math.min(wanted[i].y, wanted[i + 1].y - 13);

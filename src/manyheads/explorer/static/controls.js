@@ -62,7 +62,7 @@ class Controls {
     const { marks, field } = this.nodes.stepSize;
     fill(marks, found.map(({ value, label, kind, about }) => {
       const share = Math.min(Math.max(toPosition(field, value) / LOG_STEPS, 0), 1);
-      return el("button", { type: "button", class: `mark ${kind}`, style: `left:${100 * share}%`, "data-value": value, title: about,
+      return el("button", { type: "button", class: `mark ${kind}`, style: `left:${100 * share}%;transform:translateX(${-100 * share}%);--at:${100 * share}%`, "data-value": value, title: about,
         onclick: () => this.onmark && this.onmark(value) }, label);
     }));
   }

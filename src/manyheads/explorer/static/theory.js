@@ -66,6 +66,8 @@ function descends(spec, stepSize, steps) {
   return false;
 }
 
+const LARGEST_STEP = 1024; // tried; the slider ends there
+
 // The measured edge: the largest step size, to a factor 2^(1/8), at which the loss never rises. A generator, so that a
 // worker can stop between two trials.
 function* findEdge(spec, steps) {
@@ -73,7 +75,7 @@ function* findEdge(spec, steps) {
   while (!descends(spec, low, steps)) { low /= 4; yield null; if (low < 1e-12) return { edge: NaN, capped: false }; }
   let high = 2 * low;
   while (descends(spec, high, steps)) {
-    if (high >= 65536) return { edge: high, capped: true };
+    if (high >= LARGEST_STEP) return { edge: high, capped: true };
     [low, high] = [high, 2 * high];
     yield null;
   }
