@@ -49,6 +49,15 @@ def test_training_is_live_and_can_be_paused_stepped_and_reset(opened):
     assert tab.text("#nowStep") == "0" and tab.complaints == []
 
 
+def test_the_speed_can_be_limited(opened):
+    tab = opened(LONG)
+    tab.page.select_option("#speed", "10")
+    tab.page.evaluate("() => { window.began = performance.now(); }")
+    tab.page.click("#train")
+    tab.until("explorer.app.run.last.step > 4")
+    assert tab.ask("explorer.app.run.step <= 2 + 10 * (performance.now() - began) / 1000")
+
+
 def test_the_page_answers_while_it_trains(opened):
     tab = opened(LONG.replace("n=20", "n=500"))
     tab.page.click("#train")
@@ -101,7 +110,8 @@ def test_a_second_run_is_pinned_beside_the_first_and_a_link_shares_both(opened):
     tab.until("explorer.app.copied")
     link, loss = tab.ask("explorer.app.copied"), tab.ask("explorer.app.run.last.trainLoss")
     assert tab.page.evaluate("() => navigator.clipboard.readText()") == link
-    other = opened("#" + link.split("#")[1])
+    other = opened(SMALL)
+    other.page.evaluate("(link) => { location.hash = link; }", link.split("#")[1])
     other.until("explorer.app.pinned && explorer.app.run.status === 'finished'")
     assert other.ask("[explorer.app.run.model.H, explorer.app.pinned.model.H]") == [1000, 1]
     assert other.ask("explorer.app.run.last.trainLoss") == loss

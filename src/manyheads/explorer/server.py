@@ -1,6 +1,6 @@
 """The explorer served on this machine alone: the page, and a process for each question to the library.
 
-The server computes nothing and loads neither JAX nor NumPy. A question ends with the tab that asked it.
+The server computes nothing and does not load JAX. A question ends with the tab that asked it.
 """
 
 from __future__ import annotations

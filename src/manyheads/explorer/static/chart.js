@@ -13,7 +13,7 @@ class Chart {
     this.canvas.addEventListener("pointerleave", () => { this.pointer = null; this.readout.hidden = true; this.draw(); });
     this.onpick = null; // called with a step when the chart is clicked
     this.canvas.addEventListener("click", () => { if (this.pointer && this.onpick) this.onpick(this.pointer.step); });
-    new ResizeObserver(() => this.draw()).observe(place);
+    new ResizeObserver(([{ contentRect }]) => { this.size = [contentRect.width, contentRect.height]; this.draw(); }).observe(this.canvas);
   }
 
   // series: [{ label, color, dash, steps, values }]
@@ -60,7 +60,7 @@ class Chart {
   }
 
   draw() {
-    const { canvas } = this, width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
+    const { canvas } = this, [width, height] = this.size || [0, 0], ratio = devicePixelRatio || 1;
     if (!width || !height) return;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
@@ -166,7 +166,7 @@ class Chart {
       el("i", { style: `background:${one.color}` }), `${one.label} ${number(one.values[i])}${unit}`)));
     this.readout.hidden = false;
     this.readout.style.left = x > (s.left + s.right) / 2 ? "auto" : `${x + 12}px`;
-    this.readout.style.right = x > (s.left + s.right) / 2 ? `${this.canvas.clientWidth - x + 12}px` : "auto";
+    this.readout.style.right = x > (s.left + s.right) / 2 ? `${this.size[0] - x + 12}px` : "auto";
     this.draw();
   }
 }

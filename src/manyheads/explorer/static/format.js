@@ -2,6 +2,8 @@
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 const raised = (k) => (k < 0 ? "⁻" : "") + String(Math.abs(k)).replace(/\d/g, (c) => SUPERSCRIPT[c]);
 
+const commas = (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ",");
+
 // A number with so many significant digits: 0.0331, 24,300, 6.8·10⁷.
 function number(value, digits = 4) {
   if (typeof value !== "number") return String(value);
@@ -13,8 +15,9 @@ function number(value, digits = 4) {
     const short = front.includes(".") ? front.replace(/\.?0+$/, "") : front;
     return `${sign}${short === "1" ? "" : `${short}·`}10${raised(Number(exponent))}`;
   }
-  if (Number.isInteger(value) || size >= 10 ** digits) return sign + Math.round(size).toLocaleString("en-US");
-  return sign + Number(size.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 12 });
+  if (Number.isInteger(value) || size >= 10 ** digits) return sign + commas(String(Math.round(size)));
+  const [whole, part] = String(Number(size.toPrecision(digits))).split(".");
+  return sign + commas(whole) + (part ? `.${part}` : "");
 }
 
 // A count in few letters: 12, 3,200, 10⁶.
@@ -49,4 +52,14 @@ const $ = (selector) => document.querySelector(selector);
 const fill = (place, ...children) => place.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
 const dark = () => document.documentElement.dataset.theme === "dark";
 const ink = (role) => PALETTE[role][dark() ? "dark" : "light"];
-const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// Colors of the style sheet, read once for each theme: asking the browser between two changes of the page is slow.
+const painted = {};
+const paint = (name) => (painted[`${dark()}${name}`] ??= getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+
+// The width of an element, kept up to date without asking for it: for the same reason.
+const widths = new WeakMap();
+const watchWidth = new ResizeObserver((entries) => { for (const { target, contentRect } of entries) widths.set(target, contentRect.width); });
+function widthOf(node) {
+  if (!widths.has(node)) { widths.set(node, node.clientWidth); watchWidth.observe(node); }
+  return widths.get(node);
+}

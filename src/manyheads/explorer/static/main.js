@@ -1,8 +1,7 @@
 // The page: one state, one place that redraws. Training happens in the worker; here are only records and views.
 class App {
   constructor() {
-    const { settings, extra, said } = fromLink(location.hash);
-    Object.assign(this, { settings, own: null, run: null, pinned: null, cursor: null, sequence: Math.max(0, (Number(extra.seq) || 1) - 1), perSecond: Infinity, playing: null, wanted: null });
+    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: Infinity, playing: null, wanted: null });
     this.worker = new Worker_((heard) => this.hear(heard));
     this.edgeWorker = null;
     this.controls = new Controls($("#controls"), (name, value) => this.change(name, value), (text) => this.say(text, true));
@@ -13,9 +12,15 @@ class App {
     this.takeaways = new Takeaways($("#takeawaysBody"), (sets) => this.showTwo(sets));
     this.tour = new Tour($("#tour"), this);
     this.bind();
+    if (location.hash.length < 2) this.say("Press Train and watch eight heads learn what to look at. New here? Take the tour.");
+    this.open(location.hash);
+  }
+
+  // Show what a link says: settings, a pinned run, a stop of the tour.
+  open(link) {
+    const { settings, extra, said } = fromLink(link), pin = extra.pin ? fromLink(extra.pin) : null;
     if (said.length) this.say(said.join(" "), true);
-    else if (location.hash.length < 2) this.say("Press Train and watch eight heads learn what to look at. New here? Take the tour.");
-    const pin = extra.pin ? fromLink(extra.pin) : null;
+    this.sequence = Math.max(0, (Math.floor(Number(extra.seq)) || 1) - 1);
     if (extra.stop && TOUR[Number(extra.stop) - 1]) this.tour.go(Number(extra.stop) - 1);
     else this.visit(settings, pin && pin.settings, Boolean(extra.run));
   }
@@ -35,7 +40,7 @@ class App {
     $("#preset").addEventListener("change", (event) => { if (event.target.value) this.visit(PRESETS[event.target.value].settings, null, false); });
     fill($("#preset"), el("option", { value: "" }, "choose …"), Object.entries(PRESETS).map(([name, { title }]) => el("option", { value: name }, title)));
     $(".theme").addEventListener("click", () => this.theme(dark() ? "light" : "dark", true));
-    addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) { const { settings, said } = fromLink(location.hash); if (said.length) this.say(said.join(" "), true); this.visit(settings, null, false); } });
+    addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) this.open(location.hash); });
     document.addEventListener("keydown", (event) => this.key(event));
     const wide = matchMedia("(prefers-color-scheme: dark)");
     wide.addEventListener("change", () => { if (!remembered()) this.theme(wide.matches ? "dark" : "light", false); });

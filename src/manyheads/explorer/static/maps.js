@@ -67,10 +67,10 @@ class Maps {
     for (let c = 0; c < counts.length; c++) if (g === "mean" || g === c) for (let k = 0; k < values.length; k++) values[k] += seen.attention[c * queries * T + k] * (g === "mean" ? counts[c] / H : 1);
     Object.assign(box, { panel, values });
     box.firstChild.textContent = title;
-    const width = canvas.clientWidth || 180, edge = Math.max(14, Math.min(22, width / (T + 2))), cell = (width - edge - 2) / T, ratio = devicePixelRatio || 1;
+    const width = widthOf(canvas) || 180, edge = Math.max(14, Math.min(22, width / (T + 2))), cell = (width - edge - 2) / T, ratio = devicePixelRatio || 1;
     Object.assign(box, { edge, cell });
     const height = Math.ceil(edge + cell * queries + 4);
-    canvas.style.height = `${height}px`;
+    if (canvas.style.height !== `${height}px`) canvas.style.height = `${height}px`;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     canvas.setAttribute("aria-label", `Attention map, ${title}, sequence ${at + 1}`);

@@ -27,7 +27,7 @@ function showPicture(place, run, sequence, row) {
   const svg = el("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${train.labelNames[y > 0 ? 1 : 0]}` }, parts);
   const canvas = el("canvas", { class: "tokens" });
   fill(place, svg, canvas);
-  const scale = place.clientWidth / width, ratio = devicePixelRatio || 1;
+  const scale = widthOf(place) / width, ratio = devicePixelRatio || 1;
   canvas.style.width = `${46 * scale}px`;
   canvas.style.height = `${height * scale}px`;
   canvas.width = Math.round(46 * scale * ratio);

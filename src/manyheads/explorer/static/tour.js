@@ -55,6 +55,7 @@ class Tour {
         el("button", { type: "button", id: "tourEnd", class: "link", onclick: () => this.go(null) }, "close")));
     this.place.hidden = false;
     document.body.classList.add("touring");
+    $("#tourNext").focus({ preventScroll: true });
     this.point(stop.at);
     this.app.visit(stop.settings, stop.pin || null, stop.train);
   }

@@ -45,5 +45,6 @@ function generalizationCard(run, row) {
 }
 
 function showVerdicts(place, run, row) {
-  fill(place, theoremCard(run, row), stepCard(run), generalizationCard(run, row));
+  const cards = el("div", {}, theoremCard(run, row), stepCard(run), generalizationCard(run, row));
+  if (place.textContent !== cards.textContent) fill(place, ...cards.childNodes); // a term that is being read stays
 }
