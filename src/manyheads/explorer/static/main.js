@@ -121,6 +121,7 @@ class App {
       this.showMarks();
       this.redraw();
       document.documentElement.dataset.ready = "yes";
+      if (this.tour.at !== null) this.tour.point(TOUR[this.tour.at].at); // what it points at may have moved
       if (this.wanted) this.start();
       this.buttons();
       return;

@@ -13,11 +13,11 @@ function showPicture(place, run, sequence, row) {
       const weight = columnShare(seen, g, T, t);
       parts.push(el("svg:line", { x1: 46, y1: tokenY(t), x2: 150, y2: headY(k), stroke: train.relevant && train.relevant[i * T + t] ? ink("test") : ink("reference"), "stroke-width": 0.4 + 5 * weight, "stroke-opacity": 0.75 }));
     }
-    parts.push(el("svg:path", { d: `M236 ${headY(k)} C 270 ${headY(k)}, 270 ${middle}, 300 ${middle}`, fill: "none", stroke: ink(role), "stroke-width": wide, "stroke-opacity": 0.6, class: "flow" }),
-      el("svg:rect", { x: 150, y: headY(k) - 21, width: 86, height: 42, rx: 8, fill: paint("--raised"), stroke: paint("--line") }),
+    parts.push(el("svg:path", { d: `M242 ${headY(k)} C 270 ${headY(k)}, 270 ${middle}, 300 ${middle}`, fill: "none", stroke: ink(role), "stroke-width": wide, "stroke-opacity": 0.6, class: "flow" }),
+      el("svg:rect", { x: 150, y: headY(k) - 21, width: 92, height: 42, rx: 8, fill: paint("--raised"), stroke: paint("--line") }),
       text(158, headY(k) - 7, names[g], { "font-weight": 600 }), text(158, headY(k) + 5, `${short(model.counts[g])} of them`, soft),
       text(158, headY(k) + 16, on === null ? "" : `${number(100 * on, 3)}% relevant`, soft),
-      text(242, headY(k) - 4, `${seen.parts[g] >= 0 ? "+" : ""}${number(seen.parts[g], 3)}`, { fill: ink(role) }));
+      text(247, headY(k) - 4, `${seen.parts[g] >= 0 ? "+" : ""}${number(seen.parts[g], 3)}`, { fill: ink(role) }));
   });
   if (shown.length < names.length) parts.push(text(150, height - 2, `and ${names.length - shown.length} more heads`, soft));
   parts.push(el("svg:circle", { cx: 322, cy: middle, r: 22, fill: paint("--tint"), stroke: paint("--accent") }),

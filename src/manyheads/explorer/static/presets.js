@@ -17,7 +17,7 @@ const PRESETS = {
   generalization: { title: "generalization: does it carry over?", says: "Wide noise and few sequences: a visible gap.",
     settings: { ...STUDY_MIXTURE, d: 14, M: 6, noise: 0.3, noiseNorm: 1.2, n: 40, nTest: 1000, nFresh: 100, heads: 256, stepSize: 0.2, numSteps: 100 } },
   literal: { title: "literal: where Theorem 1 speaks", says: "100,000 heads and a step size that the theorem allows.",
-    settings: { ...LITERAL, nTest: 0, heads: 1e5, stepSize: 0.5, numSteps: 500, target: 3.2 } },
+    settings: { ...LITERAL, nTest: 0, heads: 1e5, stepSize: 0.4, numSteps: 500, target: 3.2 } },
   optimizers: { title: "optimizers: does another one find attention?", says: "Normalized descent, 1,024 heads.",
     settings: { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 1024, optimizer: "normalized", stepSize: 0.5, numSteps: 300 } },
   random: { title: "needed heads: labels that are coin flips", says: "Nothing to learn, only to memorize.",

@@ -54,6 +54,7 @@ class Tour {
         el("button", { type: "button", id: "tourNext", class: "primary", onclick: () => this.go(k + 1) }, k + 1 < TOUR.length ? "Next" : "End of the tour"),
         el("button", { type: "button", id: "tourEnd", class: "link", onclick: () => this.go(null) }, "close")));
     this.place.hidden = false;
+    this.place.classList.toggle("left", ["#maps", "#verdicts"].includes(stop.at)); // not over what it points at
     document.body.classList.add("touring");
     $("#tourNext").focus({ preventScroll: true });
     this.point(stop.at);
@@ -65,6 +66,6 @@ class Tour {
     if (!selector) return;
     const node = $(selector);
     node.classList.add("pointed");
-    node.scrollIntoView({ block: matchMedia("(max-width: 899px)").matches ? "start" : "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    node.scrollIntoView({ block: matchMedia("(max-width: 899px)").matches ? "start" : "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
 }

@@ -15,7 +15,7 @@ function slice(token, id, budget, perSecond, began = performance.now(), first = 
     if (row) rows.push(row);
   }
   say({ type: "rows", id, rows, step: run.step, status: run.status });
-  if (run.status === "running") setTimeout(() => slice(token, id, 40, perSecond, began, first), perSecond === Infinity ? 0 : 30);
+  if (run.status === "running") setTimeout(() => slice(token, id, 30, perSecond, began, first), perSecond === Infinity ? 0 : 30);
   else active = null;
 }
 
