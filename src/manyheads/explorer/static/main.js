@@ -1,7 +1,7 @@
 // The page: one state, one place that redraws. Training happens in the worker; here are only records and views.
 class App {
   constructor() {
-    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: Infinity, playing: null, wanted: null });
+    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: 0, playing: null, wanted: null });
     this.worker = new Worker_((heard) => this.hear(heard));
     this.edgeWorker = null;
     this.controls = new Controls($("#controls"), (name, value) => this.change(name, value), (text) => this.say(text, true));
@@ -32,7 +32,7 @@ class App {
     $("#pin").addEventListener("click", () => this.pin());
     $("#play").addEventListener("click", () => this.play());
     $("#time").addEventListener("input", (event) => { this.stopPlaying(); this.cursorAt(Number(event.target.value)); });
-    $("#speed").addEventListener("change", (event) => { this.perSecond = Number(event.target.value) || Infinity; if (this.training) this.worker.tell("train", { perSecond: this.perSecond === Infinity ? 0 : this.perSecond }); });
+    $("#speed").addEventListener("change", (event) => { this.perSecond = Number(event.target.value); if (this.training) this.start(); });
     $("#share").addEventListener("click", () => this.copy(this.link(), "The link is copied; it holds the whole state."));
     $("#python").addEventListener("click", () => this.run && this.copy(pythonCode(this.run), "The Python code is copied; the library repeats this run with it."));
     $("#download").addEventListener("click", () => this.download());
@@ -49,7 +49,10 @@ class App {
 
   key(event) {
     if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
-    const act = { " ": () => this.toggle(), s: () => this.stepOnce(), r: () => this.prepare(), p: () => this.pin(), ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1), Escape: () => this.tour.at !== null && this.tour.go(null) }[event.key];
+    const act = {
+      " ": () => this.toggle(), s: () => this.stepOnce(), r: () => this.prepare(), p: () => this.pin(),
+      ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1), Escape: () => this.tour.at !== null && this.tour.go(null),
+    }[event.key];
     if (!act || (event.key === " " && event.target.matches("button, summary, a"))) return;
     event.preventDefault();
     act();
@@ -59,12 +62,13 @@ class App {
   change(name, value) {
     if (value === undefined || value === this.settings[name]) { this.controls.show(this.settings); return; }
     if (name === "data" && value === "own" && !(this.own && this.own.tokens)) {
-      this.say(served ? "Drop a file in the library panel on the right to use your own data." : "Your own data need the library: run “manyheads explore”, then drop a file there.", true);
+      this.say(served ? "Drop a file in the library panel to use your own data."
+        : "Your own data need the library: run “manyheads explore”, then drop a file there.", true);
       this.controls.show(this.settings);
       return;
     }
     if (name === "data" && value !== "own") this.own = null;
-    if (this.own && this.own.train && (SETTINGS[name].group === "Data" || name === "seed" || (this.own.start && !["stepSize", "numSteps", "optimizer", "loss", "target"].includes(name)) || name === "start")) this.own = null;
+    if (this.own && this.own.train && !this.keepsDraw(name)) this.own = null;
     const { settings, said } = mended({ ...this.settings, [name]: value });
     this.settings = settings;
     if (said.length) this.say(said.join(" "), true); else this.say("");
@@ -72,12 +76,21 @@ class App {
     this.prepare();
   }
 
+  // Whether what the library drew is still right when this setting changes.
+  keepsDraw(name) {
+    if (["stepSize", "numSteps", "optimizer", "loss", "target"].includes(name)) return true;
+    return ["heads", "decoder"].includes(name) && !this.own.start;
+  }
+
   // Show a state; with `pin`, first make that run, pin it, and then this one.
   visit(settings, pin, train) {
     this.own = null;
     this.pinned = null;
     const fitted = mended({ ...settings });
-    if (fitted.settings.data === "own") { fitted.settings.data = "mixture"; this.say("The link is about data of its author, which are not in it; the mixture is shown.", true); }
+    if (fitted.settings.data === "own") {
+      fitted.settings.data = "mixture";
+      this.say("The link is about data of its author, which are not in it; the mixture is shown.", true);
+    }
     this.queue = pin ? { settings: fitted.settings, train } : null;
     this.settings = pin ? mended({ ...pin }).settings : fitted.settings;
     this.prepare(pin ? true : train);
@@ -102,14 +115,21 @@ class App {
     this.edge = undefined;
     if (this.settings.numSteps > 5000 || (this.settings.start === "gaussian" && this.settings.heads > 32)) return;
     this.edgeTimer = setTimeout(() => {
-      this.edgeWorker = new Worker_((heard) => { if (heard.type === "edge") { this.edge = heard; this.showMarks(); } this.edgeWorker.end(); this.edgeWorker = null; });
+      this.edgeWorker = new Worker_((heard) => {
+        if (heard.type === "edge") { this.edge = heard; this.showMarks(); }
+        this.edgeWorker.end();
+        this.edgeWorker = null;
+      });
       this.edgeWorker.ask("edge", { settings: engineSettings(this.settings), own: this.own });
     }, 1500);
   }
 
   showMarks() {
-    const { admissible } = this.run.theory, marks = [{ value: admissible, label: `theory ${number(admissible, 2)}`, kind: "theory", about: "Up to here the loss is guaranteed to fall at every step (1/b₂(M)). Press to use it." }];
-    if (this.edge && Number.isFinite(this.edge.edge)) marks.push({ value: this.edge.edge, label: `edge ${this.edge.capped ? "≥ " : ""}${number(this.edge.edge, 2)}`, kind: "edge", about: "Measured: up to here the loss fell at every step of this run's length (at most 200). Press to use it." });
+    const { admissible } = this.run.theory, found = this.edge && Number.isFinite(this.edge.edge) ? this.edge : null;
+    const marks = [{ value: admissible, label: `theory ${number(admissible, 2)}`, kind: "theory",
+      about: "Up to here the loss is guaranteed to fall at every step (1/b₂(M)). Press to use it." }];
+    if (found) marks.push({ value: found.edge, label: `edge ${found.capped ? "≥ " : ""}${number(found.edge, 2)}`, kind: "edge",
+      about: "Measured: up to here the loss fell at every step of this run's length (at most 200). Press to use it." });
     this.controls.mark(marks);
   }
 
@@ -133,9 +153,16 @@ class App {
     if (heard.status === "diverged") this.say(`The loss is no longer finite after step ${number(this.run.last.step)}: the step size is too large for this run.`, true);
     if (heard.status !== "running") {
       this.training = false;
-      if (this.queue) { const { settings, train } = this.queue; this.queue = null; this.pinned = this.run; this.settings = settings; this.prepare(train); return; }
+      if (this.queue) { this.pinAndGoOn(); return; }
     }
     this.later();
+  }
+
+  // The run to be pinned is done: keep it and make the one that was asked for.
+  pinAndGoOn() {
+    const { settings, train } = this.queue;
+    Object.assign(this, { queue: null, pinned: this.run, settings });
+    this.prepare(train);
   }
 
   start() {
@@ -144,7 +171,7 @@ class App {
     this.run.status = "running";
     this.stopPlaying();
     this.cursor = null;
-    this.worker.tell("train", { perSecond: this.perSecond === Infinity ? 0 : this.perSecond });
+    this.worker.tell("train", { perSecond: this.perSecond });
     this.buttons();
   }
 
@@ -222,7 +249,11 @@ class App {
   }
 
   numbers(row) {
-    const focus = meanMass(this.run, row), show = (id, value, digits = 4) => { const node = $(id); node.textContent = value === null ? "none" : number(value, digits); node.dataset.value = value; };
+    const focus = meanMass(this.run, row);
+    const show = (id, value, digits = 4) => {
+      $(id).textContent = value === null ? "none" : number(value, digits);
+      $(id).dataset.value = value;
+    };
     show("#nowStep", row.step, 6);
     show("#nowTrain", row.trainLoss);
     show("#nowTest", row.testLoss);

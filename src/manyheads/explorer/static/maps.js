@@ -10,9 +10,9 @@ class Maps {
     this.which.addEventListener("change", () => app.redraw());
     this.grid = el("div", { class: "maps" });
     this.told = el("p", { class: "note", id: "mapTold", "aria-live": "polite" });
-    place.append(el("div", { class: "row" }, el("label", {}, "Sequence ", el("button", { type: "button", class: "mini", "aria-label": "Previous sequence", onclick: move(-1) }, "◀"), this.sequence,
-      el("button", { type: "button", class: "mini", "aria-label": "Next sequence", onclick: move(1) }, "▶")), this.count,
-      el("label", {}, "Heads ", this.which)), this.grid, this.told);
+    const arrow = (label, by, text) => el("button", { type: "button", class: "mini", "aria-label": label, onclick: move(by) }, text);
+    const chooser = el("label", {}, "Sequence ", arrow("Previous sequence", -1, "◀"), this.sequence, arrow("Next sequence", 1, "▶"));
+    place.append(el("div", { class: "row" }, chooser, this.count, el("label", {}, "Heads ", this.which)), this.grid, this.told);
   }
 
   changed() {
@@ -34,9 +34,9 @@ class Maps {
     }
     const chosen = Number(this.which.value), panels = [];
     const add = (one, tail) => {
-      const row = one.rowAt(cursor), at = Math.min(i, one.train.n - 1), seen = Engine.lookAt(one.model, one.train, row.dW, row.dU, at), own = classNames(one);
-      const wanted = own.length === 1 ? [0] : own.length === 2 ? (chosen && one === run ? [chosen - 1] : [0, 1]) : chosen && chosen <= own.length ? [chosen - 1] : ["mean"];
-      for (const g of wanted) panels.push({ one, at, seen, g, title: `${g === "mean" ? "mean of all heads" : own[g]}${tail}` });
+      const row = one.rowAt(cursor), at = Math.min(i, one.train.n - 1), own = classNames(one);
+      const seen = Engine.lookAt(one.model, one.train, row.dW, row.dU, at);
+      for (const g of this.wanted(own.length, one === run ? chosen : 0)) panels.push({ one, at, seen, g, title: `${g === "mean" ? "mean of all heads" : own[g]}${tail}` });
     };
     add(run, pinned ? ", this run" : "");
     if (pinned) add(pinned, ", pinned");
@@ -47,6 +47,13 @@ class Maps {
     });
   }
 
+  // Which classes to draw: the chosen one, else both of two, or the mean of many.
+  wanted(count, chosen) {
+    if (count === 1) return [0];
+    if (chosen && chosen <= count) return [chosen - 1];
+    return count === 2 ? [0, 1] : ["mean"];
+  }
+
   frame() {
     const canvas = el("canvas", { role: "img", tabindex: "0" }), box = el("div", { class: "map" }, el("p", {}), canvas);
     const tell = (event) => {
@@ -54,7 +61,8 @@ class Maps {
       const { T } = panel.one.train, { queries } = panel.seen;
       if (s < 0 || t < 0 || s >= T || t >= queries) return;
       const query = panel.one.model.decoder === "last" ? T - 1 : t;
-      this.told.textContent = `${panel.title}: query ${query + 1} (${tokenName(panel.one.train, panel.at, query)}) gives ${number(box.values[t * T + s], 3)} of its attention to key ${s + 1} (${tokenName(panel.one.train, panel.at, s)}).`;
+      const name = (k) => `${k + 1} (${tokenName(panel.one.train, panel.at, k)})`, weight = number(box.values[t * T + s], 3);
+      this.told.textContent = `${panel.title}: query ${name(query)} gives ${weight} of its attention to key ${name(s)}.`;
     };
     canvas.addEventListener("pointermove", tell);
     canvas.addEventListener("pointerdown", tell);
@@ -64,7 +72,10 @@ class Maps {
   draw(box, panel) {
     const { one, at, seen, g, title } = panel, { T, relevant } = one.train, { queries } = seen, canvas = box.lastChild;
     const values = new Float64Array(queries * T), { counts, H } = one.model;
-    for (let c = 0; c < counts.length; c++) if (g === "mean" || g === c) for (let k = 0; k < values.length; k++) values[k] += seen.attention[c * queries * T + k] * (g === "mean" ? counts[c] / H : 1);
+    for (let c = 0; c < counts.length; c++) {
+      const weight = g === "mean" ? counts[c] / H : Number(g === c);
+      if (weight) for (let k = 0; k < values.length; k++) values[k] += weight * seen.attention[c * queries * T + k];
+    }
     Object.assign(box, { panel, values });
     box.firstChild.textContent = title;
     const width = widthOf(canvas) || 180, edge = Math.max(14, Math.min(22, width / (T + 2))), cell = (width - edge - 2) / T, ratio = devicePixelRatio || 1;
@@ -87,7 +98,10 @@ class Maps {
     }
     for (let s = 0; s < T; s++) {
       drawToken(c, one.train, at, s, edge + (s + 0.5) * cell, edge / 2, Math.min(edge, cell) * 0.8);
-      if (relevant && relevant[at * T + s]) { c.strokeStyle = ink("test"); c.lineWidth = 2; c.strokeRect(edge + s * cell, edge, cell, cell * queries); }
+      if (!relevant || !relevant[at * T + s]) continue;
+      c.strokeStyle = ink("test");
+      c.lineWidth = 2;
+      c.strokeRect(edge + s * cell, edge, cell, cell * queries);
     }
   }
 }

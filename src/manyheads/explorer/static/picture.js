@@ -1,40 +1,77 @@
 // A picture of the model with the numbers of one sequence flowing through it: tokens, classes of heads, score, loss.
+const PICTURE = { width: 440, tokens: 46, heads: 150, box: 92, score: 322, top: 34 };
+
 function showPicture(place, run, sequence, row) {
-  const { train, model } = run, i = Math.min(sequence, train.n - 1), seen = Engine.lookAt(model, train, row.dW, row.dU, i);
-  const names = classNames(run), shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
-  const { T } = train, width = 440, height = 64 + Math.max(shown.length * 62, 120), middle = height / 2 + 6;
-  const y = train.labels[i], m = y * seen.score, loss = run.settings.loss === "logistic" ? Math.log1p(Math.exp(-Math.abs(m))) + Math.max(-m, 0) : (m > 0 ? 1 / (Math.sqrt(1 + m * m) + m) : Math.sqrt(1 + m * m) - m);
-  const most = Math.max(...seen.parts.map(Math.abs), 1e-12), text = (x, at, words, attributes = {}) => el("svg:text", { x, y: at, "font-size": 11, fill: paint("--ink"), ...attributes }, words);
-  const soft = { fill: paint("--soft"), "font-size": 10 }, parts = [];
-  const tokenY = (t) => 34 + (t + 0.5) * (height - 48) / T, headY = (k) => 34 + (k + 0.5) * (height - 48) / shown.length;
+  const { train, model } = run, i = Math.min(sequence, train.n - 1), { T } = train;
+  const seen = Engine.lookAt(model, train, row.dW, row.dU, i), names = classNames(run);
+  const shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
+  const height = 64 + Math.max(shown.length * 62, 120), room = height - 48;
+  const tokenY = (t) => PICTURE.top + (t + 0.5) * room / T, headY = (k) => PICTURE.top + (k + 0.5) * room / shown.length;
+  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look", SOFT), words(300, 16, "what they say", SOFT)];
+  const most = Math.max(...seen.parts.map(Math.abs), 1e-12), middle = height / 2 + 6;
   shown.forEach((g, k) => {
-    const on = shareOn(seen, g, train, i), wide = 1 + 7 * Math.abs(seen.parts[g]) / most, role = seen.parts[g] >= 0 ? "plus" : "minus";
-    for (let t = 0; t < T; t++) {
-      const weight = columnShare(seen, g, T, t);
-      parts.push(el("svg:line", { x1: 46, y1: tokenY(t), x2: 150, y2: headY(k), stroke: train.relevant && train.relevant[i * T + t] ? ink("test") : ink("reference"), "stroke-width": 0.4 + 5 * weight, "stroke-opacity": 0.75 }));
-    }
-    parts.push(el("svg:path", { d: `M242 ${headY(k)} C 270 ${headY(k)}, 270 ${middle}, 300 ${middle}`, fill: "none", stroke: ink(role), "stroke-width": wide, "stroke-opacity": 0.6, class: "flow" }),
-      el("svg:rect", { x: 150, y: headY(k) - 21, width: 92, height: 42, rx: 8, fill: paint("--raised"), stroke: paint("--line") }),
-      text(158, headY(k) - 7, names[g], { "font-weight": 600 }), text(158, headY(k) + 5, `${short(model.counts[g])} of them`, soft),
-      text(158, headY(k) + 16, on === null ? "" : `${number(100 * on, 3)}% relevant`, soft),
-      text(247, headY(k) - 4, `${seen.parts[g] >= 0 ? "+" : ""}${number(seen.parts[g], 3)}`, { fill: ink(role) }));
+    for (let t = 0; t < T; t++) parts.push(looking(seen, g, train, i, t, tokenY(t), headY(k)));
+    parts.push(...headBox(run, seen, g, names[g], shareOn(seen, g, train, i), headY(k), middle, most));
   });
-  if (shown.length < names.length) parts.push(text(150, height - 2, `and ${names.length - shown.length} more heads`, soft));
-  parts.push(el("svg:circle", { cx: 322, cy: middle, r: 22, fill: paint("--tint"), stroke: paint("--accent") }),
-    text(322, middle + 4, number(seen.score, 3), { "text-anchor": "middle", "font-weight": 600 }), text(322, middle - 28, "score", { "text-anchor": "middle", ...soft }),
-    text(354, middle - 8, `label ${train.labelNames[y > 0 ? 1 : 0]}`, soft), text(354, middle + 5, m > 0 ? "right" : "wrong", { fill: paint(m > 0 ? "--holds" : "--violated"), "font-weight": 600 }),
-    text(354, middle + 19, `loss ${number(loss, 3)}`), text(8, 16, "tokens", soft), text(150, 16, "heads: where they look", soft), text(300, 16, "what they say", soft));
-  const svg = el("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${train.labelNames[y > 0 ? 1 : 0]}` }, parts);
+  if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
+  parts.push(...outcome(run, seen.score, train.labels[i], middle));
+  const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, i)}`;
+  const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);
   const canvas = el("canvas", { class: "tokens" });
   fill(place, svg, canvas);
-  const scale = widthOf(place) / width, ratio = devicePixelRatio || 1;
-  canvas.style.width = `${46 * scale}px`;
+  drawTokens(canvas, widthOf(place) / PICTURE.width, height, (c) => {
+    for (let t = 0; t < T; t++) drawToken(c, train, i, t, 30, tokenY(t), Math.min(18, room / T * 0.85));
+  });
+}
+
+const SOFT = { fill: "var(--soft)", "font-size": 10 };
+const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 11, fill: "var(--ink)", ...more }, text);
+const labelOf = (data, i) => data.labelNames[data.labels[i] > 0 ? 1 : 0];
+
+// A line from a token to a class of heads, as wide as the attention it gets.
+function looking(seen, g, train, i, t, from, to) {
+  const relevant = train.relevant && train.relevant[i * train.T + t];
+  return el("svg:line", { x1: PICTURE.tokens, y1: from, x2: PICTURE.heads, y2: to, "stroke-opacity": 0.75,
+    stroke: ink(relevant ? "test" : "reference"), "stroke-width": 0.4 + 5 * columnShare(seen, g, train.T, t) });
+}
+
+// A class of heads, and what flows from it to the score.
+function headBox(run, seen, g, name, on, y, middle, most) {
+  const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
+  return [
+    el("svg:path", { d: `M${right} ${y} C 270 ${y}, 270 ${middle}, 300 ${middle}`, fill: "none", class: "flow",
+      stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
+    el("svg:rect", { x: PICTURE.heads, y: y - 21, width: PICTURE.box, height: 42, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
+    words(x, y - 7, name, { "font-weight": 600 }),
+    words(x, y + 5, `${short(run.model.counts[g])} of them`, SOFT),
+    words(x, y + 16, on === null ? "" : `${number(100 * on, 3)}% relevant`, SOFT),
+    words(right + 5, y - 4, `${part >= 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role) }),
+  ];
+}
+
+// The score, the label and the loss.
+function outcome(run, score, y, middle) {
+  const m = y * score, x = PICTURE.score, loss = Engine.LOSSES[run.settings.loss].value(m);
+  const center = { "text-anchor": "middle" }, right = m > 0;
+  return [
+    el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
+    words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
+    words(x, middle - 28, "score", { ...SOFT, ...center }),
+    words(x + 32, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
+    words(x + 32, middle + 5, right ? "right" : "wrong", { fill: right ? "var(--holds)" : "var(--violated)", "font-weight": 600 }),
+    words(x + 32, middle + 19, `loss ${number(loss, 3)}`),
+  ];
+}
+
+function drawTokens(canvas, scale, height, draw) {
+  const ratio = devicePixelRatio || 1, width = PICTURE.tokens * scale;
+  canvas.style.width = `${width}px`;
   canvas.style.height = `${height * scale}px`;
-  canvas.width = Math.round(46 * scale * ratio);
+  canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * scale * ratio);
   const c = canvas.getContext("2d");
   c.scale(scale * ratio, scale * ratio);
-  for (let t = 0; t < T; t++) drawToken(c, train, i, t, 30, tokenY(t), Math.min(18, (height - 48) / T * 0.85));
+  draw(c);
 }
 
 // The mean over queries of the attention that class g pays to key t, and to all relevant keys.

@@ -1,4 +1,5 @@
 // What needs the library: asked of `manyheads explore` where the page is served, else told how to get it.
+const MOST_UPLOAD = 64e6; // bytes
 const served = location.protocol.startsWith("http") && document.documentElement.dataset.served === "yes";
 
 function runArrays(run) {
@@ -34,7 +35,8 @@ class Library {
     this.stop = null;
     if (!served) {
       fill(place, el("p", {}, "The verdicts of all theorems, the good-start card, hard margins and your own data need the library. Run"),
-        el("pre", {}, "pip install 'manyheads[explore]'\nmanyheads explore"), el("p", { class: "note" }, "and the same page opens with these panels at work. Nothing leaves your machine."));
+        el("pre", {}, "pip install 'manyheads[explore]'\nmanyheads explore"),
+        el("p", { class: "note" }, "and the same page opens with these panels at work. Nothing leaves your machine."));
       return;
     }
     const button = (id, label, kind) => el("button", { type: "button", id, onclick: () => this.ask(kind) }, label);
@@ -43,15 +45,17 @@ class Library {
     const drop = el("button", { type: "button", id: "drop", class: "drop", onclick: () => this.file.click() }, "Drop an .npz or .csv here, or press to choose");
     drop.addEventListener("dragover", (event) => event.preventDefault());
     drop.addEventListener("drop", (event) => { event.preventDefault(); if (event.dataTransfer.files[0]) this.upload(event.dataTransfer.files[0]); });
-    fill(place, el("div", { class: "row" }, button("askCertify", "All theorems", "certify"), button("askStart", "Good start", "good-start"), button("askMargins", "Hard margins", "margins"),
-      el("button", { type: "button", id: "askDraw", onclick: () => this.draw() }, "Draw with the library")), drop, this.file, this.out);
+    const questions = [button("askCertify", "All theorems", "certify"), button("askStart", "Good start", "good-start"),
+      button("askMargins", "Hard margins", "margins"), el("button", { type: "button", id: "askDraw", onclick: () => this.draw() }, "Draw with the library")];
+    fill(place, el("div", { class: "row" }, questions), drop, this.file, this.out);
   }
 
   // One question at a time; a new one ends the one before.
   async talk(path, body, answer) {
     this.cancel();
     const control = (this.stop = new AbortController());
-    fill(this.out, el("p", { class: "note" }, "asking the library …"), el("button", { type: "button", class: "mini", id: "askStop", onclick: () => this.cancel("stopped") }, "stop"));
+    const stop = el("button", { type: "button", class: "mini", id: "askStop", onclick: () => this.cancel("stopped") }, "stop");
+    fill(this.out, el("p", { class: "note" }, "asking the library …"), stop);
     try {
       await ask(path, body, (line) => {
         if (line.progress) this.out.firstChild.textContent = line.progress;
@@ -73,13 +77,18 @@ class Library {
 
   show(told) {
     const cards = told.cards.map((card) => verdictCard(card.verdict, card.title, card.lines));
-    fill(this.out, el("p", { class: "note" }, told.title), told.tally ? el("p", { class: "row" }, Object.entries(told.tally).map(([verdict, count]) => el("span", { class: `chip ${verdict.toLowerCase()}` }, `${count} ${verdict.toLowerCase()}`))) : null, cards,
-      told.rows ? el("table", {}, told.rows.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value)))) : null);
+    const counted = ([verdict, count]) => el("span", { class: `chip ${verdict.toLowerCase()}` }, `${count} ${verdict.toLowerCase()}`);
+    const line = ([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value));
+    fill(this.out, el("p", { class: "note" }, told.title), told.tally ? el("p", { class: "row" }, Object.entries(told.tally).map(counted)) : null,
+      cards, told.rows ? el("table", {}, told.rows.map(line)) : null);
   }
 
   upload(file) {
-    const limit = 64e6;
-    if (file.size > limit) { fill(this.out, el("p", { class: "warning", id: "libraryError" }, `${file.name} has ${number(file.size / 1e6, 3)} MB; at most ${limit / 1e6} MB can be read here.`)); return; }
+    if (file.size > MOST_UPLOAD) {
+      const text = `${file.name} has ${number(file.size / 1e6, 3)} MB; at most ${MOST_UPLOAD / 1e6} MB can be read here.`;
+      fill(this.out, el("p", { class: "warning", id: "libraryError" }, text));
+      return;
+    }
     this.talk(`api/upload?name=${encodeURIComponent(file.name)}`, file, (told) => {
       fill(this.out, el("p", { id: "ownTold" }, told.text));
       this.app.useOwn(told.data);
