@@ -27,6 +27,7 @@ VERBS = {
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
+    "explore": "open a page in which attention trains while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "how far a sweep is, what failed and why",
     "export": "a sweep's results as one netCDF file or zarr folder",
