@@ -212,7 +212,8 @@ def test_a_limit_of_the_system_is_one_line(tmp_path):
     limited = "ulimit -f 16; exec " + " ".join(
         [sys.executable, "-m", "manyheads.cli.main", "sweep", "s.toml", "--no-cache"]
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}  # the limit would cut its caches
+    environment = {**os.environ, **paths}
     done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(
