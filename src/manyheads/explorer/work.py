@@ -273,8 +273,11 @@ def _trained(asked: Question):
 
 def _dataset(told: dict) -> Dataset:
     shape = tuple(map(int, told["shape"]))
-    flags = {k: None if told[k] is None else np.array(told[k], bool).reshape(shape[:2]) for k in ("mask", "relevant")}
-    data = Dataset.from_arrays(_array(told["tokens"], shape), told["labels"], **flags, name="the page's data")
+    mask, relevant = (
+        None if told[k] is None else np.array(told[k], bool).reshape(shape[:2]) for k in ("mask", "relevant")
+    )
+    tokens = _array(told["tokens"], shape)
+    data = Dataset.from_arrays(tokens, told["labels"], mask=mask, relevant=relevant, name="the page's data")
     names = (str(told["label_names"][0]), str(told["label_names"][1]))
     return Dataset(data.tokens, data.labels, data.mask, data.relevant, names, data.name)
 
