@@ -20,6 +20,7 @@ from manyheads.certificates.targets import (
 )
 from manyheads.certificates.verdict import Verdict
 from manyheads.certificates.walk import follow
+from manyheads.model.loss import LOSSES, get_loss
 from manyheads.papers.deora2023.identity import exact, explained, judge
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase, gaussian_start
@@ -203,3 +204,31 @@ def test_a_run_that_climbs_pays_by_its_descent_defect():
     (part,) = decompose(follow(start, s.dataset, step_size=40.0, num_steps=20, targets=[target]))
     assert part.descent_term > 0 and part.mean_loss <= part.bound and abs(part.residual) < 1e-12
     assert [c.verdict for c in (explained(part), exact(part))] == [Verdict.HOLDS] * 2
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_every_target_is_measured_in_the_loss_of_the_run(loss):
+    s = setting("A")
+    start = first_phase(s.fresh, 4)
+    options = {"step_size": 0.2, "num_steps": 5, "longer": 2, "loss": loss}
+    parts = explain_run(
+        start, s.dataset, mixture=s.mixture, directions=[mixture_direction(start, s.mixture)], **options
+    )
+    assert len(parts) == 4
+    for part in parts:
+        margins = s.dataset.labels * start.displaced(part.target.displacement).scores(s.dataset)
+        assert part.target.loss == pytest.approx(float(np.mean(get_loss(loss).value(margins))), rel=1e-12)
+        assert abs(part.residual) <= part.rounding
+
+
+def test_a_loss_that_underflows_is_explained():
+    s = setting("A")
+    start = first_phase(s.fresh, 1)
+    start = start.replace_heads(start.heads._replace(readout=np.float64(1e6) * start.readout))
+    labels = np.sign(start.scores(s.dataset))
+    data = replace(s.dataset, labels=labels)
+    (part,) = explain_run(start, data, step_size=0.1, num_steps=3, longer=None)
+    assert part.mean_loss == 0 and part.times_measured == math.inf and "inf times measured" in str(part)
+    assert explained(part).verdict is Verdict.HOLDS and json.loads(
+        json.dumps(explained(part).to_dict(), allow_nan=False)
+    )

@@ -28,6 +28,26 @@ def test_saves_and_loads_equal(arrays, tmp_path):
         assert np.array_equal(getattr(back, name), getattr(data, name)), name
 
 
+def test_a_known_bound_on_the_norms_stays_with_the_data(arrays, tmp_path):
+    tokens, labels = arrays[0], arrays[1]
+    largest = float(np.linalg.norm(tokens, axis=-1).max())
+    data = mh.Dataset.from_arrays(tokens, labels, norm_bound=2 * largest)
+    data.save(tmp_path / "data.npz")
+    for kept in (data, data.without(0), mh.Dataset.load(tmp_path / "data.npz")):
+        assert kept.norm_bound == 2 * largest
+    assert mh.Dataset.from_arrays(tokens, labels).norm_bound is None
+    with pytest.raises(ValueError, match="norm_bound=.* is below the largest token norm"):
+        mh.Dataset.from_arrays(tokens, labels, norm_bound=largest / 2)
+
+
+def test_bounded_sources_say_so_and_gaussian_ones_do_not():
+    key = jax.random.key(0)
+    mixture = mh.TokenizedMixture(key=key)
+    assert mixture.sample(20, key=key).norm_bound == mixture.token_radius
+    assert mh.RandomLabels(token_norm=3.0).sample(20, key=key).norm_bound == 3.0
+    assert mh.Planted(key=key).sample(20, key=key).norm_bound is None
+
+
 def test_loads_a_plain_npz_of_the_user(arrays, tmp_path):
     np.savez(tmp_path / "mine.npz", tokens=arrays[0].astype("float32"), labels=arrays[1])
     data = mh.Dataset.load(tmp_path / "mine.npz")

@@ -178,3 +178,21 @@ def test_bad_options_are_answered():
         mh.curvature_on_segment(pooled, last, data)
     with pytest.raises(ValueError, match="different shapes or multiplicities"):
         mh.curvature_on_segment(model, other, data)
+
+
+def test_one_pair_among_many_heads_of_one_dimension():
+    # the two members of the pair that move against each other have two parameters, too few for ARPACK
+    rng = np.random.default_rng(0)
+    U, counts = rng.standard_normal((201, 1, 1)), np.where(np.arange(201) == 0, 2.0, 1.0)
+    model = mh.MultiHead(np.zeros((201, 1, 1)), U, counts)
+    data = mh.Dataset(rng.standard_normal((3, 1, 1)), np.array([1.0, -1.0, 1.0]))
+    found, exact = mh.loss_curvature(model, data), mh.loss_curvature(model, data, method="dense")
+    assert found.method == "lanczos" and found.converged
+    assert abs(found.largest.value - exact.largest.value) <= found.largest.residual + exact.largest.residual
+
+
+def test_a_hessian_of_zero_to_rounding_is_known():
+    # margins of zero to rounding with slopes of opposite sign: what is left of a block is rounding alone
+    model, data = random_case(1, shape=(5, 3, 3), counts=(2, 2))
+    found = mh.loss_curvature(mh.MultiHead(model.key_query, 0 * model.readout, model.multiplicity), data)
+    assert found.converged

@@ -206,3 +206,29 @@ def test_three_thousand_points_reach_the_gap(kind):
     interval = hard_margin(y, gram=G @ G.T)
     assert interval.verdict == ("not separable" if kind == "inseparable" else "separable")
     assert interval.converged
+
+
+def test_features_of_very_different_norms_keep_their_margin():
+    found = hard_margin([1, 1], features=[[1e200], [1e-200]])
+    assert found.verdict == "separable" and found.lower <= 1e-200 <= found.upper and found.relative_gap < 1e-12
+    found = hard_margin([1, -1], features=[[3e200, 0.0], [0.0, 4e-200]])
+    assert found.lower <= 4e-200 <= found.upper and found.converged
+
+
+def test_features_without_an_entry_have_no_margin():
+    assert hard_margin([1, -1], features=np.zeros((2, 0))).verdict == "not separable"
+
+
+@pytest.mark.parametrize("p", [3, 40])
+def test_a_margin_of_a_billionth_is_found_in_any_number_of_features(p):
+    # pairs of opposite labels that differ along one direction only: half of a difference is the margin
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        w = rng.standard_normal(p)
+        w /= np.linalg.norm(w)
+        half = rng.standard_normal((5, p))
+        half -= np.outer(half @ w, w)
+        y = np.repeat([1.0, -1.0], 5)
+        found = hard_margin(y, features=np.concatenate([half, half]) + 1e-9 * np.outer(y, w))
+        assert found.verdict == "separable"
+        assert found.lower <= 1.000001e-9 and found.upper >= 0.999999e-9

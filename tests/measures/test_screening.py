@@ -70,3 +70,13 @@ def test_what_an_interruption_leaves_is_used(mixture, monkeypatch, done):
 def test_bad_numbers_are_answered(mixture):
     with pytest.raises(ValueError, match="num_kernels=61 must be between 1 and num_steps=60"):
         estimate(mixture, 2, num_kernels=61)
+
+
+def test_examples_that_move_nothing_have_no_relative_error():
+    # at a margin of thousands no slope is left: every twin is the run itself
+    data = mh.Dataset(np.ones((4, 1, 1)) * np.array([1.0, -1.0, 1.0, -1.0])[:, None, None], np.array([1.0, -1, 1, -1]))
+    model = mh.MultiHead(np.zeros((1, 1, 1)), np.full((1, 1, 1), 5e3), np.ones(1))
+    found = mh.estimate_leave_one_out(
+        model, data, step_size=0.1, num_steps=3, num_kernels=1, num_exact=2, key=jax.random.key(0)
+    )
+    assert found.relative_error.tolist() == [0.0, 0.0] and "nan" not in str(found)

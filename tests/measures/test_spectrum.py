@@ -1,6 +1,7 @@
 """The whole spectrum of small models, and its density by random probes."""
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 from measures.test_curvature import dense
@@ -21,6 +22,30 @@ def test_multiplicities_count_every_eigenvalue_of_the_expanded_model():
     many = mh.loss_spectrum(mh.MultiHead(model.key_query, model.readout, np.array([3e11, 3e11, 4e11])), data)
     assert many.multiplicities.sum() == 18e12
     assert "18000000000000 eigenvalues" in str(many)
+
+
+def linear_case(heads, seed):
+    """One token of one number: the Hessian has one eigenvalue that is not zero, which 60 digits know."""
+    rng = np.random.default_rng(seed)
+    X, y, a = rng.uniform(0.5, 2, (3, 1, 1)), np.array([1.0, -1.0, 1.0]), 1 + rng.random()
+    U = np.array([a, -a * (1 + rng.uniform(0.1, 1) / np.sqrt(heads))])  # two large parts of a score that cancel
+    model = mh.MultiHead(np.zeros((2, 1, 1)), U.reshape(2, 1, 1), np.full(2, heads / 2))
+    with mpmath.workdps(60):
+        exact, number = mpmath.mpf(0), mpmath.mpf
+        for x in map(number, X.ravel()):
+            score = x * (number(U[0]) + number(U[1])) * number(heads / 2) / mpmath.sqrt(number(heads))
+            exact += x**2 / (2 + mpmath.exp(score) + mpmath.exp(-score)) / 3
+    return model, mh.Dataset(X, y), exact
+
+
+@pytest.mark.parametrize("heads", [2, 4, 1e6, 1e12])
+def test_the_accuracy_covers_the_rounding_of_the_scores(heads):
+    for seed in range(8):
+        model, data, exact = linear_case(heads, seed)
+        spectrum, curvature = mh.loss_spectrum(model, data), mh.loss_curvature(model, data)
+        assert abs(float(spectrum.eigenvalues[-1] - exact)) <= spectrum.accuracy
+        assert abs(float(curvature.largest.value - exact)) <= curvature.largest.residual
+        assert curvature.converged and spectrum.accuracy <= 2e-15 * max(heads, 1e3) ** 0.5
 
 
 def test_the_density_is_that_of_the_spectrum():

@@ -14,7 +14,7 @@ from manyheads.report import verdicts
 from manyheads.report.build import build
 from manyheads.report.page import Chapter, render
 from manyheads.studies.kit.figure import Axis, Figure, Panel, line
-from manyheads.studies.kit.folder import sweep_folder
+from manyheads.studies.kit.folder import sweep_folder, write_run
 from manyheads.studies.kit.run import run_studies
 from manyheads.studies.kit.study import Finding
 from manyheads.studies.margins import study as margins
@@ -33,9 +33,8 @@ def finished(tmp_path_factory, example_study):
 
 def note_studies(folder, *sources):
     """As `manyheads run` does before any study runs."""
-    content = {"format_version": 1, "manyheads": "0", "scale": "quick", "seed": 0, "studies": list(sources)}
     folder.mkdir(exist_ok=True)
-    (folder / "run.json").write_text(json.dumps(content))
+    write_run(folder, "quick", 0, list(sources))
 
 
 @pytest.fixture

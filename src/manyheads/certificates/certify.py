@@ -66,9 +66,10 @@ def certify(
 
     The run is repeated in float64 (and compared with its records); every number comes from the repetition. `statements`
     names some of those about a run (default: all that need no leave-one-out runs). `test` adds the generalization gap,
-    `mixture` the paper's own targets, `token_radius` R where it is known (else the largest norm seen is assumed).
-    `independent` states that start, step size, heads and number of steps were chosen without this sample; the
-    generalization statements are SILENT otherwise. "lemma3" and "loo" train once per sequence.
+    `mixture` the paper's own targets, `token_radius` R where it is known (else the bound that the data carry, or else
+    the largest norm seen is assumed). `independent` states that start, step size, heads and number of steps were chosen
+    without this sample; the generalization statements are SILENT otherwise, and where R is only the largest seen.
+    "lemma3" and "loo" train once per sequence.
     """
     wanted = [entry(name) for name in statements] or [s for s in about_runs().values() if not s.on_request]
     work = Examination(
@@ -89,5 +90,7 @@ def certify(
         elif statements or statement.paper == first:  # of other papers only what they say, unless one is named
             nothing = Bound(OURS, math.nan, outside)
             items.append(Certificate(statement.name, statement.title, math.nan, (nothing,)))
-    known = "given" if token_radius else "assumed, largest seen"
+    known = "assumed, largest seen"
+    if work.bounded:
+        known = "of the data source" if token_radius is None else "given"
     return Certificates(tuple(items), f"{run.start}\n{dataset}\nR {known}: {work.radius:.6g}")

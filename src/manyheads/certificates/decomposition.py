@@ -10,6 +10,7 @@ Proof: docs/theory/identity.md. It explains a run, it does not predict it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,11 @@ class Decomposition:
         return self.target.loss + self.distance_term + self.convexity_term + self.descent_term
 
     @property
+    def times_measured(self) -> float:
+        """The certificate over the mean loss; infinite where the loss underflows."""
+        return self.bound / self.mean_loss if self.mean_loss else math.inf
+
+    @property
     def rounding(self) -> float:
         r"""What rounding alone can leave as residual.
 
@@ -102,7 +108,7 @@ class Decomposition:
             f"mean train loss {self.mean_loss:.4g} <= {self.bound:.4g} = target loss {self.target.loss:.4g} + distance "
             f"{self.distance_term:.4g} + convexity gap {self.convexity_term:.3g} + descent defect "
             f"{self.descent_term:.3g}"
-            f"  ({self.bound / self.mean_loss:.3g} times measured; {self.target.name}; residual {self.residual:.1e})"
+            f"  ({self.times_measured:.3g} times measured; {self.target.name}; residual {self.residual:.1e})"
         )
 
 
@@ -140,7 +146,7 @@ def explain_run(
     for direction in directions:
         targets += [along(direction, float(c), start, dataset, loss) for c in SCALES]
     if mixture is not None:
-        targets.append(attention_target(start, dataset, mixture))
+        targets.append(attention_target(start, dataset, mixture, loss=loss))
     if longer is not None:
         end = follow(start, dataset, step_size=step_size, num_steps=longer * num_steps, loss=loss).displacement
         targets.append(measure_target(f"the end of a run {longer} times as long", start, dataset, end, loss))

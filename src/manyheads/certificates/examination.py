@@ -19,8 +19,9 @@ Value = TypeVar("Value")
 class Examination:
     """A run with the data it was trained on and what else is known about it.
 
-    `radius` bounds the norms of tokens; `independent` states that start, step size, heads and steps were chosen without
-    this sample; `progress` is told what takes time.
+    `radius` bounds the norms of tokens, and where `bounded` those of the whole distribution, not only the largest seen;
+    `independent` states that start, step size, heads and steps were chosen without this sample; `progress` is told what
+    takes time.
     """
 
     def __init__(
@@ -36,7 +37,8 @@ class Examination:
     ):
         provenance.check_data(run, dataset)
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
-        self.radius = known_radius(token_radius, dataset, test)
+        bound = distribution_radius(token_radius, dataset)
+        self.radius, self.bounded = known_radius(bound, dataset, test), bound is not None
         self.independent, self.progress = independent, progress or (lambda text: None)
         self.step_size: float = run.settings.get("step_size", math.nan)
         self.num_steps = int(run.last_step)
@@ -49,6 +51,12 @@ class Examination:
         if function not in self._shared:
             self._shared[function] = function(self)
         return self._shared[function]  # ty: ignore[invalid-return-type]
+
+
+def distribution_radius(token_radius: float | None, dataset: Dataset) -> float | None:
+    """R of Assumption 1 for sequences not yet seen: the one given, or the one that the data carry."""
+    carried = None if dataset.norm_bound is None else max(1.0, dataset.norm_bound)
+    return carried if token_radius is None else token_radius
 
 
 def known_radius(token_radius: float | None, *datasets: Dataset | None) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
+from manyheads.measures.rounding import score_error
 from manyheads.training.resume import fingerprint
 from manyheads.training.trajectory import Trajectory
 
@@ -21,7 +22,7 @@ def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
     stored = run.sources.get("data")
     if stored is None:
         return None
-    if stored in (fingerprint(dataset), fingerprint(replace(dataset, relevant=None))):
+    if stored in (fingerprint(data, like=stored) for data in (dataset, replace(dataset, relevant=None))):
         return True
     return None if dataset.relevant is None and run.attention_mass is not None else False
 
@@ -42,16 +43,23 @@ def check_data(run: Trajectory, dataset: Dataset) -> None:
         first = int(run.steps[0])
         eta, loss = float(run.settings["step_size"]), str(run.settings["loss"])
         again = follow(run.start, dataset, step_size=eta, num_steps=max(first, 1), loss=loss)
-        compare(run, again.loss, again.gradient_norm, first)
+        compare(run, dataset, again.loss, again.gradient_norm, first)
 
 
-def compare(run: Trajectory, loss: np.ndarray, gradient_norm: np.ndarray, last: int) -> None:
-    """Refuse records that a repetition (one entry per step) does not give. The first gradient tells most sharply."""
-    double = run.settings.get("dtype") == "float64"
+def compare(run: Trajectory, dataset: Dataset, loss: np.ndarray, gradient_norm: np.ndarray, last: int) -> None:
+    """Refuse records that a repetition (one entry per step) does not give. The first gradient tells most sharply.
+
+    In single precision very many heads leave few digits of a score; what they may cost is allowed.
+    """
+    if run.settings.get("dtype") == "float64":
+        of_gradient, of_loss = 1e-8, 1e-6
+    else:
+        rounding = float(np.finfo(np.float32).eps) * score_error(run.start, dataset)
+        of_gradient, of_loss = 1e-3 + rounding, 2e-2 + rounding / max(float(np.min(loss)), 1e-3)
     steps = run.steps[run.steps <= last]
     pairs = (
-        (run.gradient_norm[:1], gradient_norm[steps[:1]], 1e-8 if double else 1e-3),
-        (run.train_loss[: len(steps)], loss[steps], 1e-6 if double else 2e-2),
+        (run.gradient_norm[:1], gradient_norm[steps[:1]], of_gradient),
+        (run.train_loss[: len(steps)], loss[steps], of_loss),
     )
     for stored, again, allowed in pairs:
         off = float(np.max(np.abs(np.asarray(stored, float) - again) / np.maximum(np.abs(again), 1e-3)))

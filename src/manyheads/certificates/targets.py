@@ -134,7 +134,9 @@ def along(
 
 
 @guarded()
-def attention_target(start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None) -> Target:
+def attention_target(
+    start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None, *, loss: str | Loss = "logistic"
+) -> Target:
     r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}\sqrt H}U_{opt}$, $W_h=\Gamma W_{opt}$.
 
     `sharpness` is $\Gamma$; by default the one of Proposition 3 that leaves an irrelevant mass of $1/n$.
@@ -149,7 +151,7 @@ def attention_target(start: MultiHead, dataset: Dataset, mixture, sharpness: flo
         np.repeat(size * mixture.U_opt[None], start.num_classes, axis=0),
     )
     displacement = jax.tree.map(lambda a, b: a - np.asarray(b, np.float64), place, start.heads)
-    return measure_target("the attention target of Section 5.3", start, dataset, displacement)
+    return measure_target("the attention target of Section 5.3", start, dataset, displacement, loss)
 
 
 @guarded()

@@ -107,7 +107,7 @@ class Certificate:
     r"""One statement on one case: every version of its bound beside what was measured.
 
     With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the stated
-    error of the measure (an eigenvalue's residual, twice a standard error, rounding at a huge number of heads) and
+    error of the measure (an eigenvalue's residual, half of a 95% interval, rounding at a huge number of heads) and
     `noise_source` says which. With `sense=">="` the same from below. A NaN anywhere is VIOLATED.
 
     The verdict is that of the versions we stand behind: the explicit one and our own. The printed version decides only

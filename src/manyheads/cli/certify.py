@@ -25,6 +25,7 @@ def command(
     first_phase_examples: int = 200,
     test_examples: int = 300,
     independent: bool = False,
+    token_radius: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
     full: bool = False,
     seed: Seed = 0,
     json: bool = False,
@@ -55,6 +56,8 @@ def command(
         first_phase_examples: fresh sequences for the first phase (other starts set none aside).
         test_examples: sequences for the test loss; 0 leaves it out.
         independent: start, step size, heads and steps were chosen without looking at the training sample.
+        token_radius: no token of the data's distribution is longer (known for mixture, random_labels and digits; else
+            the largest norm seen is assumed, and statements about the distribution are silent).
         full: every version of every bound with the hypotheses that fail, instead of one line each.
         seed: seed of everything random.
         json: print JSON instead of text.
@@ -83,7 +86,7 @@ def command(
     mixture = task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
     result = mh.certify(
         run, dataset, statement, test=test, mixture=mixture, independent=independent,
-        token_radius=mixture.token_radius if mixture is not None else None, progress=None if quiet else tell,
+        token_radius=token_radius, progress=None if quiet else tell,
     )  # fmt: skip
     if not quiet:
         hush()

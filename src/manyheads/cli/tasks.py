@@ -83,7 +83,7 @@ def warn_of_time(steps: int, dataset: Any, model: Any, tell: Callable[[str], Any
 
 def holds_run(path: str) -> bool:
     """Whether a file holds a trajectory rather than data; False for the name of a data source."""
-    from manyheads.data.dataset import read_npz
+    from manyheads.data.files import read_npz
 
     return Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
 

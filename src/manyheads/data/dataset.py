@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.data.budget import fits_unpacked
-from manyheads.data.door import array_of, checked_key, guarded, real_array, shown, whole
+from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
+from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
 
 
@@ -26,8 +23,10 @@ class Dataset:
     """Sequences `tokens (n, T, d)` with `labels` +1 and -1.
 
     `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are
-    known, `label_names` says which of the user's values became -1 and +1. Make one with `Dataset.from_arrays`,
-    `Dataset.load` or the `sample` method of a data model.
+    known, `label_names` says which of the user's values became -1 and +1. `norm_bound` is a number that no token of
+    the distribution exceeds in norm, where one is known: the bounded data sources have it, and statements about
+    sequences not yet seen need it. Make one with `Dataset.from_arrays`, `Dataset.load` or the `sample` method of a
+    data model.
     """
 
     tokens: np.ndarray
@@ -36,6 +35,7 @@ class Dataset:
     relevant: np.ndarray | None = None
     label_names: tuple[str, str] = ("-1", "+1")
     name: str = "data"
+    norm_bound: float | None = None
 
     def __post_init__(self) -> None:
         X, y = self.tokens, self.labels
@@ -56,10 +56,13 @@ class Dataset:
             )
 
     @classmethod
-    def from_arrays(cls, tokens, labels, *, mask=None, relevant=None, name: str = "data") -> Dataset:
+    def from_arrays(
+        cls, tokens, labels, *, mask=None, relevant=None, name: str = "data", norm_bound: float | None = None
+    ) -> Dataset:
         """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero.
+        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero. `norm_bound`
+        says that no token of the distribution is longer.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
@@ -81,7 +84,7 @@ class Dataset:
                 "replace it, or mask the token."
             )
         y, names = _signs(labels, len(X))
-        return cls(X, y, real, known, names, str(name))._checked()
+        return cls(X, y, real, known, names, str(name), _bound(norm_bound, X))._checked()
 
     def _checked(self) -> Dataset:
         if self.mask is not None and not self.mask.any(axis=1).all():
@@ -126,8 +129,9 @@ class Dataset:
             return None if array is None else array[index]
 
         return Dataset(
-            self.tokens[index], self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name
-        )
+            self.tokens[index], self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name,
+            self.norm_bound,
+        )  # fmt: skip
 
     def without(self, i: int) -> Dataset:
         """All sequences but the i-th."""
@@ -147,7 +151,8 @@ class Dataset:
     @guarded()
     def save(self, path: str | Path) -> None:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
-        meta = {"format_version": FORMAT_VERSION, "label_names": list(self.label_names), "name": self.name}
+        meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
+        meta |= {"label_names": list(self.label_names), "norm_bound": self.norm_bound}
         arrays = {"tokens": self.tokens, "labels": self.labels, "mask": self.mask, "relevant": self.relevant}
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)
 
@@ -169,11 +174,12 @@ class Dataset:
             mask=arrays.get("mask"),
             relevant=arrays.get("relevant"),
             name=meta.get("name", Path(path).stem),
+            norm_bound=meta.get("norm_bound"),
         )
         names = meta.get("label_names", ())
         if not (isinstance(names, list) and len(names) == 2):
             return data
-        return Dataset(data.tokens, data.labels, data.mask, data.relevant, (str(names[0]), str(names[1])), data.name)
+        return replace(data, label_names=(str(names[0]), str(names[1])))
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
@@ -208,6 +214,16 @@ def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
     return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))
 
 
+def _bound(norm_bound, tokens: np.ndarray) -> float | None:
+    """A known bound on the norms of tokens, which those at hand must not exceed by more than rounding."""
+    if norm_bound is None:
+        return None
+    bound, seen = finite("norm_bound", norm_bound), float(np.linalg.norm(tokens, axis=-1).max())
+    if seen > bound * (1 + 1e-11):
+        raise ValueError(f"norm_bound={bound:g} is below the largest token norm, {seen:g}; pass at least that.")
+    return bound
+
+
 def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if flags is None:
         return None
@@ -217,82 +233,3 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}.")
     return array.astype(bool)
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Generator[Any, None, None]:
-    """A binary file that appears under its name whole, or not at all."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(scratch, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
-    """Arrays and a JSON header in one .npz, whole or not at all."""
-    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
-    with whole_file(checked_path(path)) as file:
-        np.savez(file, **content)
-
-
-def checked_path(path: str | Path, name: str = "") -> Path:
-    """A path a file can be written to, as far as can be told before it is."""
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(f"{name or 'path'}={shown(path)} must be a path.")
-    said, path = f"{name}={path}" if name else f"{path}", Path(path)
-    if path.is_dir():
-        raise ValueError(f"{said} is a folder; pass a file in it.")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{said} is a device or a pipe, which is never replaced; pass a file.")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"{said}: the folder does not exist; make it first.")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ValueError(f"{said}: the folder cannot be written to; pass another one.")
-    return path
-
-
-def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.ndarray], dict]:
-    """What `write_npz` wrote; a plain .npz without a header has an empty one. Never unpickles.
-
-    A file whose `format_version` is above `newest` is refused.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(f"path={shown(path)} must be the path of an .npz file.")
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; check the path.")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; pass an .npz file.")
-    if not path.is_file():
-        raise ValueError(f"{path} is a device or a pipe; pass an .npz file.")
-    fits_unpacked(path)
-    try:
-        with open(path, "rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            arrays = {name: file[name] for name in file.files}
-        header = arrays.get("meta", np.zeros(0))
-        meta = json.loads(str(arrays.pop("meta"))) if header.shape == () and header.dtype.kind == "U" else {}
-        version = meta.get("format_version", 0)
-        if not isinstance(version, int):
-            raise ValueError(f"format_version {version!r}")
-    except Exception as error:  # zipfile, zlib, json and numpy each have their own
-        text = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a readable .npz file ({text}); write it with numpy.savez.") from None
-    if newest is not None and version > newest:
-        raise ValueError(
-            f"{path} has format_version {version}, newer than the {newest} this version of manyheads reads; "
-            "update manyheads."
-        )
-    return arrays, meta

@@ -141,7 +141,7 @@ class TokenizedMixture:
         signal = patterns[(labels < 0).astype(int)]
         nuisance = patterns[2 + rng.integers(0, M, (n, T))] + self._noise(rng, (n, T))
         tokens = np.where(relevant[:, :, None], signal[:, None, :], nuisance)
-        return Dataset(tokens, labels, None, relevant, ("-1", "+1"), "tokenized mixture")._checked()
+        return Dataset(tokens, labels, None, relevant, ("-1", "+1"), "tokenized mixture", self.token_radius)._checked()
 
     def _noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         M, d, S = self.num_patterns, self.dim, self.signal

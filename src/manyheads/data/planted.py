@@ -119,4 +119,4 @@ class RandomLabels:
         tokens = rng.standard_normal((num_examples, self.num_tokens, self.dim))
         tokens *= self.token_norm / np.linalg.norm(tokens, axis=-1, keepdims=True)
         labels = np.where(rng.random(num_examples) < 0.5, 1.0, -1.0)
-        return Dataset(tokens, labels, name="random labels")._checked()
+        return Dataset(tokens, labels, name="random labels", norm_bound=self.token_norm)._checked()

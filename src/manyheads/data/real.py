@@ -46,7 +46,7 @@ class Digits:
         pair = sorted((self.first, self.second))
         chosen = np.isin(labels, pair)
         patches = images[chosen].reshape(-1, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4) / 16
-        return Dataset.from_arrays(patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}")
+        return Dataset.from_arrays(patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}", norm_bound=2.0)
 
 
 @guarded()

@@ -1,13 +1,15 @@
 r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of one sequence, for any model.
 
-Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$, which bounds its distance to
-the spectrum, and with a flag that says whether the accuracy asked for was reached.
+Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$ plus what rounding may do to
+the Hessian, which together bound its distance to the spectrum, and with a flag that says whether the accuracy asked
+for, or all that rounding leaves, was reached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +21,7 @@ from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperat
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator
+from manyheads.measures.rounding import hessian_error
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
@@ -87,8 +90,7 @@ def loss_curvature(
     `tolerance` is the residual asked for, relative to the larger of the two eigenvalues in absolute value. `method` is
     "dense", "lanczos" (ARPACK), or None to choose by size. Lanczos starts from a random vector drawn with `seed`.
     """
-    of_loss = get_loss(loss)
-    return _extremes(lambda: HessianOperator.of_loss(model, dataset, of_loss), tolerance, max_products, method, seed)
+    return _extremes(model, dataset, get_loss(loss), tolerance, max_products, method, seed)
 
 
 @guarded()
@@ -103,19 +105,21 @@ def score_curvature(
     seed: int = 0,
 ) -> Curvature:
     """λ_min and λ_max of the Hessian of the model's score for sequence `index` of a data set."""
-    one = dataset.subset([index])
-    return _extremes(lambda: HessianOperator.of_score(model, one), tolerance, max_products, method, seed)
+    return _extremes(model, dataset.subset([index]), None, tolerance, max_products, method, seed)
 
 
-def _extremes(build: Callable[[], HessianOperator], tolerance, max_products, method, seed) -> Curvature:
+def _extremes(model, dataset, loss: Loss | None, tolerance, max_products, method, seed) -> Curvature:
+    """Of the train loss, or without one of the summed scores."""
     if method not in (None, "dense", "lanczos"):
         raise ValueError(f"method={method!r} is not known; choose 'dense', 'lanczos', or None to choose by size.")
     with jax.enable_x64(True):
-        operator = build()
+        build = HessianOperator.of_score if loss is None else partial(HessianOperator.of_loss, loss=loss)
+        operator = build(model, dataset)
         if operator.size < 4:
             method = "dense"
         method = method or ("dense" if operator.size <= DENSE_UP_TO else "lanczos")
-        return _Search(method, tolerance, max_products, seed).extremes(operator)
+        search = _Search(method, tolerance, max_products, seed)
+        return search.extremes(operator, partial(hessian_error, model, dataset, loss))
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,8 @@ class _Search:
     max_products: int
     seed: int
 
-    def extremes(self, operator: HessianOperator) -> Curvature:
+    def extremes(self, operator: HessianOperator, error: Callable[[float], float]) -> Curvature:
+        """`error` is that of the Hessian, in units of one rounding, for a largest eigenvalue."""
         several = np.flatnonzero(operator.counts >= 2)
         within = None
         if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
@@ -144,11 +149,12 @@ class _Search:
                 smallest = within
         largest = (operator, high, top, operator.direction(top), None)
         scale = max(abs(smallest[1]), abs(high))
+        rounding = float(np.finfo(float).eps) * error(scale)
         results = []
         for op, value, vector, direction, where in (smallest, largest):
             residual = float(np.linalg.norm(op(vector) - value * vector))
-            good = residual <= self.tolerance * scale
-            results.append(Eigenvalue(float(value), residual, bool(good), direction, where))
+            good = residual <= max(self.tolerance * scale, rounding)
+            results.append(Eigenvalue(float(value), residual + rounding, bool(good), direction, where))
         products = operator.products + (0 if within is None else within[0].products)
         total = operator.size / len(operator.counts) * float(operator.counts.sum())
         return Curvature(*results, total, products, self.method, self.tolerance)
@@ -159,7 +165,7 @@ class _Search:
         By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK measures both by one
         scale.
         """
-        if self.method == "dense":
+        if self.method == "dense" or operator.size < 4:  # fewer are too few for ARPACK
             values, vectors = np.linalg.eigh(operator.dense())
             return (values[0], vectors[:, 0]), (values[-1], vectors[:, -1])
         top = self.arpack(operator, "LA", 0.0)

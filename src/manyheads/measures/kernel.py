@@ -5,13 +5,20 @@ $\nabla_W\Phi = \sum_t x_t z_t^\top$, so a class of $N$ heads adds $N H^{-2c}$ t
 $$\sum_t \langle (AX)_t, (A'X')_t \rangle + \sum_{t,t'} \langle x_t, x'_{t'} \rangle \langle z_t, z'_{t'} \rangle.$$
 The second sum is evaluated through the d×d gradients ("jacobian"); or, without ever building one, as the product of two
 token-by-token Gram matrices, the first of which all heads share ("tokens"); or, with $C = X X'^\top$ and no z either,
-as $\langle D, C_q D' C^\top \rangle$, a chain of products of T×T matrices ("maps", with $C_q$ the rows and columns of
-the queries). The cheapest by counted flops is used. That is for the paper's model; the gradients of any other one come
-from autodiff, and the rounding in them from a second evaluation in float32.
+as $\langle D, C_q D' C^\top \rangle$, a chain of products of T×T matrices ("maps", with $C_q$ that of the queries).
+The cheapest by counted flops is used; but the last two round products of absolute terms, so where the terms of a
+gradient cancel they lose twice the digits, and the first is used instead.
+
+Neither the attention nor D changes when one vector is subtracted from all keys of a sequence, and the rows of D add up
+to zero. So the keys are centered, and an offset that all tokens share costs no digits there.
+
+That is for the paper's model; the gradients of any other one come from autodiff, and the rounding in them from a second
+evaluation in float32.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -23,7 +30,8 @@ import numpy as np
 from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
-from manyheads.model.attention import EACH_KEY, EACH_TOKEN, HIGHEST, Heads, MultiHead, full_key_query
+from manyheads.measures.rounding import gradient_errors
+from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import score_gradients
 from manyheads.model.gradient import prepare, scores_and_parts
 from manyheads.model.protocol import checked_model
@@ -39,8 +47,9 @@ class TangentKernel:
 
     The parts are "readout" and "key_query" for attention, one alone where the other block is frozen, and "parameters"
     for any other model. `accuracy` is the rounding that an entry may have, relative to the norms of its two gradients:
-    it grows with the logits, and where a gradient is small because large terms cancel. `accuracies` are those of the
-    parts, relative to the norms of the parts. `form` is the closed form that was used, or "autodiff".
+    it grows with the logits, and where a gradient is small because large terms cancel; it is infinite where nothing is
+    left of a gradient. `accuracies` are those of the parts, relative to the norms of the parts. `form` is the closed
+    form that was used, or "autodiff".
     """
 
     parts: dict[str, np.ndarray]  # (n, m): inner products of the gradients by these parameters
@@ -99,7 +108,11 @@ def tangent_kernel(
     fits_memory(f"a tangent kernel of {n:,} x {m:,} entries", 4 * kind.itemsize * n * m, FEWER)
     with jax.enable_x64(kind == np.float64):
         blocks = _Autodiff(model, sides, memory, kind) if full is None else _Closed(full, sides, form, memory, kind)
-        parts, squares, errors = blocks.run()
+        parts, noted = blocks.run()
+        if form is None and blocks.form in ("tokens", "maps") and _cancels(noted.sum(axis=1)):
+            with contextlib.suppress(ValueError):  # no room for one gradient
+                blocks = _Closed(full, sides, "jacobian", memory, kind)
+                parts, noted = blocks.run()
     if full is None:
         names, about = ("parameters",), str(model)
     else:
@@ -109,17 +122,32 @@ def tangent_kernel(
     eps, everything = float(np.finfo(kind).eps), list(chosen.values())
     return TangentKernel(
         {name: parts[k] for name, k in chosen.items()},
-        {name: eps * _relative(squares[k], errors[k]) for name, k in chosen.items()},
-        eps * _relative(squares[everything].sum(axis=0), errors[everything].sum(axis=0)),
+        {name: eps * _relative(noted[:, k]) for name, k in chosen.items()},
+        eps * _relative(noted[:, everything].sum(axis=1)),
         blocks.form,
         about,
     )
 
 
-def _relative(squares, errors) -> float:
-    """Rounding of an inner product of two gradients over their norms, in units; a gradient that is zero has none."""
-    ratio = np.divide(errors, squares, out=np.zeros(len(errors)), where=squares > 0)
-    return max(16.0, 4 * float(np.sqrt(ratio.max())))
+def _ratios(noted) -> tuple[float, float]:
+    """The errors of the gradients over their norms, and those of products of terms; a gradient of zero has none."""
+    squares, errors, terms = noted
+    left = squares > 0
+    with np.errstate(over="ignore"):
+        of_gradients = np.sqrt(np.divide(errors, squares, out=np.zeros_like(errors), where=left))
+        of_terms = np.divide(terms, squares, out=np.where(terms > 0, np.inf, 0.0), where=left)
+    return float(of_gradients.max()), float(of_terms.max())
+
+
+def _relative(noted) -> float:
+    """Rounding of an inner product of two gradients over their norms, in units."""
+    return max(16.0, 4 * sum(_ratios(noted)))
+
+
+def _cancels(noted) -> bool:
+    """Whether the terms of the gradients are so much larger than these that a sum of their products says little."""
+    of_gradients, of_terms = _ratios(noted)
+    return of_terms > max(1e3, of_gradients)
 
 
 def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: float) -> dict[str, float]:
@@ -133,7 +161,7 @@ def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: f
         r = model.key_query.query.shape[-1]
         return {"jacobian": num_pairs * 4 * d * r * g + num_rows * 4 * q * d * r * g}
     build = num_rows * 2 * q * d * d * g
-    grams = 2 * T * T * d + (2 * d if q < T else 0)
+    grams = 2 * T * T * d + 2 * d + (4 * T * d if q == T else 0)
     return {
         "jacobian": num_pairs * 2 * d * d * g + build,
         "tokens": num_pairs * (2 * q * q * d * (g + 1) + 20 * q * q),
@@ -144,9 +172,10 @@ def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: f
 class _Blocks:
     """A kernel in blocks of sequences, summed over groups of heads.
 
-    Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array (2, parts, sequences)
-    of the squared norms of their gradients (read off the diagonal for one data set) and of the errors in these, in
-    units of one rounding; and `products(left, right)` of features, one matrix for each part.
+    Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array (3, parts, sequences)
+    of squares: of the norms of their gradients (read off the diagonal for one data set), of the errors in these, in
+    units of one rounding, and of the terms that the inner products are summed from, where they are not the gradients'
+    entries; and `products(left, right)` of features, one matrix for each part.
     """
 
     names: tuple[str, ...]
@@ -158,10 +187,10 @@ class _Blocks:
         self.shape = (sides[0].num_examples, sides[-1].num_examples)
         self.on_cpu = jax.default_backend() == "cpu"
 
-    def run(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All parts of the kernel; squared norms of all gradients, left and right, and of their errors."""
+    def run(self: Any) -> tuple[np.ndarray, np.ndarray]:
+        """All parts of the kernel; what was noted of all sequences, left and right."""
         K = np.zeros((len(self.names), *self.shape), self.dtype)
-        seen = [np.zeros((2, len(self.names), side.num_examples)) for side in self.sides]
+        seen = [np.zeros((3, len(self.names), side.num_examples)) for side in self.sides]
         for group in self.groups():
             for rows in self._ranges(self.sides[0]):
                 left = self._block(group, 0, rows, seen[0])
@@ -177,7 +206,7 @@ class _Blocks:
             for part, squares in zip(K, seen[0][0], strict=True):
                 _mirror(part)
                 squares[:] = part.diagonal()
-        return K, *np.concatenate(seen, axis=-1)
+        return K, np.concatenate(seen, axis=-1)
 
     def _ranges(self, side: Dataset) -> list[slice]:
         n, size = side.num_examples, min(self.size, side.num_examples)
@@ -219,7 +248,7 @@ class _Autodiff(_Blocks):
         square = np.sum(wide**2, axis=1)
         lost = np.sum((wide - narrow) ** 2, axis=1) / float(np.finfo(np.float32).eps) ** 2
         lost = np.where(np.isfinite(lost), lost, square / float(np.finfo(self.dtype).eps) ** 2)  # nothing is known
-        return wide if self.dtype == np.float64 else narrow, np.stack([square, lost])[:, None, :]
+        return wide if self.dtype == np.float64 else narrow, np.stack([square, lost, np.zeros_like(lost)])[:, None, :]
 
     def _gradients(self, data: Dataset, kind) -> np.ndarray:
         with jax.enable_x64(kind == np.float64):
@@ -309,14 +338,19 @@ class _Closed(_Blocks):
 
     def _map_products(self, left, right):
         """Row by row, so that the products of a row stay in the cache; of a symmetric block the upper half only."""
-        (D, Xq, X), (E, Yq, Y) = (tuple(map(np.asarray, side)) for side in (left, right))
+        (D, x, X), (E, y, Y) = (tuple(map(np.asarray, side)) for side in (left, right))
         (n, q, g, T), (m, p, _, S), half = D.shape, E.shape, left[0] is right[0]
-        C = self.gram(X, X if half else Y).reshape(n, T, m, S)
-        Cq = C if q == T else self.gram(Xq, Xq if half else Yq).reshape(n, q, m, p)
+        C, c = (self.gram(F, F if half else G) for F, G in ((X, Y), (x, y)))
+        C, c = C.reshape(n, T, m, S), c.reshape(n, 1, m, 1)
+        if q < T or p < S:  # one query of each sequence, x and y
+            queries = iter(c)
+        else:  # all tokens: the keys, and x and y that were subtracted from them
+            rows, columns = self.gram(X, y).reshape(n, T, m, 1), self.gram(x, Y).reshape(n, 1, m, S) + c
+            queries = (C[i] + rows[i] + columns[i] for i in range(n))
         K = np.zeros((n, m), self.dtype)
-        for i in range(n):
+        for i, Cq in enumerate(queries):
             j = i if half else 0
-            CE = Cq[i, :, j:].transpose(1, 0, 2) @ E[j:].reshape(m - j, p, g * S)
+            CE = Cq[:, j:].transpose(1, 0, 2) @ E[j:].reshape(m - j, p, g * S)
             CEC = CE.reshape(m - j, q * g, S) @ C[i, :, j:].transpose(1, 2, 0)
             K[i, j:] = CEC.reshape(m - j, -1) @ D[i].reshape(-1)
         return K
@@ -344,22 +378,27 @@ def _features(heads, root, X, mask, last, *, form, squares):
     Then the squared norms of the two gradients of every sequence (if asked for), and the squared errors of rounding.
     """
     W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
-    (c, _, d), g = X.shape, W.shape[0]
-    _, A, B, phi, Xq = scores_and_parts(W, U, root, X, mask, last, HIGHEST)
+    (c, T, d), g = X.shape, W.shape[0]
+    real = jnp.ones((c, T, 1), X.dtype) if mask is None else mask[:, :, None].astype(X.dtype)
+    mean = jnp.sum(X * real, axis=1, keepdims=True) / jnp.sum(real, axis=1, keepdims=True)
+    keys = (X - mean) * real
+    _, A, B, phi, Xq = scores_and_parts(W, U, root, X, mask, last, HIGHEST, keys)
     q = Xq.shape[1]
     product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
-    errors = _errors(heads, root, X, Xq, W, A, B, phi)
+    errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi)
     weight = jnp.tile(root, q)[None, None, :]
-    AX = product(weight * A, X).reshape(c, q, g, d)
+    AX = product(weight * A, keys) + jnp.sum(weight * A, axis=1)[:, :, None] * mean
+    AX = AX.reshape(c, q, g, d)
     AX = AX if U.ndim == 3 else AX.sum(axis=1)
     D = weight * A * (B - phi[:, None, :])
-    Z = product(D, X).reshape(c, q, g, d)
+    Z = product(D, keys).reshape(c, q, g, d)
     if form == "jacobian":
-        rest = (_key_query_gradients(heads, Xq, Z),)
+        rest, terms = (_key_query_gradients(heads, Xq, Z),), jnp.zeros_like(terms)
     elif form == "tokens":
         rest = (Z.reshape(c * q, g * d), Xq.reshape(c * q, d))
     else:
-        rest = (D.reshape(c, -1, q, g).transpose(0, 2, 3, 1), Xq.reshape(c * q, d), X.reshape(-1, d))
+        one = (mean if last is None else Xq).reshape(c, d)
+        rest = (D.reshape(c, -1, q, g).transpose(0, 2, 3, 1), one, keys.reshape(-1, d))
     AX = AX.reshape(c, -1)
     norms = jnp.zeros((2, c), X.dtype)
     if squares and form == "jacobian":
@@ -367,7 +406,7 @@ def _features(heads, root, X, mask, last, *, form, squares):
     elif squares:
         by_z, by_x = (jnp.einsum("cid,cjd->cij", M, M, precision=HIGHEST) for M in (Z.reshape(c, q, g * d), Xq))
         norms = jnp.stack([jnp.sum(AX**2, axis=1), jnp.sum(by_z * by_x, axis=(1, 2))])
-    return (AX, *rest), jnp.stack([norms, errors])
+    return (AX, *rest), jnp.stack([norms, errors, jnp.stack([jnp.zeros_like(terms), terms])])
 
 
 def _key_query_gradients(heads, Xq, Z):
@@ -380,35 +419,3 @@ def _key_query_gradients(heads, Xq, Z):
         return jnp.concatenate([by_query.reshape(c, -1), by_key.reshape(c, -1)], axis=1)
     by_token = jax.lax.dot_general(Xq, Z.reshape(c, q, g * d), EACH_KEY, precision=HIGHEST)
     return by_token.reshape(c, -1)
-
-
-def _errors(heads, root, X, Xq, W, A, B, phi):
-    r"""What rounding does to the gradients, followed through the formulas.
-
-    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
-    that, and the centered readout to what B and the changes of A leave in it.
-    """
-    (c, _, d), q, g = X.shape, Xq.shape[1], W.shape[0]
-    size = jnp.sqrt(jnp.sum(X**2, axis=2))  # c, s
-    queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
-    Q = jax.lax.dot_general(
-        Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
-    )  # as in the scores: the compiler does it once
-    reach = jnp.sqrt(jnp.sum(Q.reshape(c, q, g, d) ** 2, axis=3))
-    reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]
-    logit = (reach * jnp.max(size, axis=1)[:, None, None]).reshape(c, 1, q * g)
-    by_A = A * (1 + (1 - A) * logit)
-    centered = jnp.abs(B - phi[:, None, :])
-    moved = by_A * centered
-    by_D = moved + A * (jnp.abs(B) + jnp.sum(A * jnp.abs(B) + moved, axis=1, keepdims=True))
-    of_U = jnp.sum(by_A * size[:, :, None], axis=1).reshape(c, q, g)
-    of_Z = jnp.sum(by_D * size[:, :, None], axis=1).reshape(c, q, g) * queries[:, :, None]
-    chain = jnp.ones(g, X.dtype)
-    if isinstance(heads.key_query, tuple):
-        query, key = heads.key_query
-        chain = jnp.sum(query**2, axis=(1, 2)) + jnp.sum(key**2, axis=(1, 2))
-    if heads.readout.ndim == 2:
-        of_U = jnp.sum(of_U, axis=1, keepdims=True)
-    square = (root**2)[None, None, :]
-    chain = chain[None, None, :]
-    return jnp.stack([jnp.sum(of_U**2 * square, axis=(1, 2)), jnp.sum(of_Z**2 * square * chain, axis=(1, 2))])

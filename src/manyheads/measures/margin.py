@@ -20,6 +20,7 @@ from manyheads.data.door import guarded, real_array
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
 
 NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
+SMALLEST_RATIO = 1e-150  # of two feature norms in the solver; the proof takes them as they are
 BLOCK = 1 << 22  # entries converted to extended precision at a time
 
 
@@ -160,23 +161,33 @@ def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
 
 def _of_features(G, y, tolerance) -> MarginInterval:
     n, p = G.shape
-    unit = _power_of_two(np.abs(G).max(initial=0.0))
-    G = G / unit
     largest = np.abs(G).max(axis=1, initial=0.0)
-    norms = largest * np.linalg.norm(G / np.where(largest > 0, largest, 1.0)[:, None], axis=1)
+    F = G / np.where(largest > 0, largest, 1.0)[:, None]
+    lengths = np.linalg.norm(F, axis=1)
+    norms = largest.astype(np.longdouble) * lengths  # of rows scaled one by one, in a range that their ratios fit
     if norms.min() == 0:
-        lam, w = np.eye(1, n, int(np.argmin(norms)))[0], np.zeros(p)
-    else:
-        F = G * (y / norms)[:, None]
-        c = norms.min() / norms
-        if 2 * p <= n:
-            mu, w = nearest_by_rows(F, c, tolerance / 4)
-        else:
-            mu, a = nearest_by_gram(F @ F.T, c, tolerance / 4)
-            w = a @ F
-        lam = mu / norms
-        lam = lam / lam.sum()
+        lam = np.eye(1, n, int(np.argmin(norms)))[0]
+        return _proved(G, y, norms, lam, np.zeros(p), tolerance)
+    F = F * (y / lengths)[:, None]
+    c = np.maximum((norms.min() / norms).astype(float), SMALLEST_RATIO)
+    if 2 * p <= n:
+        mu, w = nearest_by_rows(F, c, tolerance / 4)
+        return _proved(G, y, norms, mu / norms, w, tolerance)
+    mu, a = nearest_by_gram(F @ F.T, c, tolerance / 4)
+    found = _proved(G, y, norms, mu / norms, a @ F, tolerance)
+    if found.relative_gap > tolerance:  # a Gram matrix has half of the digits, a triangular factor of the rows all
+        Q, R = scipy.linalg.qr(F.T, mode="economic", check_finite=False)
+        mu, w = nearest_by_rows(np.ascontiguousarray(R.T), c, tolerance / 4)
+        again = _proved(G, y, norms, mu / norms, Q @ w, tolerance)
+        found = again if again.upper - again.lower < found.upper - found.lower else found
+    return found
+
+
+def _proved(G, y, norms, lam, w, tolerance) -> MarginInterval:
+    """What a point of the hull and a direction prove."""
+    n, p = G.shape
     eps = float(np.finfo(np.longdouble).eps)
+    lam = (lam / lam.sum()).astype(float)
     point = _combine(G, lam * y)
     upper = (
         (np.sqrt(point @ point) * (1 + 4 * eps) + (n + 3) * eps * (lam @ norms))
@@ -190,7 +201,7 @@ def _of_features(G, y, tolerance) -> MarginInterval:
         length = np.sqrt(w.astype(np.longdouble) @ w.astype(np.longdouble))
         products = _products(G, w) * y - (p + 3) * eps * norms
         lower = np.min(products) / length * (1 - 4 * eps)
-    return _interval(lower, upper, lam, w, float(norms.max()), tolerance, unit)
+    return _interval(lower, upper, lam, w, float(norms.max()), tolerance, 1.0)
 
 
 def _power_of_two(size: float) -> float:
@@ -208,7 +219,7 @@ def _interval(lower, upper, weights, direction, scale, tolerance, unit) -> Margi
 
 
 def _blocks(M):
-    step = max(1, BLOCK // M.shape[1])
+    step = max(1, BLOCK // max(1, M.shape[1]))
     return [slice(start, start + step) for start in range(0, len(M), step)]
 
 

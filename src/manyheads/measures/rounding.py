@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import Heads, MultiHead
+from manyheads.model.attention import EACH_TOKEN, HIGHEST, Heads, MultiHead
 from manyheads.model.autodiff import gradient_norms, scores
+from manyheads.model.loss import Loss
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 
@@ -85,3 +87,78 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
     chain = W if isinstance(full.key_query, tuple) else np.ones_like(W)
     by_key_query = q**2 * r**6 * (share @ (U**2 * chain))  # |B - phi| is 2 r |u| at most, and half of that on average
     return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))
+
+
+def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: float) -> float:
+    r"""Largest error of an eigenvalue of the Hessian of the train loss, in units; of the summed scores without a loss.
+
+    The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two
+    derivatives of the loss: an error of the score moves these weights by that much of the derivative after, and what
+    they weigh is rounded itself. The size of $\nabla^2\tilde\Phi_i$ is bounded; for another model than attention it
+    is taken from the `largest` eigenvalue.
+    """
+    slope, second, third = _loss_derivatives(model, dataset, loss)
+    error, full = score_error(model, dataset), attention_of(model)
+    squares = gradient_norms(model, dataset) ** 2
+    if full is None:
+        relative = np.divide(second, slope, out=np.zeros_like(slope), where=slope > 0)
+        return 16 * largest + error * float(np.mean(third * squares) + np.max(relative) * largest)
+    r, q, W, U, _ = sizes(full, dataset)
+    chain = np.maximum(1.0, W) if isinstance(full.key_query, tuple) else np.ones_like(W)
+    rows = np.outer(q * r**5, U) + np.outer(np.sqrt(q) * r**3, np.ones_like(U))  # Proposition 1, sequence by class
+    again = np.max(rows * chain, axis=1) * full.num_heads**-full.exponent
+    by_logit = 8 + 4 * r**2 * W.max()
+    by_score = np.mean(third * squares + second * again)
+    return float(error * by_score + np.mean(by_logit * (second * squares + slope * again)))
+
+
+def _loss_derivatives(model: Any, dataset: Dataset, loss: Loss | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes of the first three derivatives of the loss at the margins; of a sum of scores the first alone."""
+    n = dataset.num_examples
+    if loss is None:
+        return np.full(n, float(n)), np.zeros(n), np.zeros(n)
+    margins, step = dataset.labels * scores(model, dataset), 1e-4
+    with jax.enable_x64(True):
+        places = [jnp.asarray(margins + shift) for shift in (-step, 0.0, step)]
+        slope = np.abs(np.asarray(loss.slope(places[1])))
+        below, second, above = (np.abs(np.asarray(loss.curvature(place))) for place in places)
+    return slope, second, np.abs(above - below) / (2 * step)
+
+
+def gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi):
+    r"""What rounding does to the gradients, followed through the formulas, and the terms of the one by W; squared.
+
+    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
+    that, and the centered readout to what B and the changes of A leave in it.
+    """
+    (c, _, d), q, g = keys.shape, Xq.shape[1], W.shape[0]
+    size = jnp.sqrt(jnp.sum(keys**2, axis=2))  # c, s
+    queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
+    Q = jax.lax.dot_general(
+        Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
+    )  # as in the scores: the compiler does it once
+    reach = jnp.sqrt(jnp.sum(Q.reshape(c, q, g, d) ** 2, axis=3))
+    reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]
+    logit = (reach * jnp.max(size, axis=1)[:, None, None]).reshape(c, 1, q * g)
+    by_A = A * (1 + (1 - A) * logit)
+    centered = jnp.abs(B - phi[:, None, :])
+    moved = by_A * centered
+    by_D = moved + A * (jnp.abs(B) + jnp.sum(A * jnp.abs(B) + moved, axis=1, keepdims=True))
+
+    def over_keys(M):
+        return jnp.sum(M * size[:, :, None], axis=1).reshape(c, q, g)
+
+    middle = jnp.sqrt(jnp.sum(mean**2, axis=2, keepdims=True))
+    of_U = over_keys(by_A) + middle
+    of_U = of_U if heads.readout.ndim == 3 else jnp.sum(of_U, axis=1, keepdims=True)
+    queries = queries[:, :, None]
+    of_W = jnp.sum(over_keys(by_D) * queries, axis=1)  # c, g
+    terms = jnp.sum(over_keys(A * centered) * jnp.maximum(queries, middle + size[:, :q, None]), axis=1)
+    chain = jnp.ones(g, keys.dtype)
+    if isinstance(heads.key_query, tuple):
+        query, key = heads.key_query
+        chain = jnp.sum(query**2, axis=(1, 2)) + jnp.sum(key**2, axis=(1, 2))
+    square = (root**2)[None, :]
+    by_U, by_W = jnp.sum(of_U**2, axis=1), of_W**2 * chain[None, :]
+    errors = jnp.stack([jnp.sum(part * square, axis=1) for part in (by_U, by_W)])
+    return errors, jnp.sum(terms**2 * square, axis=1)

@@ -33,8 +33,9 @@ from manyheads.training.problem import PLAIN, check_descent, make_problem
 class StabilityEstimate:
     """Estimated distances and left-out losses at the last step, beside exact values for a few examples.
 
-    `exact` holds the runs done again; `relative_error` is |estimate/exact − 1| for those, `correlation` the correlation
-    between their estimated and exact distances.
+    `exact` holds the runs done again; `relative_error` is |estimate/exact − 1| for those, 0 where both are zero and
+    infinite where only the exact one is. `correlation` is that between their estimated and exact distances; NaN where
+    one of them does not vary.
     """
 
     distance: np.ndarray  # (n,)
@@ -60,8 +61,8 @@ class StabilityEstimate:
             return f"{text}  error not measured: no exact run was finished"
         return (
             f"{text}  on {m} examples done exactly: relative error of the distance "
-            f"{np.median(self.relative_error):.1%} (median), {self.relative_error.max():.1%} (largest), correlation "
-            f"{self.correlation:.4f}"
+            f"{np.median(self.relative_error):.1%} (median), {self.relative_error.max():.1%} (largest), "
+            + (f"correlation {self.correlation:.4f}" if np.isfinite(self.correlation) else "no spread to correlate")
         )
 
 
@@ -95,10 +96,11 @@ def estimate_leave_one_out(
         model, dataset, step_size=step_size, num_steps=num_steps, indices=chosen.tolist(), loss=loss, progress=progress
     )
     true, guess = exact.distance[:, -1], distance[exact.indices]  # fewer than asked for after an interruption
-    correlation = float(np.corrcoef(guess, true)[0, 1]) if len(true) >= 2 else np.nan
-    return StabilityEstimate(
-        distance, losses, num_steps, num_kernels, exact, np.abs(guess / true - 1), correlation
-    )  # fmt: skip
+    vary = len(true) >= 2 and np.ptp(guess) > 0 and np.ptp(true) > 0
+    correlation = float(np.corrcoef(guess, true)[0, 1]) if vary else np.nan
+    ratio = np.where(guess == true, 1.0, np.inf)
+    error = np.abs(np.divide(guess, true, out=ratio, where=true > 0) - 1)
+    return StabilityEstimate(distance, losses, num_steps, num_kernels, exact, error, correlation)
 
 
 def screen(

@@ -16,6 +16,7 @@ from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator, class_product
+from manyheads.measures.rounding import hessian_error
 from manyheads.model.loss import Loss, get_loss
 
 LARGEST_DENSE = 4000  # rows of the collapsed Hessian
@@ -55,7 +56,9 @@ def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic"
     values = np.concatenate([eigenvalues for eigenvalues, _ in pieces])
     counts = np.concatenate([np.full(len(eigenvalues), count) for eigenvalues, count in pieces])
     order = np.argsort(values, kind="stable")
-    accuracy = operator.size * np.finfo(float).eps * float(np.abs(values).max())
+    largest = float(np.abs(values).max())
+    units = operator.size * largest + hessian_error(model, dataset, get_loss(loss), largest)
+    accuracy = float(np.finfo(float).eps) * units
     return Spectrum(values[order], counts[order], accuracy)
 
 

@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.data.dataset import Dataset, read_npz, write_npz
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
+from manyheads.data.files import failing_warns, read_npz, write_npz
 from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss
@@ -30,7 +31,7 @@ from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whol
 from manyheads.training.problem import PLAIN, check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SAVE_SECONDS = 20.0
 BATCH = {"cpu": 1, "gpu": 32}  # runs side by side: one after another wins on a CPU
 
@@ -348,7 +349,8 @@ def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:
 
 
 def _save(rows, checkpoint, mark) -> None:
-    write_npz(checkpoint, rows, {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark})
+    with failing_warns(checkpoint):
+        write_npz(checkpoint, rows, {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark})
 
 
 def _restore(rows, checkpoint, mark) -> None:
@@ -357,13 +359,15 @@ def _restore(rows, checkpoint, mark) -> None:
         raise ValueError(f"checkpoint={checkpoint}: the folder does not exist; make it first.")
     if not path.exists():
         return
-    arrays, meta = read_npz(path)
-    if meta.get("kind") != "stability" or meta.get("format_version", 0) > FORMAT_VERSION:
+    arrays, meta = read_npz(path, FORMAT_VERSION)
+    if meta.get("kind") != "stability":
         raise ValueError(f"checkpoint={checkpoint} is not a file of this measure and version; pass another path.")
     if meta["fingerprint"] != mark:
         raise ValueError(
             f"checkpoint={checkpoint} belongs to other data, another start or other settings; pass another path, "
             "or make the same call again."
         )
+    if any(name not in arrays or arrays[name].shape != rows[name].shape for name in rows):
+        raise ValueError(f"checkpoint={checkpoint} does not hold every run; pass another path.")
     for name in rows:
         rows[name][...] = arrays[name]

@@ -114,11 +114,15 @@ def prepare(
     )
 
 
-def scores_and_parts(W, U, of_class, X, mask, last, precision):
-    """Scores of one chunk and what its gradient needs: A, D, B in layout [c, s, (t g)] and the query tokens."""
+def scores_and_parts(W, U, of_class, X, mask, last, precision, keys=None):
+    """Scores of one chunk and what its gradient needs: A, D, B in layout [c, s, (t g)] and the query tokens.
+
+    With `keys`, other tokens are looked at and read out than those that look.
+    """
     (c, T, d), g = X.shape, W.shape[0]
     dot = partial(jax.lax.dot_general, precision=precision)
     Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
+    X = X if keys is None else keys
     q = Xq.shape[1]
     Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
     S = dot(X, Q, EACH_PAIR)  # c, s, (q g)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import multiprocessing
 import re
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 import manyheads
 from manyheads.data.door import guarded
+from manyheads.data.files import write_json, write_whole
 from manyheads.report import matplotlib_figures, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study
@@ -26,7 +26,6 @@ from manyheads.studies.kit.catalog import find, story
 from manyheads.studies.kit.figure import Figure, MapPanel
 from manyheads.studies.kit.folder import read_run
 from manyheads.studies.kit.study import Number, Results
-from manyheads.sweeps.store import write_whole
 
 Tell = Callable[[str], None]
 UNNAMED = "it is a file of your own, which is run only where you name it"
@@ -92,7 +91,7 @@ def build(
     for name, figure in figures.items():
         write_whole(out / "data" / f"{name}.csv", _csv(figure).encode())
     findings = _findings(chapters, run, absent)
-    write_whole(out / "data" / "findings.json", json.dumps(findings, indent=1).encode())
+    write_json(out / "data" / "findings.json", findings)
     if light:
         write_whole(out / "run.json", (folder / "run.json").read_bytes())
     else:
@@ -142,7 +141,7 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
         return {"caption": number.caption, **sides, "seeds": number.estimate.count}
 
     return {
-        "format_version": 2,
+        "format_version": 3,
         "manyheads": manyheads.__version__,
         "scale": run["scale"],
         "findings": {

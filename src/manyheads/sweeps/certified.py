@@ -37,8 +37,7 @@ def certificate_values(run: Run) -> dict[str, Any]:
     statements = [name for name in names if ":" not in name]
     found: dict[str, tuple[Certificate, ...]] = {}
     if statements:
-        radius = None if run.mixture is None else run.mixture.token_radius
-        options: dict[str, Any] = dict(test=run.setup.test, mixture=run.mixture, token_radius=radius, independent=True)
+        options: dict[str, Any] = dict(test=run.setup.test, mixture=run.mixture, independent=True)
         answers = certify(run.trajectory, run.setup.dataset, statements, **options)
         found = {name: answers.about(name) for name in statements}
     for name in names:

@@ -57,6 +57,8 @@ class Sweep:
         problems: list[str] = []
         axes = _flat(self.axes) if isinstance(self.axes, Mapping) else {}
         self._put("name", _text(self.name, "name", problems))
+        if isinstance(self.name, str) and ("/" in self.name or self.name.startswith(".")):
+            problems.append(f"name = {shown(self.name)} is the name of a folder; write it without / and a leading dot")
         for section in SECTIONS:
             kinds = axes.get(f"{section}.kind")
             swept = [axis.partition(".")[2] for axis in axes if str(axis).startswith(f"{section}.")]

@@ -17,13 +17,22 @@ from manyheads.training.trajectory import Trajectory
 SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
 
 
-def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> str:
-    """A short hash of what enters a loss or a record: equal for equal data and weights."""
+def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None, *, like: str | None = None) -> str:
+    """A short hash of what enters a loss or a record: equal for equal data and weights.
+
+    Names, shapes and dtypes are part of it. The hashes in earlier files have no dash and knew shapes and bytes alone;
+    `like` one of those, the result is of their kind.
+    """
+    old = like is not None and "-" not in like
     digest = hashlib.sha256()
-    for array in (dataset.tokens, dataset.labels, dataset.mask, dataset.relevant, sample_weight):
-        if array is not None:
-            digest.update(str(np.shape(array)).encode() + np.ascontiguousarray(array, np.float64).tobytes())
-    return digest.hexdigest()[:16]
+    fields = {name: getattr(dataset, name) for name in ("tokens", "labels", "mask", "relevant")}
+    for name, values in (fields | {"weight": sample_weight}).items():
+        if values is not None:
+            kind = np.dtype(bool if name in ("mask", "relevant") and not old else np.float64)
+            array = np.ascontiguousarray(values, kind)
+            about = f"{array.shape}" if old else f"{name} {kind.str} {array.shape} "
+            digest.update(about.encode() + array.tobytes())
+    return ("" if old else "2-") + digest.hexdigest()[:16]
 
 
 def check_same_run(before: Trajectory, model: Model, settings: dict, sources: dict) -> None:

@@ -14,7 +14,7 @@ from manyheads.model.attention import MultiHead
 from manyheads.model.loss import get_loss
 from manyheads.model.protocol import Model, checked_model
 from manyheads.training.descent import Finish, run_observers, run_settings
-from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, whole_run
+from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, forgetful, whole_run
 from manyheads.training.problem import (
     checked_plan,
     choose_device,
@@ -76,6 +76,7 @@ def train_together(
     return results
 
 
+@forgetful
 @jax.jit
 def _all_runs(problems: Problem, arguments: dict[str, tuple], observers: dict[str, Observer], last) -> Run:
     def one(problem, arguments):

@@ -97,7 +97,7 @@ def test_lemma_3_and_the_certificate_hold_in_expectation(samples):
     for certificate in (lemma, loo):
         assert certificate.verdict is Verdict.HOLDS
         assert "in expectation over data sets" in certificate.claim
-        assert "2 standard errors over 6 data sets" in certificate.noise_source
+        assert "95% interval over 6 data sets" in certificate.noise_source
         assert certificate.noise > 0
     assert loo.details["left-out loss"] < loo.bound().value
     assert abs(lemma.measured - np.mean([s.test_loss - s.train_loss for s in samples[3]])) < 1e-15
@@ -114,6 +114,30 @@ def test_a_plan_that_saw_the_sample_is_silent(samples):
     assert {c.verdict for c in certify_generalization(peeked)} == {Verdict.SILENT}
 
 
+def test_a_radius_that_is_only_the_largest_seen_is_silent(samples):
+    _, start, data, _ = samples
+    plan = {"step_size": 0.5, "num_steps": 5, "independent": True}
+    drawn = [Dataset.from_arrays(d.tokens, d.labels) for d in data[:3]]  # the same tokens, of a law unknown
+
+    def certified(samples, **radius):
+        return certify_generalization([measure_leave_one_out(start, d, test=d, **plan, **radius) for d in samples])
+
+    found = certified(drawn)
+    assert {c.verdict for c in found} == {Verdict.SILENT}
+    assert "every token of the distribution" in found[0].reason and "token_radius=" in found[0].reason
+    assert {c.verdict for c in certified(drawn, token_radius=5.0)} == {Verdict.HOLDS}
+    assert {c.verdict for c in certified(data[:3])} == {Verdict.HOLDS}  # the mixture's samples carry it
+    told = [replace(d, norm_bound=5.0) for d in drawn]
+    assert [c.bound().value for c in certified(told)] == [c.bound().value for c in certified(drawn, token_radius=5.0)]
+
+
+def test_three_data_sets_allow_more_than_two_standard_errors():
+    three = [replace(s, test_loss=gap + s.train_loss) for s, gap in zip(fakes(0.0, 3), (0.1, 0.2, 0.3), strict=True)]
+    noise = certify_generalization(three)[0].noise
+    factor = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # Student's law with two degrees of freedom has a closed form
+    assert abs(noise - factor * 0.1 / math.sqrt(3)) < 1e-12
+
+
 def test_without_test_data_it_is_silent(samples):
     blind = [replace(s, test_loss=math.nan) for s in samples[3]]
     assert {c.verdict for c in certify_generalization(blind)} == {Verdict.SILENT}
@@ -123,7 +147,9 @@ def test_a_planted_lipschitz_constant_is_violated():
     """Constants a thousand times too small and a real gap: VIOLATED."""
     rng = np.random.default_rng(0)
     fake = [
-        LeaveOneOut(np.full(8, 0.1), np.full(8, 0.2), np.full(8, 1e-3), 0.1, 0.4 + 0.01 * rng.standard_normal())
+        LeaveOneOut(
+            np.full(8, 0.1), np.full(8, 0.2), np.full(8, 1e-3), 0.1, 0.4 + 0.01 * rng.standard_normal(), bounded=True
+        )
         for _ in range(10)
     ]
     assert {c.verdict for c in certify_generalization(fake)} == {Verdict.VIOLATED}
@@ -131,7 +157,7 @@ def test_a_planted_lipschitz_constant_is_violated():
 
 def fakes(gap: float, count: int = 4) -> list[LeaveOneOut]:
     return [
-        LeaveOneOut(np.full(16, 0.1), np.full(16, 0.2), np.full(16, 9.0), 0.1, 0.1 + gap + 0.001 * k)
+        LeaveOneOut(np.full(16, 0.1), np.full(16, 0.2), np.full(16, 9.0), 0.1, 0.1 + gap + 0.001 * k, bounded=True)
         for k in range(count)
     ]
 
@@ -140,7 +166,7 @@ def test_theorem_2_in_expectation_holds_is_violated_and_is_silent():
     case, bound = good_case(), gap_bound(good_case(), 16)
     *_, held = certify_generalization(fakes(0.1), [case] * 4)
     assert held.statement == "thm2" and held.verdict is Verdict.HOLDS and held.bound().value == pytest.approx(bound)
-    assert "2 standard errors over 4 data sets" in held.noise_source and 0 < held.noise < 0.01
+    assert "95% interval over 4 data sets" in held.noise_source and 0 < held.noise < 0.01
     assert certify_generalization(fakes(1.01 * bound), [case] * 4)[2].verdict is Verdict.VIOLATED
     alone = certify_generalization(fakes(0.1, 1), [case])[2]
     assert alone.verdict is Verdict.SILENT and "several data sets" in alone.reason

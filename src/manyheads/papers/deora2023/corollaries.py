@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.certificates.finding import Effort, Finding, Tally
+from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
 from manyheads.papers.deora2023 import training
 from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, HEADS_TRAINING, log_one_plus_exp
-from manyheads.papers.deora2023.generalization import independence, one_sample
+from manyheads.papers.deora2023.generalization import bounded_norms, independence, one_sample
 from manyheads.papers.deora2023.initialization import (
     GoodStart,
     good_start,
@@ -154,7 +154,7 @@ def certify_corollary_2(work: Examination) -> list[Certificate]:
     bounds = tuple(v.as_bound() for v in versions)
     found = [Certificate("cor2", "train loss after K steps", float(walk.loss[-1]), bounds)]
     if work.test is not None:
-        extra = (independence(work.independent), one_sample())
+        extra = (independence(work.independent), bounded_norms(work.bounded), one_sample())
         bounds = tuple(
             Bound(
                 v.variant, gap_bound(good, K, eta, work.dataset.num_examples, v.variant), (*v.hypotheses, *extra),
@@ -226,7 +226,7 @@ COROLLARY_3 = Statement(
 
 
 def check_corollary_4(effort: Effort) -> Finding:
-    """Corollary 4: mean gap over data sets against (4/n)(2 + 9g_0²/(4η)) ≤ 17g_0²/(ηn), with two standard errors."""
+    """Corollary 4: mean gap over data sets against (4/n)(2 + 9g_0²/(4η)) ≤ 17g_0²/(ηn), with a 95% interval."""
     tally, gaps, bounds, n = Tally(), [], [], 24
     mixture, _, first = small_problem(effort.seed)
     start = starts.first_phase(first, 1e12)
@@ -246,8 +246,8 @@ def check_corollary_4(effort: Effort) -> Finding:
         g0 = reach(good, STEPS)
         bounds.append(4 / n * (2 + 9 * g0**2 / (4 * step)))
         tally.broken += step <= g0**2 and bounds[-1] > 17 * g0**2 / (step * n)
-    error = np.std(gaps, ddof=1) / math.sqrt(len(gaps))
-    tally.add(max(np.mean(gaps), 0.0), np.mean(bounds), noise=2 * error)
+    error = half_width(gaps)
+    tally.add(max(np.mean(gaps), 0.0), np.mean(bounds), noise=error)
     return tally.finding(f"mean gap {np.mean(gaps):.2g} ± {error:.1g} over {len(gaps)} data sets")
 
 

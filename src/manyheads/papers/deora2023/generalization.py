@@ -1,8 +1,8 @@
 r"""Sections 4.2 and 6.2: Theorem 2, Lemma 3, average stability and the leave-one-out certificate.
 
-Statements about expectations hold over samples: they are compared as means with two standard errors, and they need a
-start, a step size, a number of heads and a number of steps that do not depend on the sample. Proofs:
-docs/theory/generalization.md.
+Statements about expectations hold over samples: they are compared as means with half of a 95% interval (Student's), and
+they need a start, a step size, a number of heads and a number of steps that do not depend on the sample, and a bound on
+the norms of all tokens that can be drawn. Proofs: docs/theory/generalization.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.certificates.finding import Effort, Finding, Tally
+from manyheads.certificates.examination import distribution_radius
+from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
 from manyheads.data.door import guarded
@@ -45,6 +46,12 @@ def independence(holds: bool) -> Hypothesis:
     """The hypothesis that the plan did not look at the sample."""
     remedy = "" if holds else "choose them on data split off before training, as `plan` does"
     return Hypothesis(INDEPENDENT, holds, remedy)
+
+
+def bounded_norms(holds: bool) -> Hypothesis:
+    """Assumption 1 for the distribution: a statement about sequences not yet seen needs more than the largest seen."""
+    remedy = "" if holds else "R is the largest norm seen: pass token_radius=, or data whose source carries a bound"
+    return Hypothesis("R bounds the norm of every token of the distribution (Assumption 1)", holds, remedy)
 
 
 def one_sample() -> Hypothesis:
@@ -103,6 +110,7 @@ class LeaveOneOut:
     train_loss: float
     test_loss: float  # NaN where no test data were given
     independent: bool = True
+    bounded: bool = False  # R, in `lipschitz`, bounds the norms of the distribution's tokens
 
     @property
     def stability(self) -> float:
@@ -138,11 +146,12 @@ def measure_leave_one_out(
 ) -> LeaveOneOut:
     """Train on the sample and once without each sequence (weights 1/n), and measure what Lemma 3 needs.
 
-    `token_radius` is R where it is known; else the largest norm seen, in the sample and in `test`, is assumed. Ctrl-C
-    gives no result: the average over a part of the twins is another number.
+    `token_radius` is R where it is known; else the bound that the data carry, or else the largest norm seen, in the
+    sample and in `test`, is assumed. Ctrl-C gives no result: the average over a part of the twins is another number.
     """
     require_scope(start)
-    shape = Shape.of(dataset, token_radius, test)
+    bound = distribution_radius(token_radius, dataset)
+    shape = Shape.of(dataset, bound, test)
     twins = stability.leave_one_out(start, dataset, step_size=step_size, num_steps=num_steps, progress=progress)
     if twins.status != "finished":  # Ctrl-C: a part of the twins is no average over all
         raise KeyboardInterrupt
@@ -157,12 +166,12 @@ def measure_leave_one_out(
         test_loss = targets.train_loss(run.final, test) if run.status == "finished" else math.nan
     return LeaveOneOut(
         twins.distance[:, -1], twins.left_out_loss[:, -1], shape.b1(larger), float(twins.reference_loss[-1]), test_loss,
-        independent,
+        independent, bound is not None,
     )  # fmt: skip
 
 
 def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case] = ()) -> tuple[Certificate, ...]:
-    """Lemma 3 and the leave-one-out certificate in expectation, as means over samples with two standard errors.
+    """Lemma 3 and the leave-one-out certificate in expectation, as means over samples with half of a 95% interval.
 
     With `cases`, Theorem 2's numbers on each sample, Theorem 2 (thm2) too. With less than three samples the values are
     shown and the verdict is SILENT.
@@ -182,6 +191,7 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
             all(math.isfinite(s.train_loss + s.test_certificate) for s in samples),
             "use a smaller step size",
         ),
+        bounded_norms(all(s.bounded for s in samples)),
     )  # fmt: skip
     free = (*common, independence(all(s.independent for s in samples)))
     gaps = np.array([s.gap for s in samples])
@@ -213,13 +223,12 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
 
 def _expectation(statement, claim, left, right, hypotheses, details) -> Certificate:
     """`right` and `hypotheses` by version; only the version of ours is without a hidden constant here."""
-    noise = 0.0
-    if len(left) > 1:
-        noise = 2 * float(np.std(left - right[OURS], ddof=1)) / math.sqrt(len(left))
+    excess = left - right[OURS]
+    noise = half_width(excess) if len(left) > 1 and np.isfinite(excess).all() else 0.0
     bounds = tuple(Bound(v, float(np.mean(right[v])), hypotheses[v], v != OURS) for v in right)
     return Certificate(
         statement, f"in expectation over data sets: {claim}", float(np.mean(left)), bounds, noise=noise,
-        noise_source=f"2 standard errors over {len(left)} data sets", details=details,
+        noise_source=f"half of the 95% interval over {len(left)} data sets", details=details,
     )  # fmt: skip
 
 
@@ -228,7 +237,7 @@ def twin_certificates(work: Examination) -> tuple[Certificate, ...]:
     work.progress(f"{work.dataset.num_examples} leave-one-out runs")
     twins = measure_leave_one_out(
         work.run.start, work.dataset, step_size=work.step_size, num_steps=work.num_steps, test=work.test,
-        token_radius=work.radius, independent=work.independent,
+        token_radius=work.radius if work.bounded else None, independent=work.independent,
     )  # fmt: skip
     return certify_generalization([twins])
 
@@ -286,7 +295,7 @@ def _twins_of(start: MultiHead, data: Dataset, eta: float, fresh: Dataset, radiu
 
 
 def _in_expectation(certificate: Certificate, detail: str, measured: float) -> Finding:
-    """One trial: a mean against its bound, with two standard errors."""
+    """One trial: a mean against its bound, with half of a 95% interval."""
     tally = Tally()
     tally.add(measured, certificate.bound().value, noise=certificate.noise)
     tally.broken += certificate.verdict is not Verdict.HOLDS
@@ -303,13 +312,16 @@ def certify_theorem_2(work: Examination) -> list[Certificate]:
     gap = math.nan if work.test is None else targets.train_loss(walk.final, work.test) - float(walk.loss[-1])
     versions = generalization_conditions(case, work.dataset.num_examples, independent=work.independent)
     bounds = tuple(
-        Bound(v.variant, v.bound, (*v.hypotheses, measured, one_sample()), v.up_to_constant) for v in versions
+        Bound(
+            v.variant, v.bound, (*v.hypotheses, bounded_norms(work.bounded), measured, one_sample()), v.up_to_constant
+        )
+        for v in versions
     )
     return [Certificate("thm2", "generalization gap, in expectation over samples", gap, bounds)]
 
 
 def check_theorem_2(effort: Effort) -> Finding:
-    """(5): mean gap over samples against the mean bound, with two standard errors."""
+    """(5): mean gap over samples against the mean bound, with half of a 95% interval."""
     cases, samples = zip(*stability_runs(effort), strict=True)
     found = certify_generalization(samples, cases)[2]
     detail = f"gap {found.measured:.2g} against {found.bound().value:.3g}, {found.noise_source}: {found.noise:.1g}"
@@ -336,7 +348,7 @@ THEOREM_2 = Statement(
 
 
 def check_lemma_3(effort: Effort) -> Finding:
-    """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with two standard errors."""
+    """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with half of a 95% interval."""
     found = certify_generalization(lively_runs(effort))[0]
     detail = f"gap {found.measured:.3g} against {found.bound().value:.3g}, {found.noise_source}, 4 heads"
     return _in_expectation(found, detail, max(found.measured, 0.0))
@@ -384,7 +396,7 @@ STABILITY = Statement(
 
 
 def check_leave_one_out(effort: Effort) -> Finding:
-    """The leave-one-out certificate on lively runs: mean test loss against its mean, with two standard errors."""
+    """The leave-one-out certificate on lively runs: mean test loss against its mean, with half of a 95% interval."""
     found = certify_generalization(lively_runs(effort))[1]
     plain, bound = found.details["left-out loss"], found.bound().value
     detail = f"test loss {found.measured:.3g}, left-out loss {plain:.3g}, certificate {bound:.3g}"

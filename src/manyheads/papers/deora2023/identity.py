@@ -34,7 +34,7 @@ def explained(part: Decomposition) -> Certificate:
             "distance": part.distance_term,
             "convexity gap": part.convexity_term,
             "descent defect": part.descent_term,
-            "bound/measured": part.bound / part.mean_loss,
+            "bound/measured": part.times_measured,
             "residual": part.residual,
             "by step": part.by_step(),
         },

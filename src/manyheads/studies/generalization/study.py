@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
+from manyheads.certificates.finding import half_width
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, number, power, ratio, rows
 from manyheads.studies.kit.figure import Axis, Figure, Mark, Panel, by_heads, over_seeds
@@ -108,11 +109,11 @@ def finding(results: Results) -> Finding:
         f"made from it {certificate} times, Lemma 3 {lemma3} times the gap."
     )
     details = [
-        f"{name} is exceeded by more than two standard errors at {'; '.join(exceeded[name])}." for name in broken
+        f"{name} is exceeded by more than half of a 95% interval at {'; '.join(exceeded[name])}." for name in broken
     ]
     notes = (
         "Start, step size, heads and steps do not depend on the training sample, as Theorem 2 and Lemma 3 need.",
-        "The certificate and Lemma 3 hold in expectation over samples; verdicts allow two standard errors.",
+        "The certificate and Lemma 3 hold in expectation over samples; verdicts allow half of a 95% interval.",
     )
     cells = [gaps["gap"].isel(size=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)]
     return conclude(answer, [sentence, about, *details], numbers, cells, notes)
@@ -144,9 +145,9 @@ def exponent_of_mean(x, values) -> Estimate:
 
 
 def _exceeded(data: xarray.Dataset, bound: str, hypotheses: bool = False) -> list[str]:
-    """Where the mean gap over samples exceeds the mean bound by more than two standard errors of their difference.
+    """Where the mean gap over samples exceeds the mean bound by more than half of a 95% interval.
 
-    With `hypotheses` only where they are true of every sample. One sample has no standard error and decides nothing.
+    With `hypotheses` only where they are true of every sample. One sample has no interval and decides nothing.
     """
     places = []
     stacked = data.stack(place=[dim for dim in data["gap"].dims if dim != "sample"])
@@ -155,9 +156,9 @@ def _exceeded(data: xarray.Dataset, bound: str, hypotheses: bool = False) -> lis
         excess = (one["gap"] - one[bound]).values
         excess = excess[np.isfinite(excess)]
         silent = hypotheses and not bool((one["hypotheses"] == 1).all())
-        if len(excess) < 2 or silent:
+        if not len(excess) or silent:
             continue
-        if excess.mean() > 2 * excess.std(ddof=1) / np.sqrt(len(excess)):
+        if excess.mean() > half_width(excess):
             heads = f"H = {heads_text(float(one['num_heads']))}, " if "num_heads" in one.coords else ""
             places.append(f"{heads}n = {int(one['num_examples'])}")
     return places

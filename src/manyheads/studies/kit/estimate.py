@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.95
+from manyheads.certificates.finding import LEVEL, half_width
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ def mean(values) -> Estimate:
     if len(v) == 0:
         return NONE
     center = float(v.mean())
-    if len(v) == 1:
-        return Estimate(center, -math.inf, math.inf, 1)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, len(v) - 1) * v.std(ddof=1) / math.sqrt(len(v)))
+    half = half_width(v)
     return Estimate(center, center - half, center + half, len(v))
 
 
