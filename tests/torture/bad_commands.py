@@ -32,6 +32,7 @@ OPTIONS = {
     "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--planning-share": "number", "--examples": "count", "--seed": "seed"},
     "verify": {"--seed": "seed"},
     "explain": {},
+    "explore": {"--port": "port"},
     "sweep": {
         "--out": "path", "--engine": "name", "--workers": "count", "--scheduler": "name", "--threads": "count", "--device": "name",
         "--memory": "name", "--walltime": "name",
@@ -92,6 +93,7 @@ BAD = {
         "9" * 400,
     ),
     "name": ("nonsense", "", "FULL", "é", "a b", "../x", "--", "\x1b[31m", "[/b]", "<script>", "full,zero"),
+    "port": ("-1", "65536", "abc", "2.5", "", "nan", "9" * 30),
     "path": (),
 }
 ODD = (
@@ -151,9 +153,10 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
         line = [verb, *base(verb, folder), option, str(bad_path(rng, folder))]
         line += ["--steps", "2", "--examples", "4", "--quiet"] if verb == "train" else []
     elif kind == "odd text":
+        ends = {"run": ["no-such-study"], "explore": ["--port", "65536"]}
         line = [
             verb,
-            *(["no-such-study"] if verb == "run" else []),
+            *ends.get(verb, []),
             *(pick(ODD) for _ in range(int(rng.integers(1, 4)))),
         ]
     else:
@@ -182,6 +185,7 @@ def base(verb: str, folder: Path) -> list[str]:
         "studies": [],
         "explain": [],
         "run": ["no-such-study"],
+        "explore": ["--no-browser", "--port", "65536"],
     }.get(verb, [missing])
 
 
