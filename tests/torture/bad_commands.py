@@ -201,7 +201,7 @@ def bad_path(rng: np.random.Generator, folder: Path) -> Path | str:
     (folder / "loop").symlink_to(folder / "loop")
     paths = (
         folder, text, fifo, folder / "no" / "such" / "file.npz", "", "\0", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem", folder / "link", folder / "loop",
-        folder / "ö ä; touch b", folder / "ö ä; touch b" / "x.npz", "/", ".", "a" * 3000, text / "x", "/root/x\ny", "-", "mixture\0", f"{folder}/../../../../x/y",
+        folder / "ö ä; touch b", folder / "ö ä; touch b" / "x.npz", "/", ".", "a" * 3000, text / "x", "/nowhere/x\ny", "-", "mixture\0", f"{folder}/../../../../x/y",
     )  # fmt: skip
     return paths[rng.integers(len(paths))]
 

@@ -3,8 +3,7 @@
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
 docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated or cells failed, 3 the
 theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the function, so that
-`--help` is quick.
-Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+`--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
 import difflib

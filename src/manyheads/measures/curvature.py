@@ -153,7 +153,7 @@ class _Search:
         results = []
         for op, value, vector, direction, where in (smallest, largest):
             residual = float(np.linalg.norm(op(vector) - value * vector))
-            good = residual <= max(self.tolerance * scale, rounding)
+            good = residual <= self.tolerance * scale or scale <= rounding  # zero to rounding: the answer is known
             results.append(Eigenvalue(float(value), residual + rounding, bool(good), direction, where))
         products = operator.products + (0 if within is None else within[0].products)
         total = operator.size / len(operator.counts) * float(operator.counts.sum())
