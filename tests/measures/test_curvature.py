@@ -192,7 +192,12 @@ def test_one_pair_among_many_heads_of_one_dimension():
 
 
 def test_a_hessian_of_zero_to_rounding_is_known():
-    # margins of zero to rounding with slopes of opposite sign: what is left of a block is rounding alone
+    # slopes below the smallest normal number have few digits, and no residual is small relative to what they leave
     model, data = random_case(1, shape=(5, 3, 3), counts=(2, 2))
-    found = mh.loss_curvature(mh.MultiHead(model.key_query, 0 * model.readout, model.multiplicity), data)
-    assert found.converged
+    margins = data.labels * model.scores(data)
+    right = mh.Dataset(data.tokens, np.where(margins > 0, data.labels, -data.labels))
+    for size in np.linspace(730, 745, 6) / np.abs(margins).min():
+        sharp = mh.MultiHead(model.key_query, size * model.readout, model.multiplicity)
+        for method in ("dense", "lanczos"):
+            found = mh.loss_curvature(sharp, right, method=method)
+            assert found.converged and max(abs(found.smallest.value), found.largest.value) < 1e-300

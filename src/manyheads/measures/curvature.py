@@ -2,7 +2,7 @@ r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of on
 
 Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$ plus what rounding may do to
 the Hessian, which together bound its distance to the spectrum, and with a flag that says whether the accuracy asked
-for, or all that rounding leaves, was reached.
+for was reached; it was, too, where the whole Hessian is zero to rounding.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class _Search:
     max_products: int
     seed: int
 
-    def extremes(self, operator: HessianOperator, error: Callable[[float], float]) -> Curvature:
-        """`error` is that of the Hessian, in units of one rounding, for a largest eigenvalue."""
+    def extremes(self, operator: HessianOperator, error: Callable[[float], tuple[float, float]]) -> Curvature:
+        """`error` is `hessian_error` for a largest eigenvalue."""
         several = np.flatnonzero(operator.counts >= 2)
         within = None
         if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
@@ -149,11 +149,11 @@ class _Search:
                 smallest = within
         largest = (operator, high, top, operator.direction(top), None)
         scale = max(abs(smallest[1]), abs(high))
-        rounding = float(np.finfo(float).eps) * error(scale)
+        rounding, whole = (float(np.finfo(float).eps) * size for size in error(scale))
         results = []
         for op, value, vector, direction, where in (smallest, largest):
             residual = float(np.linalg.norm(op(vector) - value * vector))
-            good = residual <= self.tolerance * scale or scale <= rounding  # zero to rounding: the answer is known
+            good = residual <= self.tolerance * scale or scale + residual <= whole  # a Hessian of zero to rounding
             results.append(Eigenvalue(float(value), residual + rounding, bool(good), direction, where))
         products = operator.products + (0 if within is None else within[0].products)
         total = operator.size / len(operator.counts) * float(operator.counts.sum())

@@ -57,7 +57,7 @@ def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic"
     counts = np.concatenate([np.full(len(eigenvalues), count) for eigenvalues, count in pieces])
     order = np.argsort(values, kind="stable")
     largest = float(np.abs(values).max())
-    units = operator.size * largest + hessian_error(model, dataset, get_loss(loss), largest)
+    units = operator.size * largest + hessian_error(model, dataset, get_loss(loss), largest)[0]
     accuracy = float(np.finfo(float).eps) * units
     return Spectrum(values[order], counts[order], accuracy)
 
