@@ -360,7 +360,7 @@ def test_a_stored_plan_outlives_another_planner(tmp_path, monkeypatch):
 )
 def test_a_wrong_option_is_named(tmp_path, options, words, monkeypatch):
     monkeypatch.setattr("manyheads.sweeps.cluster.CONNECT_SECONDS", 1)
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(ValueError) as caught:
         run(QUICK, tmp_path, progress=False, **options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 

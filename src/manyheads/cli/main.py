@@ -3,8 +3,7 @@
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
 docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated or cells failed, 3 the
 theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the function, so that
-`--help` is quick.
-Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+`--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
 import difflib
@@ -27,6 +26,7 @@ VERBS = {
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
+    "explore": "open a page in which attention trains while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "how far a sweep is, what failed and why",
     "export": "a sweep's results as one netCDF file or zarr folder",
@@ -38,6 +38,7 @@ EXAMPLES = (
     ("manyheads train --help", "every option of one verb"),
 )
 
+LONGEST = 800  # characters of a message
 BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, interrupt.INTERRUPTED, 141, 70
 
 
@@ -103,7 +104,7 @@ def unknown(verb: str) -> str:
     """The message for a verb that does not exist."""
     near = difflib.get_close_matches(verb, VERBS, n=1)
     hint = f"did you mean `manyheads {near[0]}`?" if near else f"choose one of {', '.join(VERBS)}."
-    return f"there is no verb {verb!r}: {hint} `manyheads --help` explains them."
+    return f"there is no verb {verb[:60]!r}: {hint} `manyheads --help` explains them."
 
 
 def _run(verb: str, arguments: list[str]) -> int:
@@ -136,7 +137,12 @@ def _one_line(error: BaseException) -> str:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         text = str(error)
-    return " ".join(text.split())
+    return _shortened("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(text.split())))
+
+
+def _shortened(text: str) -> str:
+    """Its beginning and its end, where somebody passed a novel."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import tyro
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import fresh_wanted, make_start, parts
+from manyheads.cli.tasks import fresh_wanted, make_start, parts, warn_of_time
 from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
@@ -102,6 +102,7 @@ def command(
         model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     tell(dataset)
+    warn_of_time(steps, dataset, model, tell)
     if split and (fresh or test):
         counts = [(fresh, "first phase"), (test, "test")]
         tell("set aside: " + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.data.door import array_of, checked_key, finite, real_array, shown, whole
+from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
 from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
@@ -42,12 +43,15 @@ class Dataset:
         if not (
             all(isinstance(array, np.ndarray) for array in (X, y, *flags))
             and X.ndim == 3
+            and X.size
             and y.shape == X.shape[:1]
+            and all(array.dtype.kind in "fiu" for array in (X, y))
+            and np.isfinite(X).all()
             and (np.abs(y) == 1).all()
             and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
         ):
             raise ValueError(
-                "Dataset(...) takes checked NumPy arrays: tokens (n, T, d), labels +1 and -1, flags (n, T). "
+                "Dataset(...) takes checked NumPy arrays: finite tokens (n, T, d), labels +1 and -1, flags (n, T). "
                 "Use Dataset.from_arrays(tokens, labels), which converts and checks."
             )
 
@@ -113,7 +117,7 @@ class Dataset:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Dataset:
         """The sequences with these indices, in this order (one class alone is allowed here)."""
-        n, index = self.num_examples, array_of(indices)
+        n, index = self.num_examples, array_of(indices, "indices")
         if index.dtype == bool and index.shape == (n,):
             index = np.flatnonzero(index)
         if index.ndim != 1 or index.dtype.kind not in "iu" or not index.size or index.min() < -n or index.max() >= n:
@@ -144,6 +148,7 @@ class Dataset:
         order = np.asarray(jax.random.permutation(checked_key(key), self.num_examples))
         return self.subset(order[:first]), self.subset(order[first:])
 
+    @guarded()
     def save(self, path: str | Path) -> None:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
         meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
@@ -152,6 +157,7 @@ class Dataset:
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)
 
     @classmethod
+    @guarded()
     def load(cls, path: str | Path) -> Dataset:
         """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`."""
         arrays, meta = read_npz(path, FORMAT_VERSION)
@@ -188,7 +194,7 @@ class Dataset:
 
 
 def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
-    y = array_of(labels)
+    y = array_of(labels, "labels")
     if y.shape != (num_examples,):
         raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
     if y.dtype.kind not in "fiubUSMm":
@@ -221,7 +227,7 @@ def _bound(norm_bound, tokens: np.ndarray) -> float | None:
 def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if flags is None:
         return None
-    array = array_of(flags)
+    array = array_of(flags, name)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; it must be {shape}, one flag per token.")
     if array.dtype != bool and not np.isin(array, (0, 1)).all():

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from manyheads._fields import shown
+from manyheads.data.budget import fits_unpacked
 
 SEALED_SINCE = 2  # the format_version from which on every file has a checksum
 DIGITS = 64
@@ -162,9 +163,6 @@ class Archive:
             raise Damaged("its table of contents is damaged")
         for name in set(self.zip.namelist()) - set(members):
             self.zip.open(name).close()  # not an array whose name was damaged: names are there twice
-        size, memory = sum(info.file_size for info in self.zip.infolist()), _memory()
-        if size > memory:
-            raise ValueError(f"its arrays take {size / 1e9:.3g} GB, this machine has {memory / 1e9:.3g} GB")
 
     def __getitem__(self, name: str) -> np.ndarray:
         content = self.zip.read(f"{name}.npy")  # to its end, where ZIP's own check is
@@ -203,6 +201,7 @@ def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.
         raise ValueError(f"{path} is a folder; pass an .npz file.")
     if not path.is_file():
         raise ValueError(f"{path} is a device or a pipe; pass an .npz file.")
+    fits_unpacked(path)
     try:
         with open(path, "rb") as raw:
             archive = Archive(raw)
@@ -304,11 +303,6 @@ def _digest(file: Any, length: int) -> bytes:
         digest.update(block)
         length -= len(block)
     return digest.hexdigest().encode()
-
-
-def _memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def short(error: BaseException) -> str:

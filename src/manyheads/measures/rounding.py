@@ -62,11 +62,15 @@ def score_error(model: Any, dataset: Dataset) -> float:
     r"""Largest error of a score $\tilde\Phi(X_i)$, in units of one rounding: terms of size $H^{1-c}\Phi$ may cancel."""
     full = attention_of(model)
     if full is None:
-        exact, single = scores(model, dataset), scores(model, dataset, np.float32)
-        return float(4 * np.max(np.abs(exact)) + 2 * np.max(np.abs(exact - single)) / np.finfo(np.float32).eps)
+        return _measured_score_error(model, dataset)
     r, q, W, U, weight = sizes(full, dataset)
     classes = weight * U
     return float(np.max(q * r * (4 * classes.sum() + 2 * r**2 * (classes @ W))))
+
+
+def _measured_score_error(model: Any, dataset: Dataset) -> float:
+    exact, single = scores(model, dataset), scores(model, dataset, np.float32)
+    return float(4 * np.max(np.abs(exact)) + 2 * np.max(np.abs(exact - single)) / np.finfo(np.float32).eps)
 
 
 def slope_error(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
@@ -89,27 +93,21 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
     return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))
 
 
-def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: float) -> float:
-    r"""Largest error of an eigenvalue of the Hessian of the train loss, in units; of the summed scores without a loss.
+def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: float) -> tuple[float, float]:
+    r"""Error of an eigenvalue of the Hessian of the train loss, in units; and the size of a Hessian with slopes of one.
 
     The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two
-    derivatives of the loss: an error of the score moves these weights by that much of the derivative after, and what
-    they weigh is rounded itself. The size of $\nabla^2\tilde\Phi_i$ is bounded; for another model than attention it
-    is taken from the `largest` eigenvalue.
+    derivatives of the loss. An error of the score, measured by what float32 makes of it, moves these weights by that
+    much of the derivative after; and an error of the attention is one of what they weigh, whose size is taken from the
+    `largest` eigenvalue and the number of sequences that may cancel in it. Without a loss, of the summed scores.
     """
     slope, second, third = _loss_derivatives(model, dataset, loss)
-    error, full = score_error(model, dataset), attention_of(model)
-    squares = gradient_norms(model, dataset) ** 2
-    if full is None:
-        relative = np.divide(second, slope, out=np.zeros_like(slope), where=slope > 0)
-        return 16 * largest + error * float(np.mean(third * squares) + np.max(relative) * largest)
-    r, q, W, U, _ = sizes(full, dataset)
-    chain = np.maximum(1.0, W) if isinstance(full.key_query, tuple) else np.ones_like(W)
-    rows = np.outer(q * r**5, U) + np.outer(np.sqrt(q) * r**3, np.ones_like(U))  # Proposition 1, sequence by class
-    again = np.max(rows * chain, axis=1) * full.num_heads**-full.exponent
-    by_logit = 8 + 4 * r**2 * W.max()
-    by_score = np.mean(third * squares + second * again)
-    return float(error * by_score + np.mean(by_logit * (second * squares + slope * again)))
+    squares, full = gradient_norms(model, dataset) ** 2, attention_of(model)
+    terms = np.sqrt(dataset.num_examples) * largest
+    relative = np.divide(second, slope, out=np.zeros_like(slope), where=slope > 0)
+    by_score = _measured_score_error(model, dataset) * (np.mean(third * squares) + np.max(relative) * terms)
+    by_attention = (16.0 if full is None else 4 * attention_error(full, dataset)) * terms
+    return float(by_score + by_attention), float(np.mean(squares))
 
 
 def _loss_derivatives(model: Any, dataset: Dataset, loss: Loss | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,6 +17,7 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from manyheads.data.door import guarded
 from manyheads.data.files import why_not
 from manyheads.sweeps.store import CorruptPart, Store, StoreError
 
@@ -36,6 +37,7 @@ LONG_NAMES = {
 }
 
 
+@guarded()
 def open_sweep(path: str | Path) -> xarray.Dataset:
     """The results of a sweep so far, as a dataset with one dimension per axis; arrays are read when they are used.
 
@@ -187,11 +189,14 @@ def _outer(key: tuple, shape: tuple[int, ...]) -> tuple:
     return np.ix_(*lists)
 
 
+@guarded()
 def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> Path:
     """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
     target = Path(target)
     if target.suffix not in (".nc", ".zarr"):
         raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; for example {target.stem}.nc.")
+    if target.exists() and not (target.is_file() or (target.is_dir() and target.suffix == ".zarr")):
+        raise ValueError(f"{target} is no {target.suffix} that could be replaced; choose another name.")
     if target.exists() and not overwrite:
         raise ValueError(f"{target} exists; choose another name, or pass overwrite.")
     dataset = open_sweep(path).load()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import xarray
 
 from manyheads._registry import nearest
+from manyheads.data.door import guarded
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.cluster import Dask, Slurm
 from manyheads.sweeps.cost import check_memory, work_seconds
@@ -56,6 +57,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@guarded()
 def run_sweep(
     sweep: Sweep | str | Path,
     out: str | Path,
@@ -109,6 +111,7 @@ def run_sweep(
 run = run_sweep  # its name inside this room
 
 
+@guarded()
 def describe(
     sweep: Sweep, engine: Engine, out: str | Path | None = None, *, threads: int = 1, device: str | None = None
 ) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from manyheads._fields import SpecError, setting_values, settings
+from manyheads.data.door import guarded
 from manyheads.data.source import SOURCES
 from manyheads.sweeps.cost import batch_key, batch_size
 from manyheads.sweeps.sections import SECTIONS, ModelSpec, TrainSpec, read_section, section_type
@@ -90,6 +91,7 @@ class Plan:
         return f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"
 
 
+@guarded()
 def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None = None) -> Plan:
     """Expand the grid, in the order of the axes with the seed last, and fix the batches.
 

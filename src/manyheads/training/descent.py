@@ -17,7 +17,7 @@ import optax
 
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import shown
+from manyheads.data.door import FROM_ZERO, guarded, shown
 from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
@@ -37,6 +37,7 @@ from manyheads.training.loop import (
     stretches,
 )
 from manyheads.training.problem import (
+    check_descent,
     checked_plan,
     checked_weight,
     choose_device,
@@ -63,6 +64,7 @@ class Data(NamedTuple):
     mask: AnyArray | None  # (n, T)
 
 
+@guarded(num_steps=FROM_ZERO, record=None, snapshots=None, device=None)
 def train(
     model: Any,
     dataset: Dataset,
@@ -115,6 +117,8 @@ def train(
     record_steps = choose_steps(record, num_steps, "record")
     at_records = isinstance(snapshots, str) and snapshots == "records"
     wanted = record_steps if at_records else listed_steps(snapshots, num_steps)
+    entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
+    check_descent(model, dataset, num_steps, records=20.0 * len(record_steps) + float(entries) * len(wanted))
     settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
     if sample_weight is not None:
         sample_weight = checked_weight(sample_weight, dataset.num_examples)

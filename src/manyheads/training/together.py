@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import get_loss
 from manyheads.model.protocol import Model, checked_model
@@ -26,6 +27,7 @@ from manyheads.training.problem import (
 from manyheads.training.trajectory import Trajectory
 
 
+@guarded(num_steps=FROM_ZERO, record=None, device=None)
 def train_together(
     models: Sequence[Any],
     datasets: Sequence[Dataset],

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from manyheads._names import DECODERS
+from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, read_npz, write_npz
 from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
@@ -86,6 +87,7 @@ class Trajectory:
         """The model at a step that has a snapshot."""
         return self.start.displaced(self.displacement_at(step))
 
+    @guarded()
     def save(self, path: str | Path) -> None:
         """Write one .npz that `Trajectory.load` reads back equal."""
         arrays = {f"record_{name}": getattr(self, name) for name in RECORDS if getattr(self, name) is not None}
@@ -111,6 +113,7 @@ class Trajectory:
         write_npz(path, arrays, meta)
 
     @classmethod
+    @guarded()
     def load(cls, path: str | Path, like: Any = None) -> Trajectory:
         """Read a trajectory that `save` wrote. One of another model than a MultiHead needs `like=` such a model."""
         arrays, meta = read_npz(path, FORMAT_VERSION)

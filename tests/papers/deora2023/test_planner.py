@@ -165,8 +165,8 @@ def test_undecided_is_not_told_as_proved(planned):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"target_loss": 0.0}, "between 0 and log 2"),
-        ({"target_loss": 0.8}, "between 0 and log 2"),
+        ({"target_loss": 0.0}, "target_loss=0.0 must be a finite number > 0"),
+        ({"target_loss": 0.8}, "must be from 1e-100 to log 2"),
         ({"start": "cold"}, "choose one of first_phase, zero, gaussian"),
         ({"planning_share": 1.0}, "planning_share=1.0"),
         ({"planning_share": 0.05}, "at least 8"),

@@ -232,7 +232,7 @@ def test_impossible_goals_are_refused(literal):
     direction = mixture_direction(start, s.mixture)
     with pytest.raises(ValueError, match="allow more steps"):
         smallest_heads(start, s.dataset, [direction], certified=0.001, num_steps=10)
-    with pytest.raises(ValueError, match="must be a loss > 0"):
+    with pytest.raises(ValueError, match="certified=0.0 must be a finite number > 0"):
         smallest_heads(start, s.dataset, [direction], certified=0.0)
     with pytest.raises(ValueError, match="step_size=nan"):
         follow(start, s.dataset, step_size=math.nan, num_steps=5)

@@ -16,6 +16,7 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort
 from manyheads.certificates.verdict import EXPLICIT, OURS, Certificate
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import require_scope
@@ -185,6 +186,7 @@ def heads_to_realize(
     return found
 
 
+@guarded()
 def smallest_heads(
     start: MultiHead,
     dataset: Dataset,
@@ -199,8 +201,6 @@ def smallest_heads(
     The theorem holds for every target, so the best direction, scale and number of steps may be chosen. Of two plans
     with nearly the same number of heads the one with fewer steps is returned.
     """
-    if not certified > 0:
-        raise ValueError(f"certified={certified} must be a loss > 0.")
     require_scope(start)
     steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
     best: Threshold | None = None
@@ -269,6 +269,7 @@ def whole_heads(num_heads: float, start: MultiHead) -> float:
     return float(start.num_classes * math.ceil(num_heads / start.num_classes))
 
 
+@guarded()
 def run_literally(
     start: MultiHead,
     dataset: Dataset,

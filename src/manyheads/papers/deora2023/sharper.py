@@ -209,7 +209,7 @@ def least_bound(
             best = float(bounds[at]), float(scales[at[0]]), float(steps[at[1]])
         elif best is None:
             return None
-        axes = [_between(axis, i) for axis, i in zip(axes, at, strict=True)]
+        axes = [_between(axis, int(i)) for axis, i in zip(axes, at, strict=True)]
     return best
 
 

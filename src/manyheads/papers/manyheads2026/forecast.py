@@ -17,6 +17,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.data.door import guarded
 from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Forecast:
     __repr__ = __str__
 
 
+@guarded()
 def forecast(
     model: MultiHead | Trajectory,
     dataset: Dataset,
@@ -198,6 +200,7 @@ def _followed(state: Center, eta: float, reduce: float, most_pieces: int, enough
     return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
 
 
+@guarded()
 def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
     """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
 

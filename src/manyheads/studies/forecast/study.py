@@ -67,7 +67,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def _spoken(data: xarray.Dataset) -> xarray.DataArray:
     """Whether the run spoke; NaN where it was not made."""
-    return np.isfinite(data["first_step"]).where(data["first_step"].notnull())
+    return (data["first_step"] < np.inf).where(data["first_step"].notnull())
 
 
 def finding(results: Results) -> Finding:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, set_aside
 from manyheads.studies.kit.catalog import find, studies
 from manyheads.studies.kit.folder import read_run, sweep_folder, write_run
@@ -42,6 +43,7 @@ class Job:
         return f"{self.study} / {self.folder.name}"
 
 
+@guarded()
 def run_studies(
     sources: Sequence[str],
     folder: str | Path,
@@ -72,6 +74,7 @@ def run_studies(
         _in_processes(jobs, min(workers, len(jobs)), tell, options)
 
 
+@guarded()
 def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -> list[Job]:
     """The sweeps of some studies, checked, in the order of the studies."""
     if not (isinstance(seed, int) and seed >= 0):
