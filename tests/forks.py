@@ -74,6 +74,7 @@ def start(body, output, environment=()):
     except SystemExit as end:
         code = end.code or 0
     except KeyboardInterrupt:
+        print("interrupted before the program began")
         code = 130
     except BaseException:
         traceback.print_exc()
