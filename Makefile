@@ -1,7 +1,7 @@
 # Everything a newcomer types. Needs only make and Python 3.11 to 3.13; the first target called sets up .venv.
 PYTHON ?= python3
 UV_VERSION := 0.13.7
-EXTRAS := test,browser,cluster,data,density,export,report
+EXTRAS := test,browser,cluster,data,density,explore,export,report
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help

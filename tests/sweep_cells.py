@@ -44,10 +44,10 @@ def busy(cell, *, seconds=1.0):
     return {"value": cell.seed}
 
 
-def deadly(cell, *, marker, always=False):
-    """Kills its own process, once or always."""
+def deadly(cell, *, marker, gate=""):
+    """Kills its own process, once, or always while there is a file `gate`."""
     path = Path(marker)
-    if cell.seed == 1 and (always or not path.exists()):
+    if cell.seed == 1 and (Path(gate).is_file() or not path.exists()):
         path.touch()
         os.kill(os.getpid(), 9)
     return {"value": cell.seed}
@@ -117,3 +117,11 @@ def small_loss(run):
     from manyheads.certificates.verdict import OURS, Bound, Certificate
 
     return Certificate("descent", "the loss is at most zero", float(run.trajectory.train_loss[-1]), (Bound(OURS, 0.0),))
+
+
+def drawn(cell, *, size=40, seconds=0.02):
+    """Notes that it ran, takes a while, and returns numbers that its seed fixes; no training."""
+    note(os.environ["SWEEP_LOG"], cell.hash)
+    time.sleep(seconds)
+    curve = np.random.default_rng(cell.seed).normal(size=size)
+    return {"curve": (("place",), curve, {"units": "1"}), "total": curve.sum(), "label": f"seed {cell.seed}"}

@@ -27,6 +27,10 @@ def train(model=MODEL, dataset=DATA, **more):
     return lambda: mh.train(model, dataset, **{"step_size": 0.1, "num_steps": 3, **more})
 
 
+def leave_one_out(**more):
+    return lambda: mh.leave_one_out(MODEL, DATA, **{"step_size": 0.1, "num_steps": 3, **more})
+
+
 def model(W=(2, 3, 3), U=(2, 4, 3), **more):
     return lambda: mh.MultiHead.create(np.zeros(W), np.zeros(U), **more)
 
@@ -100,9 +104,9 @@ CASES = {
     "heads beyond counting": (lambda: mh.zero_start(1e16, num_tokens=2, dim=2), r"num_heads=1e\+16 must be a whole number"),
     "heads in words": (lambda: mh.zero_start("many", num_tokens=2, dim=2), "num_heads='many' must be a whole number"),
     "a dim in words": (lambda: mh.zero_start(1, num_tokens=2, dim="2"), "dim='2' must be a whole number >= 1"),
-    "arguments the wrong way round": (lambda: mh.first_phase(3, DATA), "num_heads=data: 6 sequences .* must be a whole number"),
+    "arguments the wrong way round": (lambda: mh.first_phase(3, DATA), "dataset=3 must be a Dataset; make one with"),
     "a trillion Gaussian heads": (lambda: mh.gaussian_start(1e12, num_tokens=2, dim=2, key=KEY), "too many for a Gaussian start, which draws every head"),
-    "a start beyond the memory": (lambda: mh.gaussian_start(1e6, num_tokens=512, dim=64, key=KEY), "is 275 GiB, more than the 32 GiB allowed; draw fewer heads"),
+    "a start beyond the memory": (lambda: mh.gaussian_start(1e6, num_tokens=512, dim=64, key=KEY), "needs about 275 GiB, and .* GiB are free; draw fewer heads"),
     "writing out a trillion heads": (lambda: mh.expand(mh.zero_start(1e12, num_tokens=2, dim=2)), "more than largest=100000"),
     "a factored zero start": (lambda: mh.zero_start(2, num_tokens=2, dim=2, rank=1), "training cannot begin"),
     "a rank above dim": (lambda: mh.gaussian_start(2, num_tokens=2, dim=2, rank=3, key=KEY), "rank=3 must be between 1 and dim=2"),
@@ -110,7 +114,7 @@ CASES = {
     "random signs without a key": (lambda: mh.first_phase(DATA, 2, signs="rademacher"), r"pass key=jax.random.key\(0\)"),
     "an empty interval": (lambda: mh.first_phase(DATA, 2, signs="uniform", interval=(1, 1), key=KEY), r"interval=\(1, 1\) must be \(low, high\)"),
     "half an interval": (lambda: mh.first_phase(DATA, 2, signs="uniform", interval=1, key=KEY), r"interval=1 must be \(low, high\)"),
-    "data for a mixture": (lambda: mh.population_first_phase(DATA, 2), "must be a TokenizedMixture; first_phase takes data"),
+    "data for a mixture": (lambda: mh.population_first_phase(DATA, 2), "mixture=data: 6 sequences .* must be a TokenizedMixture"),
     "arrays for data": (train(dataset=(X, Y)), r"dataset=.* must be a Dataset; make one with Dataset.from_arrays\(tokens, labels\)"),
     "arrays for test data": (train(test=X), "test=.* must be a Dataset"),
     "no model": (train(model=None), "model=None must be a MultiHead"),
@@ -142,11 +146,33 @@ CASES = {
     "a device by number": (train(device=0), "device=0 is not available here; available: cpu"),
     "a folder for a checkpoint": (train(checkpoint="/"), "checkpoint=/ is a folder; pass a file in it"),
     "a number for a checkpoint": (train(checkpoint=3), "checkpoint=3 must be a path"),
-    "a number to resume": (train(resume=3), "path=3 must be the path of an .npz file"),
+    "a number to resume": (train(resume=3), "resume=3 must be a Trajectory, made by train or read by Trajectory.load or a path"),
     "data saved nowhere": (lambda: DATA.save("/no/such/folder/x.npz"), "the folder does not exist; make it first"),
     "a checkpoint nowhere": (train(checkpoint="/no/such/folder/run.npz"), "the folder does not exist; make it first"),
     "a file that is not there": (lambda: mh.Dataset.load("no-such-file.npz"), "no-such-file.npz does not exist"),
     "a folder for a file": (lambda: mh.Trajectory.load("."), "is a folder; pass an .npz file"),
+    "masked labels": (data(X, np.ma.masked_array(Y, Y == 1)), "labels is a masked array"),
+    "an empty axis of unchecked tokens": (lambda: mh.Dataset(X[:, :0], 2.0 * Y - 1), "Use Dataset.from_arrays"),
+    "unchecked NaN": (lambda: mh.Dataset(changed(X, 0, np.nan), 2.0 * Y - 1), "Use Dataset.from_arrays"),
+    "steps beyond counting": (leave_one_out(num_steps=2**32 + 3), "num_steps=4294967299 must be a whole number >= 1 and <= 2147483646"),
+    "3.7 steps": (leave_one_out(num_steps=3.7), "num_steps=3.7 must be a whole number"),
+    "steps of a list that are not whole": (leave_one_out(steps=[3.7]), r"steps=\[3.7\] must be a list, each entry a whole number >= 0"),
+    "a word for a flag": (train(tf32="no"), "tf32='no' must be True or False"),
+    "a word for a seed": (lambda: mh.loss_curvature(MODEL, DATA, seed="abc"), "seed='abc' must be a whole number >= 0"),
+    "a seed beyond 64 bits": (lambda: mh.loss_curvature(MODEL, DATA, seed=2**64), "seed=18446744073709551616 must be a whole number"),
+    "a width that is no number": (lambda: mh.spectral_density(MODEL, DATA, width=np.nan, key=KEY), "width=nan must be a finite number > 0 or None"),
+    "many keys for one": (lambda: mh.spectral_density(MODEL, DATA, key=jax.random.split(KEY)), "is not a JAX random key"),
+    "data for a run": (lambda: mh.certify(DATA, DATA), "run=data: 6 sequences .* must be a Trajectory, made by train"),
+    "a name for names": (lambda: mh.certify(None, DATA, "thm1"), "run=None must be a Trajectory"),
+    "complex features": (lambda: mh.hard_margin([1, -1], features=[[1j], [1.0]]), "features must be real numbers"),
+    "bytes for heads": (lambda: mh.zero_start(b"3", num_tokens=2, dim=2), "num_heads=b'3' must be a whole number"),
+    "an argument too many": (lambda: mh.risk(MODEL, DATA, DATA, nonsense=3), "risk: got an unexpected keyword argument 'nonsense'; it takes model, train, test, loss"),
+    "a loss below every number": (lambda: mh.plan(DATA, target_loss=1e-320, key=KEY), "target_loss=1e-320 must be from 1e-100 to log 2"),
+    "a name beyond the system": (lambda: mh.Dataset.load("a" * 300), "must be a path, of names of at most 255 characters"),
+    "a pipe for a checkpoint": (train(checkpoint="/dev/null"), "checkpoint=/dev/null is a device or a pipe, which is never replaced"),
+    "a device to read": (lambda: mh.Dataset.load("/dev/zero"), "/dev/zero is a device or a pipe; pass an .npz file"),
+    "two billion steps": (train(num_steps=2 * 10**9), "2,000,000,000 steps takes at least .* h; pass fewer steps .MANYHEADS_HOURS=N allows N hours"),
+    "a dimension beyond the memory": (lambda: mh.zero_start(1, num_tokens=2, dim=10**7), "needs about 7.45e.05 GiB, and .* are free; pass a smaller dim"),
     "test data of another shape": (train(test=mh.Dataset.from_arrays(X[:, :2], Y)), "the data have 2 tokens in dimension 3"),
 }  # fmt: skip
 
@@ -154,7 +180,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_bad_input_gets_one_line_that_helps(case):
     call, words = CASES[case]
-    with pytest.raises((ValueError, FileNotFoundError), match=words) as caught:
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=words) as caught:
         call()
     message = str(caught.value)
     assert "\n" not in message and len(message) < 350

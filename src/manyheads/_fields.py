@@ -63,25 +63,25 @@ def check(owner: Any, **advice: Callable[[], str]) -> None:
     """
     for name, (kind, item) in settings(type(owner)).items():
         given = getattr(owner, name)
-        value, mistake = _judged(given, _kinds(kind), item.metadata, strict=True)
+        value, mistake = judged(given, _kinds(kind), item.metadata, strict=True)
         if mistake == "unknown":
             raise ValueError(f"{name}={shown(given)} is not known; choose {_or(map(repr, item.metadata['choices']))}.")
         if mistake:
             more = f"; {advice[name]()}" if name in advice else ""
-            raise ValueError(f"{name}={shown(given)} must be {_allowed(_kinds(kind), item.metadata)}{more}.")
+            raise ValueError(f"{name}={shown(given)} must be {allowed(_kinds(kind), item.metadata)}{more}.")
         object.__setattr__(owner, name, value)
 
 
 def check_value(name: str, given: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
     """A value of a spec in its exact type, or a SpecError that names the key, what is allowed and what to write."""
     kinds = _kinds(kind)
-    value, mistake = _judged(given, kinds, metadata)
+    value, mistake = judged(given, kinds, metadata)
     if not mistake:
         return value
-    allowed = f"write {_allowed(kinds, metadata)}"
+    remedy = f"write {allowed(kinds, metadata)}"
     if mistake == "unknown":
-        raise SpecError(f"{name} = {shown(given)} is not known; {nearest(given, metadata['choices'])} ({allowed})")
-    raise SpecError(f"{name} = {shown(given)} is {_noun(given) if mistake == 'type' else 'out of range'}; {allowed}")
+        raise SpecError(f"{name} = {shown(given)} is not known; {nearest(given, metadata['choices'])} ({remedy})")
+    raise SpecError(f"{name} = {shown(given)} is {_noun(given) if mistake == 'type' else 'out of range'}; {remedy}")
 
 
 def check_spec(owner: Any, section: str) -> list[str]:
@@ -99,7 +99,10 @@ def check_spec(owner: Any, section: str) -> list[str]:
 
 def shown(value: Any) -> str:
     """A value as it appears in a message: one line of at most 60 characters."""
-    text = " ".join((str if isinstance(value, np.generic) else repr)(value)[:10_000].split())
+    try:
+        text = " ".join((str if isinstance(value, np.generic) else repr)(value)[:10_000].split())
+    except Exception:  # a whole number of more than 4,300 digits, say
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -107,12 +110,12 @@ def _kinds(kind: Any) -> tuple:
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 
-def _judged(value: Any, kinds: tuple, metadata: Mapping[str, Any], strict: bool = False) -> tuple[Any, str]:
+def judged(value: Any, kinds: tuple, metadata: Mapping[str, Any], strict: bool = False) -> tuple[Any, str]:
     """The value in its type, and what is wrong with it: "", "type", "range" or "unknown"."""
     if value is None and type(None) in kinds:
         return None, ""
-    if hasattr(value, "item") and np.ndim(value) == 0:  # a NumPy or JAX scalar
-        value = value.item()
+    if hasattr(value, "item") and np.ndim(value) == 0 and not isinstance(value, np.ma.MaskedArray):
+        value = value.item()  # a NumPy or JAX scalar
     converted = next((v for v in (_converted(value, kind, strict) for kind in kinds) if v is not None), None)
     if converted is None:
         return value, "type"
@@ -143,7 +146,8 @@ def _converted(value: Any, wanted: type, strict: bool) -> Any:
     return value if wanted is str and isinstance(value, str) else None
 
 
-def _allowed(kinds: Iterable, metadata: Mapping[str, Any]) -> str:
+def allowed(kinds: Iterable, metadata: Mapping[str, Any]) -> str:
+    """What a value may be, in words."""
     choices = metadata["choices"]
     words = {
         int: f"a whole number{_range(metadata)}",
@@ -158,8 +162,13 @@ def _range(metadata: Mapping[str, Any]) -> str:
     if metadata["above"] is not None and metadata["below"] is not None:
         return f" strictly between {metadata['above']:g} and {metadata['below']:g}"
     signs = (("low", ">="), ("above", ">"), ("high", "<="), ("below", "<"))
-    parts = [f"{sign} {metadata[bound]:g}" for bound, sign in signs if metadata[bound] is not None]
+    parts = [f"{sign} {_bound(metadata[bound])}" for bound, sign in signs if metadata[bound] is not None]
     return f" {' and '.join(parts)}" if parts else ""
+
+
+def _bound(value: float) -> str:
+    """A bound as people write it, and every digit of a whole number that would be rounded."""
+    return f"{value:g}" if float(f"{value:g}") == value else str(value)
 
 
 def _or(words: Iterable[str]) -> str:

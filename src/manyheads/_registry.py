@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")
+SHOWN = 12  # names in a message
 GROUP, VARIABLE = "manyheads.plugins", "MANYHEADS_PLUGINS"
 
 
@@ -84,4 +85,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     leaf = {k.rsplit(".", 1)[-1]: k for k in known}
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     near = near or [leaf[k] for k in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf, n=1, cutoff=0.6)]
-    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
+    listed = ", ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {listed}"

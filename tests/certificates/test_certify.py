@@ -22,7 +22,7 @@ from manyheads.training.resume import fingerprint
 from manyheads.training.start import first_phase, gaussian_start
 
 STATEMENTS = """
-def1.p1 def1.p2 def1.p3 prop7 cor1.1 cor1.2 cor1.3 descent iterates thm1 cor2 thm2 identity lemma3 loo
+def1.p1 def1.p2 def1.p3 prop7 cor1.1 cor1.2 cor1.3 descent iterates thm1 thm1.sharp cor2 thm2 identity lemma3 loo
 """.split()
 
 
@@ -41,7 +41,10 @@ def everything(run):
 def test_all_statements_about_a_run_are_answered(everything):
     answered = {c.statement for c in everything}
     first = {name: item for name, item in about_runs().items() if item.paper == "deora2023"}
-    assert answered == {name for name, item in first.items() if not item.on_request} | {"manyheads2026.forecast"}
+    assert answered == {name for name, item in first.items() if not item.on_request} | {
+        "manyheads2026.forecast",
+        "manyheads2026.forecast.before",
+    }
     assert set(first) == set(STATEMENTS) and answered >= set(STATEMENTS) - {"lemma3", "loo"}
 
 
@@ -54,7 +57,7 @@ def test_another_paper_speaks_of_its_own_setting_or_when_it_is_named(run):
 def test_unconditional_statements_hold_and_conditional_ones_are_silent(everything):
     for name in ("def1.p1", "def1.p2", "def1.p3", "cor1.1", "cor1.2", "cor1.3", "identity"):
         assert {c.verdict for c in everything.about(name)} == {Verdict.HOLDS}, name
-    for name in ("thm1", "iterates", "thm2", "cor2", "prop7"):  # 16 heads are not enough
+    for name in ("thm1", "thm1.sharp", "iterates", "thm2", "cor2", "prop7"):  # 16 heads are not enough
         assert {c.verdict for c in everything.about(name)} == {Verdict.SILENT}, name
         assert all("heads" in c.reason or "sqrt(H)" in c.reason for c in everything.about(name))
     assert everything.verdict is Verdict.HOLDS
@@ -123,7 +126,7 @@ def test_another_architecture_is_silent():
     s = setting("A")
     run = train(pooled_mlp(s.dataset.dim), s.dataset, step_size=0.1, num_steps=3, dtype="float64")
     found = certify(run, s.dataset, test=s.fresh, mixture=s.mixture)
-    ours = [c for c in found if "." not in c.statement or c.statement.startswith(("def1", "cor1"))]
+    ours = [c for c in found if "." not in c.statement or c.statement.startswith(("def1", "cor1", "thm1"))]
     assert len(ours) == len(STATEMENTS) - 2 and {c.verdict for c in ours} == {Verdict.SILENT}
     assert all("proved for the paper's own setting only" in c.reason for c in ours)
 

@@ -159,7 +159,7 @@ def test_certify_bad_files(tmp_path, capsys):
 
 def test_plan(data_file, capsys):
     assert main(["plan", str(data_file), "--target-loss", "0.3", "--no-trials", "--json", "--quiet"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["demands"]) == 3
+    assert len(json.loads(capsys.readouterr().out)["demands"]) == 4
     assert main(["plan", str(data_file), "--target-loss", "3"]) == 2
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 def page_path(tmp_path_factory, example_study):
     folder = tmp_path_factory.mktemp("page")
     run_studies([str(example_study), "literal"], folder, workers=1)
-    return build(folder).page
+    return build(folder, studies=[str(example_study)]).page
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,8 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(opened, size, scheme):
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
-def test_the_light_page_is_drawn_without_a_library_in_both_themes(opened, page_path, tmp_path):
-    light = build(page_path.parent, light=tmp_path / "light").page
+def test_the_light_page_is_drawn_without_a_library_in_both_themes(opened, page_path, example_study, tmp_path):
+    light = build(page_path.parent, studies=[str(example_study)], light=tmp_path / "light").page
     assert not (light.parent / "figures").exists() and light.stat().st_size < page_path.stat().st_size / 3
     page, complaints, elsewhere = opened(path=light)
     charts = page.locator(".chart")

@@ -165,7 +165,7 @@ def test_margins_risk_and_drift(name):
 def test_what_needs_attention_says_so():
     model, data = any_model("mlp")
     mixture = mh.TokenizedMixture(num_tokens=5, dim=4, num_patterns=1, sparsity=0.4, signal=1.0, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="attention_focus needs the attention of a MultiHead"):
+    with pytest.raises(ValueError, match="must be a Trajectory, made by train .* or a MultiHead"):
         mh.attention_focus(model, data)
     with pytest.raises(ValueError, match="the paper's direction moves both blocks of a MultiHead"):
         mh.margin_ladder(model, data, mixture=mixture, num_starts=1, num_steps=0, key=jax.random.key(0))

@@ -162,11 +162,11 @@ def test_paths_are_the_eigenvalues_at_their_points():
 def test_bad_options_are_answered():
     model, data = random_case(4)
     other, _ = random_case(4, counts=(1, 5, 4))
-    with pytest.raises(ValueError, match="tolerance=2 is outside"):
+    with pytest.raises(ValueError, match="tolerance=2 must be a finite number strictly between 0 and 1"):
         mh.loss_curvature(model, data, tolerance=2)
     with pytest.raises(ValueError, match="method='exact' is not known"):
         mh.loss_curvature(model, data, method="exact")
-    with pytest.raises(ValueError, match="max_products=1 is too few"):
+    with pytest.raises(ValueError, match="max_products=1 must be a whole number >= 10"):
         mh.loss_curvature(model, data, max_products=1)
     with pytest.raises(ValueError, match="num_points=1"):
         mh.curvature_on_segment(model, model, data, num_points=1)

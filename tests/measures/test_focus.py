@@ -163,5 +163,5 @@ def test_steps_are_for_runs(mixture, data):
 
 
 def test_bad_epsilon_is_answered(mixture, data):
-    with pytest.raises(ValueError, match="epsilon=2 must be strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="epsilon=2 must be a finite number strictly between 0 and 1"):
         mh.attention_focus(heads(mixture, [0.0]), data, epsilon=2)

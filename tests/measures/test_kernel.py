@@ -253,7 +253,7 @@ def test_the_kernel_prints_what_it_is():
     "options,words",
     [
         (dict(form="fast"), "form='fast' is not known; choose 'jacobian', 'tokens', 'maps'"),
-        (dict(memory=10), "memory=10 bytes is too little"),
+        (dict(memory=10), "memory=10 must be a finite number >= 100000"),
     ],
 )
 def test_bad_options_are_answered(options, words):

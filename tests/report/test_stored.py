@@ -2,14 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from manyheads.cli.main import main
+from manyheads.cli.run import show_answers
+from manyheads.report import verdicts
 from manyheads.report.build import build
-from manyheads.studies.kit.folder import sweep_folder
+from manyheads.report.page import Chapter, render
+from manyheads.studies.kit.figure import Axis, Figure, Panel, line
+from manyheads.studies.kit.folder import sweep_folder, write_run
 from manyheads.studies.kit.run import run_studies
+from manyheads.studies.kit.study import Finding
 from manyheads.studies.margins import study as margins
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.plan import make_plan
@@ -26,9 +33,8 @@ def finished(tmp_path_factory, example_study):
 
 def note_studies(folder, *sources):
     """As `manyheads run` does before any study runs."""
-    content = {"format_version": 1, "manyheads": "0", "scale": "quick", "seed": 0, "studies": list(sources)}
     folder.mkdir(exist_ok=True)
-    (folder / "run.json").write_text(json.dumps(content))
+    write_run(folder, "quick", 0, list(sources))
 
 
 @pytest.fixture
@@ -41,8 +47,8 @@ def partial(tmp_path, finished, example_study):
     return out
 
 
-def test_a_folder_in_progress_is_reported_as_far_as_it_is(partial, capsys):
-    assert main(["report", str(partial), "--quiet"]) == 0
+def test_a_folder_in_progress_is_reported_as_far_as_it_is(partial, example_study, capsys):
+    assert main(["report", str(partial), str(example_study), "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert "Slower" in out and str(partial / "index.html") in out.replace("\n", "")
     assert err.splitlines() == [
@@ -118,3 +124,37 @@ def test_one_diverged_cell_and_one_failed_leave_a_chapter(tmp_path):
     (chapter,) = build(tmp_path).chapters
     assert "after 2,000 steps" in chapter.finding.answer
     assert "1 of 18 cells of time failed (it broke); 1 of 18 cells of time diverged" in chapter.missing
+
+
+def test_drawing_a_folder_runs_no_code_that_the_folder_names(tmp_path, finished, example_study, capsys):
+    """A folder from elsewhere may name any file; only one that is named on the command line is run."""
+    mark, evil = tmp_path / "code-ran", tmp_path / "evil.py"
+    evil.write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    out = tmp_path / "out"
+    note_studies(out, str(evil), str(example_study))
+    shutil.copytree(finished / "studies", out / "studies")
+    assert main(["report", str(out), "--quiet"]) == 2
+    assert "a file of your own, which is run only where you name it" in capsys.readouterr().err
+    assert main(["report", str(out), str(example_study), "--quiet"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "no results yet for evil: it is a file of your own, which is run only where you name it",
+        f"Draw your own studies too with `manyheads report {out} {evil}`.",
+    ]
+    assert not mark.exists()
+
+
+def test_markup_in_the_texts_of_a_study_is_text(capsys):
+    """On the terminal and on the page, whose drawings are checked too."""
+    mark = "[/b] <script>alert(1)</script>"
+    study = replace(margins.STUDY, question=f"Why {mark}?")
+    panel = Panel(
+        f"title {mark}", Axis(f"x {mark}", "1"), Axis("y", "1"), (line("zero", f"label {mark}", [1, 2], [1, 2]),)
+    )
+    figure = Figure("f", f"figure {mark}", f"caption {mark}", (panel,))
+    finding = Finding(f"answer {mark}", f"sentence {mark}", {}, ())
+    chapter = Chapter(study, finding, (figure,), ({"name": mark, "text": mark},), mark)
+    show_answers(SimpleNamespace(chapters=[chapter], num_figures=1, page="p"))
+    assert "[/b]" in capsys.readouterr().out
+    ledger = verdicts.ledger_table([])
+    page = render([chapter], ledger=ledger, card=[], reproduce={"commands": mark, "facts": []}, scale=mark, static=True)
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page

@@ -1,4 +1,7 @@
+import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,7 +14,9 @@ import numpy as np
 import pytest
 
 from manyheads._fields import SpecError
+from manyheads.cli.main import main
 from manyheads.sweeps import cell as cell_module
+from manyheads.sweeps import local
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.engine import make_engine, run
 from manyheads.sweeps.environment import worker_facts
@@ -207,7 +212,8 @@ def test_a_limit_of_the_system_is_one_line(tmp_path):
     limited = "ulimit -f 16; exec " + " ".join(
         [sys.executable, "-m", "manyheads.cli.main", "sweep", "s.toml", "--no-cache"]
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}  # the limit would cut its caches
+    environment = {**os.environ, **paths}
     done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(
@@ -238,19 +244,76 @@ def test_a_path_through_a_file_is_one_line(tmp_path):
         run(QUICK, tmp_path / "file" / "out", progress=False)
 
 
-def test_a_worker_that_dies_is_replaced(tmp_path):
+class Frail(local._Worker):
+    """A worker process that gets a signal before it can begin; the first `count` ones do."""
+
+    signal, count, born = signal.SIGKILL, 0, 0
+
+    def __init__(self, threads):
+        super().__init__(threads)
+        type(self).born += 1
+        if self.born <= self.count:
+            os.kill(self.process.pid, self.signal)
+
+
+def frail(monkeypatch, **fields):
+    kind = type("Frail", (Frail,), fields)
+    monkeypatch.setattr(local, "_Worker", kind)
+    return kind
+
+
+def test_a_worker_that_dies_is_replaced_also_before_it_begins(tmp_path, monkeypatch):
+    kind = frail(monkeypatch, count=2)
     sweep = Sweep(cell="sweep_cells:deadly", parameters={"marker": str(tmp_path / "marker")}, seeds=3)
-    data = run(sweep, tmp_path / "s", engine=Processes(2), progress=False)
-    assert (tmp_path / "marker").exists()
+    data = run(sweep, tmp_path / "s", engine=Processes(1), progress=False)
+    assert (tmp_path / "marker").exists() and kind.born == 4
     assert np.array_equal(data.value, [0, 1, 2]) and (data.status == "finished").all()
 
 
-def test_a_batch_that_kills_every_worker_fails_alone(tmp_path):
-    parameters = {"marker": str(tmp_path / "marker"), "always": True}
-    sweep = Sweep(cell="sweep_cells:deadly", parameters=parameters, seeds=3)
-    data = run(sweep, tmp_path / "s", engine="processes", workers=1, progress=False)
-    assert data.status.values.tolist() == ["finished", "failed", "finished"]
-    assert "its worker process ended 3 times (exit code -9)" in data.message.values[1]
+def test_workers_that_cannot_begin_are_an_error_in_the_end(tmp_path, monkeypatch):
+    kind = frail(monkeypatch, count=1000)
+    with pytest.raises(
+        EngineError, match=r"10 worker processes ended before they could begin \(exit code -9\); run the"
+    ):
+        run(QUICK, tmp_path, engine="processes", workers=2, progress=False)
+    assert kind.born == 12 and status(tmp_path).missing == 6
+
+
+def test_a_stopped_worker_is_named(tmp_path, monkeypatch):
+    frail(monkeypatch, count=1, signal=signal.SIGSTOP)
+    monkeypatch.setattr(local, "NOTE_SECONDS", 0.01)
+    with contextlib.closing(Processes(1).work([dict(id="1", threads=1)])) as results:
+        said = next(result["note"] for batch, result in results if batch == "" and result["note"])
+    assert re.search(r"worker process (\d+), which is stopped; `kill -CONT \1`", said)
+
+
+def test_a_batch_whose_workers_are_lost_stays_missing_until_a_later_run(tmp_path, capsys):
+    gate = tmp_path / "gate"
+    gate.touch()
+    parameters = {"marker": str(tmp_path / "marker"), "gate": str(gate)}
+    Sweep(cell="sweep_cells:deadly", parameters=parameters, seeds=3).save(tmp_path / "s.toml")
+    command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "s"), "--quiet"]
+    assert main([*command, "--engine", "processes", "--workers", "1"]) == 1
+    said = capsys.readouterr()
+    assert "(2 finished, 0 diverged, 0 failed), 1 missing" in said.out
+    lines = said.err.splitlines()
+    assert len(lines) == 2 and "is left out of this run: 3 worker processes ended in it (exit code -9)" in lines[0]
+    assert "1 of 3 batches lost their workers again and again; their cells stay missing" in lines[1]
+    assert open_sweep(tmp_path / "s").status.values.tolist() == ["finished", "missing", "finished"]
+    gate.unlink()
+    before = parts(tmp_path / "s")
+    assert main(command) == 0 and before.items() <= parts(tmp_path / "s").items()
+
+
+def test_a_run_whose_batches_are_all_lost_ends(tmp_path, capsys):
+    class Hopeless:
+        def work(self, jobs):
+            yield from ((job["id"], local.lost("out of memory")) for job in jobs)
+
+    data = run(Sweep(cell="sweep_cells:arithmetic", seeds=30), tmp_path, engine=Hopeless(), progress=False)
+    assert (data.status == "missing").all()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4 and "10 of 30 batches lost their workers again and again, and the run ends here" in lines[3]
 
 
 def test_the_compilation_cache_is_used_and_can_be_turned_off(tmp_path, monkeypatch):
@@ -297,7 +360,7 @@ def test_a_stored_plan_outlives_another_planner(tmp_path, monkeypatch):
 )
 def test_a_wrong_option_is_named(tmp_path, options, words, monkeypatch):
     monkeypatch.setattr("manyheads.sweeps.cluster.CONNECT_SECONDS", 1)
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(ValueError) as caught:
         run(QUICK, tmp_path, progress=False, **options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 

@@ -1,12 +1,13 @@
 """A real Ctrl-C inside the cells of studies: nothing that it cut short is stored, and the next run is as if untouched."""
 
+import contextlib
 import os
 import signal
 import subprocess
 from dataclasses import replace
 
 import pytest
-from processes import LIMIT, descendants, wait_until
+from processes import LIMIT, descendants, wait_for_the_end, wait_until
 from sweeps.killing import assert_same_bits, command, environment
 
 from manyheads.measures import stability
@@ -96,3 +97,26 @@ def test_ctrl_c_at_a_terminal_ends_the_command_and_its_workers(tmp_path, start, 
     assert process.returncode == 130
     assert "interrupted: 0 of 2 cells are stored; rerun to resume\nerror: interrupted\n" in err
     assert "Traceback" not in err and not list(out.rglob("*.npz"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("engine", ["here", "processes"])
+def test_ctrl_c_pressed_twice_ends_a_sweep_at_once_with_one_line(tmp_path, start, engine):
+    log, out = tmp_path / "log", tmp_path / "out"
+    long = replace(sweep_of("sweep_cells:careless"), parameters={"log": str(log)})
+    replace(long, train=replace(long.train, num_steps=10**9)).save(tmp_path / "s.toml")
+    line = command(tmp_path / "s.toml", out, "--engine", engine)
+    process = start(line, env=environment(log), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: log.exists() and "training" in log.read_text(), process, "the training")
+    wait_until(lambda: press_again(process), what="the end")
+    err = process.communicate(timeout=LIMIT)[1]
+    assert process.returncode == 130 and err.splitlines()[-1] == "error: interrupted"
+    assert "Traceback" not in err and not list(out.rglob("*.npz"))
+    wait_for_the_end(process)
+
+
+def press_again(process):
+    """Press Ctrl-C, as someone does who does not wait; whether the process has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    return process.poll() is not None

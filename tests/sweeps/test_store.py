@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from sweeps.stored import SWEEP, fill, result
 
+from manyheads.data.files import save_npz, write_json
+from manyheads.sweeps.assembly import export
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep
+from manyheads.sweeps.status import status
 from manyheads.sweeps.store import CorruptPart, Store, StoreError
 
 
@@ -61,6 +64,108 @@ def test_a_corrupt_part_is_found(tmp_path, damage):
     assert aside.name.endswith(".corrupt") and not path.exists()
 
 
+def rewrite(store, batch_id, change=lambda header: header, arrays=lambda arrays: arrays, seal=True):
+    """A part with a changed header or changed arrays, and with a good checksum."""
+    with np.load(store.part(batch_id)) as file:
+        content = dict(file)
+    header = change(json.loads(str(content.pop("header"))))
+    with open(store.part(batch_id), "w+b") as file:
+        (save_npz if seal else lambda f, a: np.savez(f, **a))(
+            file, {"header": np.array(json.dumps(header)), **arrays(content)}
+        )
+
+
+def test_a_part_of_other_cells_is_refused(tmp_path):
+    store, plan = fill(tmp_path / "here")
+    there, other = fill(tmp_path / "there", sweep=Sweep(name="stored", axes={"model.num_heads": [2, 3]}))
+    first = plan.batches[0].id
+    for source in (store.part(plan.batches[1].id), there.part(other.batches[0].id)):
+        store.part(first).write_bytes(source.read_bytes())
+        with pytest.raises(CorruptPart, match=f"it holds batch {source.stem}"):
+            store.header(first)
+    assert status(tmp_path / "here").corrupt == (f"{first}.npz",)
+    rewrite(store, first, lambda header: {**header, "batch": first})  # its cells are still the other's
+    with pytest.raises(CorruptPart):
+        store.header(first)
+
+
+def test_an_array_that_vanished_or_changed_its_shape_is_found(tmp_path):
+    store, plan = fill(tmp_path)
+    one, two = plan.batches[0].id, plan.batches[1].id
+    rewrite(store, one, arrays=lambda arrays: {k: v for k, v in arrays.items() if k != "0/curve"})
+    with pytest.raises(CorruptPart, match="its arrays are not those that it describes"):
+        store.header(one)
+    rewrite(store, two, arrays=lambda arrays: {**arrays, "0/curve": arrays["0/curve"][:2]})
+    with pytest.raises(CorruptPart, match="the array 0/curve is not as described"):
+        store.check(two)
+    assert status(tmp_path).corrupt == (f"{one}.npz",)
+    with pytest.warns(UserWarning, match="its cells count as missing"):
+        assert export(tmp_path, tmp_path / "out.nc").is_file()
+
+
+def test_a_part_of_the_version_before_checksums_is_read_and_a_newer_one_is_refused(tmp_path):
+    store, plan = fill(tmp_path)
+    batch = plan.batches[0]
+    rewrite(store, batch.id, lambda header: {**header, "format_version": 1}, seal=False)
+    assert store.check(batch.id)["format_version"] == 1
+    wanted = result(plan, batch)["cells"][0]["values"]["curve"][1]
+    assert np.array_equal(store.read(batch.id, ["0/curve"])["0/curve"], wanted)
+    rewrite(store, batch.id, lambda header: {**header, "format_version": 2}, seal=False)
+    with pytest.raises(CorruptPart, match="its checksum is missing"):
+        store.check(batch.id)
+    rewrite(store, batch.id, lambda header: {**header, "format_version": 3})
+    with pytest.raises(StoreError, match="has format_version 3, newer than the 2 .* update manyheads") as caught:
+        store.check(batch.id)
+    assert not isinstance(caught.value, CorruptPart)
+
+
+def test_a_damaged_plan_is_set_aside_and_written_anew(tmp_path):
+    store, plan = fill(tmp_path)
+    path = tmp_path / "sweep.json"
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-200], whole.replace(b"stored", b"stoned")):
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match="cannot be read .*; run the same spec into this folder again"):
+            status(tmp_path)
+        assert "the plan is written anew" in store.mend(plan)
+        store.begin(plan, {"git": "abc", "versions": {}})
+        assert path.read_bytes() == whole
+    assert (tmp_path / "sweep.json.3.corrupt").is_file() and store.mend(plan) == ""
+    other = make_plan(Sweep(name="other", axes={"model.num_heads": [2, 3]}))
+    path.write_bytes(b"{")
+    with pytest.raises(StoreError, match="are not of this spec; pass the spec of this folder"):
+        store.mend(other)
+    assert path.read_bytes() == b"{" and "kept as sweep.json.4.corrupt" in store.mend(other, extend=True)
+
+
+def test_a_plan_that_does_not_fit_itself_is_refused(tmp_path):
+    store, _ = fill(tmp_path)
+    plan = store.manifest()
+    first, *rest = plan["batches"]
+    for change, words in (
+        ({"grid": plan["grid"][1:]}, "its grid and its cells do not fit"),
+        ({"cells": ["0" * 20, *plan["cells"][1:]]}, "a batch is not named after its cells"),
+        ({"batches": rest}, "its batches are not all of its cells"),
+        ({"spec": None}, "it has no spec"),
+        ({"dims": ["x"]}, "KeyError: 'x'"),
+    ):
+        write_json(tmp_path / "sweep.json", {**plan, **change})
+        with pytest.raises(StoreError, match=words):
+            store.manifest()
+
+
+def test_a_plan_of_the_version_before_checksums_gets_one(tmp_path):
+    store, plan = fill(tmp_path)
+    whole = (tmp_path / "sweep.json").read_bytes()
+    old = {**store.manifest(), "format_version": 1}
+    (tmp_path / "sweep.json").write_text(json.dumps(old, indent=1))
+    with pytest.warns(UserWarning, match="of an older version and has no checksum; the next run here adds one"):
+        assert status(tmp_path).finished == 6
+    with pytest.warns(UserWarning):
+        assert store.mend(plan) == ""
+    assert (tmp_path / "sweep.json").read_bytes() == whole
+
+
 def test_pickles_are_not_loaded(tmp_path):
     store, plan = fill(tmp_path)
     header = store.header(plan.batches[0].id)
@@ -71,9 +176,8 @@ def test_pickles_are_not_loaded(tmp_path):
 
 def test_a_newer_format_is_refused(tmp_path):
     store, _ = fill(tmp_path)
-    manifest = {**store.manifest(), "format_version": 99}
-    (tmp_path / "sweep.json").write_text(json.dumps(manifest))
-    with pytest.raises(StoreError, match="format_version 99, newer than the 1"):
+    write_json(tmp_path / "sweep.json", {**store.manifest(), "format_version": 99})
+    with pytest.raises(StoreError, match="format_version 99, newer than the 2"):
         store.manifest()
 
 
@@ -119,6 +223,17 @@ def test_a_torn_journal_line_is_left_out(tmp_path):
     with open(tmp_path / "journal.jsonl", "a") as file:
         file.write('{"time": 1, "ev')
     assert [event["event"] for event in store.journal()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"event": "done"}', '{"event": "done", "time": "x"}', '{"event": "run", "time": NaN}']
+)
+def test_a_journal_line_without_a_time_is_left_out(tmp_path, line):
+    store, _ = fill(tmp_path)
+    store.note("run")
+    with open(tmp_path / "journal.jsonl", "a") as file:
+        file.write(line + "\n" + '{"event": "done", "time": 1e999, "cells": []}\n[]\n')
+    assert len(store.journal()) == 1 and status(tmp_path).rate == 0
 
 
 def test_reading_results_needs_no_jax(tmp_path):

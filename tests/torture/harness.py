@@ -1,7 +1,8 @@
 """Numbered trials that are drawn from a seed, kept as they finish, and counted in a table.
 
 A part of the torture is a module with `KINDS`, the names of what is tried; `FAULTS`, the outcomes that must not occur;
-and `trial(kind, rng, folder)`, which tries one thing in an empty folder and returns its outcome, or (outcome, detail).
+and `trial(kind, rng, folder)`, which tries one thing in an empty folder and returns its outcome, or (outcome, detail). It
+may have `TRIALS`, the most that make sense, and `totals(rows)`, lines to print below the table.
 Trial k of a seed is the same trial on every machine, alone or after others.
 """
 
@@ -21,8 +22,7 @@ CRASHED = "harness failed"
 
 def run(part: ModuleType, count: int, seed: int, out: Path) -> Counter:
     """Make the trials that `out` does not hold yet; the count of each (kind, outcome)."""
-    name = part.__name__.rpartition(".")[2]
-    path = out / f"{name}-{seed}.jsonl"
+    path = _path(part, seed, out)
     out.mkdir(parents=True, exist_ok=True)
     known = {row["trial"]: row for row in _rows(path)}
     with open(path, "a") as file:
@@ -32,6 +32,11 @@ def run(part: ModuleType, count: int, seed: int, out: Path) -> Counter:
                 file.write(json.dumps(known[k]) + "\n")
                 file.flush()
     return Counter((known[k]["kind"], known[k]["outcome"]) for k in range(count))
+
+
+def rows(part: ModuleType, count: int, seed: int, out: Path) -> list[dict]:
+    """The finished trials, with their details."""
+    return [row for row in _rows(_path(part, seed, out)) if row["trial"] < count]
 
 
 def table(part: ModuleType, counts: Counter) -> str:
@@ -55,6 +60,10 @@ def table(part: ModuleType, counts: Counter) -> str:
 def faults(part: ModuleType, counts: Counter) -> int:
     """How many trials ended in a fault."""
     return sum(n for (_, outcome), n in counts.items() if outcome in (*part.FAULTS, CRASHED))
+
+
+def _path(part: ModuleType, seed: int, out: Path) -> Path:
+    return out / f"{part.__name__.rpartition('.')[2]}-{seed}.jsonl"
 
 
 def _one(part: ModuleType, k: int, seed: int) -> dict:

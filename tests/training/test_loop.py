@@ -9,6 +9,7 @@ import pytest
 
 import manyheads as mh
 from manyheads.model.protocol import Model
+from manyheads.training import loop
 from manyheads.training.loop import RUNS, Observer, descend, whole_run
 from manyheads.training.problem import make_problem
 
@@ -195,3 +196,21 @@ def test_a_function_of_the_user_is_recorded_saved_loaded_and_resumed(attention, 
         mh.train(attention, data, num_steps=50, resume=plain, **options)
     with pytest.raises(ValueError, match="must map names to functions"):
         mh.train(attention, data, num_steps=5, **{**options, "observe": row})
+
+
+def test_a_compiled_function_keeps_a_bounded_number_of_programs(monkeypatch):
+    monkeypatch.setattr(loop, "MOST_PROGRAMS", 3)
+    traced = []
+
+    def double(array):
+        traced.append(array.shape)
+        return 2 * array
+
+    twice = loop.forgetful(jax.jit(double))
+    for size in (1, 2, 3, 2, 1, 3):
+        assert np.array_equal(twice(np.ones(size)), 2 * np.ones(size))
+    assert traced == [(1,), (2,), (3,)]
+    twice(np.ones(4))  # a fourth: the others are forgotten
+    twice(np.ones(4))
+    twice(np.ones(1))
+    assert traced == [(1,), (2,), (3,), (4,), (1,)]

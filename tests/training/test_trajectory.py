@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import manyheads as mh
+from manyheads.data.files import read_npz, write_npz
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +63,33 @@ def test_a_newer_file_is_refused(run, tmp_path, monkeypatch):
 
 def test_a_file_that_lacks_something_is_refused(run, tmp_path):
     run.save(tmp_path / "run.npz")
-    with np.load(tmp_path / "run.npz") as file:
-        arrays = dict(file)
+    arrays, meta = read_npz(tmp_path / "run.npz")
     for name in ("steps", "multiplicity", "start_2", "last_0", "record_train_loss"):
-        np.savez(tmp_path / "less.npz", **{key: value for key, value in arrays.items() if key != name})
+        write_npz(tmp_path / "less.npz", {key: value for key, value in arrays.items() if key != name}, meta)
         with pytest.raises(ValueError, match=f"is not a whole trajectory: '{name}' is missing"):
             mh.Trajectory.load(tmp_path / "less.npz")
+
+
+def test_parts_that_do_not_fit_are_refused(run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    arrays, meta = read_npz(tmp_path / "run.npz")
+    wrong = {
+        "steps": arrays["steps"][::-1],
+        "snapshot_steps": arrays["snapshot_steps"].astype(float),
+        "record_train_loss": arrays["record_train_loss"][1:],
+        "record_margin": arrays["record_margin"].astype(int),
+        "last_0": arrays["last_0"][..., :1],
+        "snapshots_1": arrays["snapshots_1"][:1],
+        "multiplicity": np.ones(2),
+    }
+    for name, values in wrong.items():
+        write_npz(tmp_path / "odd.npz", {**arrays, name: values}, meta)
+        with pytest.raises(ValueError, match=f"its .*{name.removeprefix('record_')}.* cannot be right"):
+            mh.Trajectory.load(tmp_path / "odd.npz")
+    for change in ({"last_step": 3}, {"status": "done"}, {"settings": []}, {"decoder": "half"}):
+        write_npz(tmp_path / "odd.npz", arrays, {**meta, **change})
+        with pytest.raises(ValueError, match=f"its {next(iter(change))} cannot be right"):
+            mh.Trajectory.load(tmp_path / "odd.npz")
 
 
 def test_a_truncated_file_is_refused(run, tmp_path):

@@ -11,6 +11,7 @@ from manyheads.certificates.examination import Examination
 from manyheads.certificates.ledger import about_runs, entry, papers
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Verdict, plain
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.training.trajectory import Trajectory
 
 
@@ -49,6 +50,7 @@ class Certificates:
         return "\n\n".join(([self.title] if self.title else []) + [str(c) for c in self.items])
 
 
+@guarded()
 def certify(
     run: Trajectory,
     dataset: Dataset,

@@ -20,6 +20,7 @@ import numpy as np
 from manyheads.certificates.targets import Direction, Target, along, attention_target, measure_target, proximal_target
 from manyheads.certificates.walk import Walk, follow
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.model.attention import MultiHead
 
 SCALES = np.geomspace(0.1, 10, 13)
@@ -111,6 +112,7 @@ class Decomposition:
         )
 
 
+@guarded()
 def decompose(walk: Walk) -> tuple[Decomposition, ...]:
     """The decomposition of a walk for each target it was watched from."""
     parts = []
@@ -121,6 +123,7 @@ def decompose(walk: Walk) -> tuple[Decomposition, ...]:
     return tuple(parts)
 
 
+@guarded()
 def explain_run(
     start: Any,
     dataset: Dataset,

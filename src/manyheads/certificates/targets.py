@@ -17,6 +17,7 @@ import numpy as np
 import scipy.optimize
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import finite, guarded
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
 from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
@@ -58,12 +59,14 @@ class Direction:
         return parameter_norm(self.heads)
 
 
+@guarded(num_heads=None)
 def with_heads(start: MultiHead, num_heads: float) -> MultiHead:
     """The same heads in the same shares, with another (possibly fractional or huge) total."""
-    counts = start.multiplicity * (num_heads / start.num_heads)
+    counts = start.multiplicity * (finite("num_heads", num_heads) / start.num_heads)
     return MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
 
 
+@guarded()
 def measure_target(name: str, start: Any, dataset: Dataset, displacement: Any, loss: str | Loss = "logistic") -> Target:
     """Loss, distance and norms of the point at `displacement` from the start."""
     displacement, start = float64(displacement), checked_model(start, "start")
@@ -80,6 +83,7 @@ def measure_target(name: str, start: Any, dataset: Dataset, displacement: Any, l
     )
 
 
+@guarded()
 def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> float:
     """Mean loss over a dataset, in float64."""
     margins = dataset.labels * scores(model, dataset)
@@ -87,6 +91,7 @@ def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> f
         return float(np.mean(np.asarray(get_loss(loss).value(jnp.asarray(margins)))))
 
 
+@guarded()
 def mixture_direction(start: MultiHead, mixture) -> Direction:
     r"""The paper's $\theta_*$ of Section 5.2: $(\bar U_*,\ \mathrm{sign}(\alpha_h)\bar W_*)$ in every head.
 
@@ -98,6 +103,7 @@ def mixture_direction(start: MultiHead, mixture) -> Direction:
     return Direction("the paper's direction", Heads(signs[:, None, None] * W, np.repeat(U[None], len(signs), axis=0)))
 
 
+@guarded()
 def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray) -> Direction:
     r"""$\theta_*\propto\sum_i w_i y_i\nabla\tilde\Phi(X_i;\theta_0)$ with norm $\sqrt2$, from dual weights $w$."""
     with jax.enable_x64(True):
@@ -111,12 +117,14 @@ def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: n
     return Direction(name, jax.tree.map(lambda leaf: leaf * (math.sqrt(2) / norm), one))
 
 
+@guarded()
 def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) -> np.ndarray:
     r"""$y_i\langle\nabla\tilde\Phi(X_i;\theta_0),\theta_*\rangle$ for every sequence."""
     unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
     return dataset.labels * slopes(start, dataset, unit)
 
 
+@guarded()
 def along(
     direction: Direction, scale: float, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic"
 ) -> Target:
@@ -125,6 +133,7 @@ def along(
     return measure_target(f"{direction.name}, scale {scale:.4g}", start, dataset, displacement, loss)
 
 
+@guarded()
 def attention_target(
     start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None, *, loss: str | Loss = "logistic"
 ) -> Target:
@@ -145,6 +154,7 @@ def attention_target(
     return measure_target("the attention target of Section 5.3", start, dataset, displacement, loss)
 
 
+@guarded()
 def proximal_target(
     start: Any, dataset: Dataset, *, step_size: float, num_steps: float, loss: str | Loss = "logistic"
 ) -> Target:
@@ -171,6 +181,7 @@ def proximal_target(
     return measure_target("the proximal target", start, dataset, displacement, loss)
 
 
+@guarded()
 def losses_along(direction: Direction, scales: np.ndarray, start: MultiHead, dataset: Dataset) -> np.ndarray:
     """Train loss at θ_0 + scale·θ_* for many scales at once (logistic)."""
     unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)

@@ -11,6 +11,7 @@ from manyheads.certificates.finding import Effort, Finding
 from manyheads.certificates.ledger import entry, ledger
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import Verdict
+from manyheads.data.door import guarded
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def share(value: float | None) -> str:
     return f"{value:.1e}"
 
 
+@guarded()
 def verify(
     statements: Sequence[str] = (),
     *,

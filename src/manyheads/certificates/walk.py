@@ -13,11 +13,11 @@ import numpy as np
 
 from manyheads.certificates.targets import Target
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import finite, whole
+from manyheads.data.door import guarded
 from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model, inner
+from manyheads.model.protocol import inner
 from manyheads.training.loop import Observer, View, descend
-from manyheads.training.problem import PLAIN, make_problem
+from manyheads.training.problem import PLAIN, check_descent, make_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,7 @@ class Walk:
         return self.start.displaced(self.displacement)
 
 
+@guarded()
 def follow(
     start: Any,
     dataset: Dataset,
@@ -71,18 +72,18 @@ def follow(
 
     What further observers keep is found in `Walk.observed`.
     """
-    start, last = checked_model(start, "start"), whole("num_steps", num_steps)
+    check_descent(start, dataset, num_steps, records=(8 + 2 * len(targets)) * num_steps)
     method = PLAIN._replace(loss=get_loss(loss))
-    problem = make_problem(start, dataset, finite("step_size", step_size), method, sample_weight=sample_weight)
+    problem = make_problem(start, dataset, step_size, method, sample_weight=sample_weight)
     watched = jax.tree.map(
         lambda leaf, *others: np.array([*others], np.float64).reshape(-1, *leaf.shape),
         problem.start,
         *(target.displacement for target in targets),
     )
-    run, seen = descend(problem, {"walk": Observer(_look, None, (watched,)), **(observe or {})}, last)
+    run, seen = descend(problem, {"walk": Observer(_look, None, (watched,)), **(observe or {})}, num_steps)
     value, gradient, distance, readout, slope, gap = seen.pop("walk")
     return Walk(
-        start, float(step_size), tuple(targets), value, np.sqrt(gradient), np.sqrt(distance), readout,
+        start, step_size, tuple(targets), value, np.sqrt(gradient), np.sqrt(distance), readout,
         slope.T, np.sqrt(gap.T), run.displacement, seen,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import Heads, named
+from manyheads.cli.numbers import Heads, Seed, named
 from manyheads.training.start import STARTS
 
 
@@ -27,7 +27,7 @@ def command(
     independent: bool = False,
     token_radius: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
     full: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -66,7 +66,7 @@ def command(
     import jax
 
     import manyheads as mh
-    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, stored_run
+    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, stored_run, warn_of_time
 
     keys = jax.random.split(jax.random.key(seed), 5)
     if holds_run(source):
@@ -81,6 +81,7 @@ def command(
         model = make_start(start, heads, scale, dataset=dataset, fresh=fresh, source=task, key=keys[4])
         if not quiet:
             tell(f"training {steps} steps")
+            warn_of_time(steps, dataset, model, tell)
         run = mh.train(model, dataset, step_size=step_size, num_steps=steps, dtype="float64")
     mixture = task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
     result = mh.certify(

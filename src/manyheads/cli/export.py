@@ -29,6 +29,8 @@ def command(
 
     ending = {"netcdf": ".nc", "zarr": ".zarr"}[format]
     target = out or folder / f"{Store(folder).manifest()['name']}{ending}"
+    if target.name in ("", ".."):
+        raise ValueError(f"--out {target} is a folder; pass a file or a .zarr folder in it.")
     if target.suffix not in (".nc", ".zarr"):
         target = target.with_name(target.name + ending)
     written = export(folder, target, overwrite=overwrite)

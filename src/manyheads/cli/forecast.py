@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from manyheads.cli.colors import hush, show, tell
+from manyheads.cli.numbers import Seed
 
 
 def command(
@@ -20,7 +21,7 @@ def command(
     examples: int = 100,
     first_phase_examples: int = 200,
     test_examples: int = 300,
-    seed: int = 0,
+    seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

@@ -1,17 +1,19 @@
 """The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
-docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, 3 the theory is silent).
-It prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
-Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated or cells failed, 3 the
+theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the function, so that
+`--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
 import difflib
 import os
 import sys
+import warnings
 from importlib import import_module
 
 import manyheads
+from manyheads.cli import interrupt
 
 # Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
 VERBS = {
@@ -24,6 +26,7 @@ VERBS = {
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
+    "explore": "open a page in which attention trains while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "how far a sweep is, what failed and why",
     "export": "a sweep's results as one netCDF file or zarr folder",
@@ -35,11 +38,14 @@ EXAMPLES = (
     ("manyheads train --help", "every option of one verb"),
 )
 
-BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, 130, 141, 70
+LONGEST = 800  # characters of a message
+BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, interrupt.INTERRUPTED, 141, 70
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
+    """Run one verb and return its exit code; without arguments it is the program, and Ctrl-C pressed twice ends it."""
+    if arguments is None:
+        interrupt.twice_ends_at_once()
     verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         if verb in ("--help", "-h"):
@@ -51,11 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             code = _fail(unknown(verb), BAD_INPUT)
         sys.stdout.flush()
+        if arguments is None and code == INTERRUPTED:
+            interrupt.leave("")  # what was to be said is said
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
+        if arguments is None:
+            interrupt.leave()
         return _fail("interrupted", INTERRUPTED)
     except Exception as error:
         if os.environ.get("MANYHEADS_TRACEBACK"):
@@ -85,7 +95,7 @@ def overview() -> str:
             *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
             "",
             "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated, 2 bad input, 3 the theory is silent.",
+            "Exit codes: 0 fine, 1 a statement is violated or cells failed, 2 bad input, 3 the theory is silent.",
         ]
     )
 
@@ -94,13 +104,22 @@ def unknown(verb: str) -> str:
     """The message for a verb that does not exist."""
     near = difflib.get_close_matches(verb, VERBS, n=1)
     hint = f"did you mean `manyheads {near[0]}`?" if near else f"choose one of {', '.join(VERBS)}."
-    return f"there is no verb {verb!r}: {hint} `manyheads --help` explains them."
+    return f"there is no verb {verb[:60]!r}: {hint} `manyheads --help` explains them."
 
 
 def _run(verb: str, arguments: list[str]) -> int:
     from manyheads.cli.parsing import parsed
 
-    return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
+    usual = warnings.formatwarning
+    warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
+    try:
+        return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
+    finally:
+        warnings.formatwarning = usual
+
+
+def _one_warning(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {' '.join(str(message).split())}\n"
 
 
 def _say(text: str) -> int:
@@ -118,7 +137,12 @@ def _one_line(error: BaseException) -> str:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         text = str(error)
-    return " ".join(text.split())
+    return _shortened("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(text.split())))
+
+
+def _shortened(text: str) -> str:
+    """Its beginning and its end, where somebody passed a novel."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 if __name__ == "__main__":

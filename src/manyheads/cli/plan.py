@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import named
+from manyheads.cli.numbers import Seed, named
 
 
 def command(
@@ -19,7 +19,7 @@ def command(
     planning_share: float = 0.5,
     examples: int = 200,
     trials: bool = True,
-    seed: int = 0,
+    seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from manyheads.cli.numbers import Seed
+
 NO_RESULTS = 2  # a study that was asked for has no results
 
 
@@ -17,7 +19,7 @@ def command(
     scale: Literal["quick", "full"] = "quick",
     out: Path | None = None,
     workers: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     retry_failed: bool = False,
     json: bool = False,
     quiet: bool = False,
@@ -54,7 +56,7 @@ def command(
         except KeyboardInterrupt:
             progress.note(f"finished cells are stored in {folder}; run the same command again to resume")
             raise
-        report = build(folder, workers=workers, tell=progress.say)
+        report = build(folder, studies=[s for s in names if s.endswith(".py")], workers=workers, tell=progress.say)
     if json:
         print((folder / "data" / "findings.json").read_text())
     else:
@@ -78,7 +80,7 @@ def show_answers(report) -> None:
         table.add_column(heading, header_style="bold", overflow="fold")
     for chapter in report.chapters:
         table.add_row(chapter.study.name, chapter.study.question, chapter.finding.answer)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print()
     console.print(table)
     console.print(f"\n{report.num_figures} figures, the data and the page: ", end="")
@@ -104,7 +106,7 @@ class _Progress:
         console = Console(stderr=True)
         self.live = console.is_terminal and not quiet
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

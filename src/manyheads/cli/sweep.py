@@ -59,6 +59,7 @@ def command(
 
     Begin with `manyheads sweep --example > heads.toml`, then `manyheads sweep heads.toml --engine processes`.
     Look at it with `manyheads status DIR`, from Python with `manyheads.open_sweep(DIR)`, or `manyheads export DIR`.
+    Exit code 1 says that a statement is violated, or that cells have failed or are missing.
 
     Args:
         spec: The TOML file that describes the sweep.
@@ -94,10 +95,9 @@ def command(
     folder = out or Path("results") / sweep.name
     chosen = make_engine(engine, workers, scheduler)
     if isinstance(chosen, Slurm):
-        logs = str(folder / "logs")
-        chosen = Slurm(chosen.workers, memory, walltime, partition, account, logs=logs)
+        chosen = Slurm(chosen.workers, memory, walltime, partition, account)
     if dry_run:
-        print(describe(sweep, chosen, threads=threads, device=device))
+        print(describe(sweep, chosen, folder, threads=threads, device=device))
         return 0
     results = run(
         sweep,
@@ -116,4 +116,4 @@ def command(
     violated = [str(name) for name in verdicts if (results[name] == "VIOLATED").any()]
     if violated:
         print(f"violated: {', '.join(name.removesuffix('_verdict') for name in violated)}", file=sys.stderr)
-    return 1 if violated else 0
+    return 1 if violated or done.failed or done.missing else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,18 @@ def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
     return STARTS[start](**({} if scale is None else scales)).make(heads, **facts)
 
 
+def warn_of_time(steps: int, dataset: Any, model: Any, tell: Callable[[str], Any]) -> None:
+    """Say how long a run takes at least, if that is more than a minute."""
+    from manyheads.data.budget import descent_seconds, duration
+
+    seconds = descent_seconds(steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies))
+    if seconds > 60:
+        tell(f"at least {duration(seconds)}; Ctrl-C stops")
+
+
 def holds_run(path: str) -> bool:
     """Whether a file holds a trajectory rather than data; False for the name of a data source."""
-    from manyheads.data.dataset import read_npz
+    from manyheads.data.files import read_npz
 
     return Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
 

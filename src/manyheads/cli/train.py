@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+import tempfile
+import time
+import warnings
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,11 +16,13 @@ import tyro
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import fresh_wanted, make_start, parts
+from manyheads.cli.tasks import fresh_wanted, make_start, parts, warn_of_time
+from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS
 
+UNSAVED = 1  # exit code
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 DATA_HELP = f".npz file, or one of {', '.join(kind for kind in SOURCES if kind != 'file')}."
@@ -83,6 +88,7 @@ def command(
         import jax
 
         import manyheads as mh
+        from manyheads.training.trajectory import Unsaved
 
         first = fresh_wanted(start, first_phase_examples)
         if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
@@ -96,18 +102,28 @@ def command(
         model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     tell(dataset)
+    warn_of_time(steps, dataset, model, tell)
     if split and (fresh or test):
         counts = [(fresh, "first phase"), (test, "test")]
         tell("set aside: " + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part))
-    run = mh.train(
-        model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test, dtype=dtype,
-        device=device, progress=not quiet and sys.stderr.isatty(), checkpoint=out, resume=resume,
-    )  # fmt: skip
+    lost = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Unsaved)
+        try:
+            run = mh.train(
+                model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test,
+                dtype=dtype, device=device, progress=not quiet and sys.stderr.isatty(), checkpoint=out, resume=resume,
+            )  # fmt: skip
+        except Unsaved as error:
+            run, lost = error.run, error
     if json_lines:
         _print_json(run, seed)
     else:
         print(run)
-    if out is not None:
+    if lost is not None and out is not None:
+        print(f"error: {str(lost).partition('; ')[0]}", file=sys.stderr)
+        out = _saved_elsewhere(run, out)
+    elif out is not None:
         tell(f"saved: {out}")
     if run.status == "diverged":
         if len(run.steps):
@@ -118,7 +134,28 @@ def command(
         remedy = f"continue with --resume {out}" if out else "--out FILE makes a run resumable"
         tell(f"interrupted; {remedy}")
         return INTERRUPTED
-    return 0
+    return 0 if lost is None else UNSAVED
+
+
+def _saved_elsewhere(run, out: Path) -> Path | None:
+    """Save a run in another place than `out`: where the user says, if there is one to ask, or with temporary files."""
+    place = Path(tempfile.gettempdir()) / f"{out.stem}-{time.strftime('%Y%m%d-%H%M%S')}.npz"
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    while True:
+        answer = ""
+        if asks:
+            print(f"save the run to another file [{place}]: ", end="", file=sys.stderr, flush=True)
+            answer = sys.stdin.readline().strip()
+        try:
+            run.save(answer or place)
+        except (OSError, ValueError) as error:
+            print(f"error: {why_not(answer or place, error)}", file=sys.stderr)
+            if not answer:
+                print("the run is not saved; free some space and run the same command again", file=sys.stderr)
+                return None
+        else:
+            print(f"saved: {answer or place}", file=sys.stderr)
+            return Path(answer or place)
 
 
 def _print_json(run, seed: int) -> None:

@@ -8,13 +8,14 @@ from typing import Annotated
 import tyro
 
 from manyheads.cli.colors import hush, show, tell
+from manyheads.cli.numbers import Seed
 
 
 def command(
     statements: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
     *,
     quick: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

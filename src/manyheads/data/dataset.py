@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.data.door import array_of, checked_key, finite, real_array, shown, whole
+from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
+from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
 
 
@@ -45,12 +43,15 @@ class Dataset:
         if not (
             all(isinstance(array, np.ndarray) for array in (X, y, *flags))
             and X.ndim == 3
+            and X.size
             and y.shape == X.shape[:1]
+            and all(array.dtype.kind in "fiu" for array in (X, y))
+            and np.isfinite(X).all()
             and (np.abs(y) == 1).all()
             and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
         ):
             raise ValueError(
-                "Dataset(...) takes checked NumPy arrays: tokens (n, T, d), labels +1 and -1, flags (n, T). "
+                "Dataset(...) takes checked NumPy arrays: finite tokens (n, T, d), labels +1 and -1, flags (n, T). "
                 "Use Dataset.from_arrays(tokens, labels), which converts and checks."
             )
 
@@ -116,7 +117,7 @@ class Dataset:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Dataset:
         """The sequences with these indices, in this order (one class alone is allowed here)."""
-        n, index = self.num_examples, array_of(indices)
+        n, index = self.num_examples, array_of(indices, "indices")
         if index.dtype == bool and index.shape == (n,):
             index = np.flatnonzero(index)
         if index.ndim != 1 or index.dtype.kind not in "iu" or not index.size or index.min() < -n or index.max() >= n:
@@ -147,6 +148,7 @@ class Dataset:
         order = np.asarray(jax.random.permutation(checked_key(key), self.num_examples))
         return self.subset(order[:first]), self.subset(order[first:])
 
+    @guarded()
     def save(self, path: str | Path) -> None:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
         meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
@@ -155,6 +157,7 @@ class Dataset:
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)
 
     @classmethod
+    @guarded()
     def load(cls, path: str | Path) -> Dataset:
         """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`."""
         arrays, meta = read_npz(path, FORMAT_VERSION)
@@ -191,7 +194,7 @@ class Dataset:
 
 
 def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
-    y = array_of(labels)
+    y = array_of(labels, "labels")
     if y.shape != (num_examples,):
         raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
     if y.dtype.kind not in "fiubUSMm":
@@ -224,83 +227,9 @@ def _bound(norm_bound, tokens: np.ndarray) -> float | None:
 def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if flags is None:
         return None
-    array = array_of(flags)
+    array = array_of(flags, name)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; it must be {shape}, one flag per token.")
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}.")
     return array.astype(bool)
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Generator[Any, None, None]:
-    """A binary file that appears under its name whole, or not at all."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(scratch, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
-    """Arrays and a JSON header in one .npz, whole or not at all."""
-    content: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays}
-    with whole_file(checked_path(path)) as file:
-        np.savez(file, **content)
-
-
-def checked_path(path: str | Path, name: str = "") -> Path:
-    """A path a file can be written to, as far as can be told before it is."""
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(f"{name or 'path'}={shown(path)} must be a path.")
-    said, path = f"{name}={path}" if name else f"{path}", Path(path)
-    if path.is_dir():
-        raise ValueError(f"{said} is a folder; pass a file in it.")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"{said}: the folder does not exist; make it first.")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ValueError(f"{said}: the folder cannot be written to; pass another one.")
-    return path
-
-
-def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.ndarray], dict]:
-    """What `write_npz` wrote; a plain .npz without a header has an empty one. Never unpickles.
-
-    A file whose `format_version` is above `newest` is refused.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(f"path={shown(path)} must be the path of an .npz file.")
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; check the path.")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; pass an .npz file.")
-    try:
-        with open(path, "rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            arrays = {name: file[name] for name in file.files}
-        header = arrays.get("meta", np.zeros(0))
-        meta = json.loads(str(arrays.pop("meta"))) if header.shape == () and header.dtype.kind == "U" else {}
-        version = meta.get("format_version", 0)
-        if not isinstance(version, int):
-            raise ValueError(f"format_version {version!r}")
-    except Exception as error:  # zipfile, zlib, json and numpy each have their own
-        text = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a readable .npz file ({text}); write it with numpy.savez.") from None
-    if newest is not None and version > newest:
-        raise ValueError(
-            f"{path} has format_version {version}, newer than the {newest} this version of manyheads reads; "
-            "update manyheads."
-        )
-    return arrays, meta

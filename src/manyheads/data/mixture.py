@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from manyheads._fields import check, setting
+from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import checked_key, random_stream, whole
 from manyheads.data.source import SOURCES
@@ -131,6 +132,7 @@ class TokenizedMixture:
     def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences; labels are fair coins, and a small sample that holds one class only is an error."""
         n, T, M = whole("num_examples", num_examples, 2), self.num_tokens, self.num_patterns
+        fits_memory(f"{n:,} sequences", 8.0 * 5 * n * T * self.dim + 16.0 * self.dim**2, "draw fewer of them")
         rng = random_stream(key)
         labels = np.where(rng.random(n) < 0.5, 1.0, -1.0)
         order = np.argsort(rng.random((n, T)), axis=1) if self.positions == "random" else np.tile(np.arange(T), (n, 1))

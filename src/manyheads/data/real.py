@@ -11,7 +11,10 @@ import numpy as np
 
 from manyheads._fields import check, setting
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.data.source import SOURCES
+
+DIGIT = {"low": 0, "high": 9}
 
 
 @SOURCES.register("digits")
@@ -48,6 +51,7 @@ class Digits:
         return Dataset.from_arrays(patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}", norm_bound=2.0)
 
 
+@guarded(first=DIGIT, second=DIGIT)
 def digits(first: int = Digits.first, second: int = Digits.second) -> Dataset:
     """All images of two handwritten digits as token sequences; see `Digits`."""
     return Digits(first, second).load()

@@ -19,6 +19,7 @@ from scipy.sparse import eye_array
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator
 from manyheads.measures.rounding import hessian_error
 from manyheads.model.loss import Loss, get_loss
@@ -73,6 +74,7 @@ class Curvature:
         )
 
 
+@guarded()
 def loss_curvature(
     model: Any,
     dataset: Dataset,
@@ -91,6 +93,7 @@ def loss_curvature(
     return _extremes(model, dataset, get_loss(loss), tolerance, max_products, method, seed)
 
 
+@guarded()
 def score_curvature(
     model: Any,
     dataset: Dataset,
@@ -107,10 +110,6 @@ def score_curvature(
 
 def _extremes(model, dataset, loss: Loss | None, tolerance, max_products, method, seed) -> Curvature:
     """Of the train loss, or without one of the summed scores."""
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance={tolerance:g} is outside (0, 1); 1e-7 is the default.")
-    if max_products < 10:
-        raise ValueError(f"max_products={max_products} is too few to find an eigenvalue; pass 100 or more.")
     if method not in (None, "dense", "lanczos"):
         raise ValueError(f"method={method!r} is not known; choose 'dense', 'lanczos', or None to choose by size.")
     with jax.enable_x64(True):
@@ -240,6 +239,7 @@ class CurvaturePath:
         return "\n".join([f"eigenvalues of the Hessian at {len(self.positions)} points", *rows])
 
 
+@guarded()
 def curvature_along(
     trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, progress: bool = False, **options
 ) -> CurvaturePath:
@@ -253,12 +253,11 @@ def curvature_along(
     return _path(models, chosen, dataset, "step", progress, options)
 
 
+@guarded()
 def curvature_on_segment(
     first: Any, second: Any, dataset: Dataset, *, num_points: int = 5, progress: bool = False, **options
 ) -> CurvaturePath:
     """Extreme eigenvalues at evenly spaced points of the segment between two models of one kind."""
-    if num_points < 2:
-        raise ValueError(f"num_points={num_points} must be at least 2, the two ends of the segment.")
     first, second = checked_model(first), checked_model(second)
     shapes, counts = zip(*((jax.tree.map(np.shape, m.parameters), m.copies) for m in (first, second)), strict=True)
     if shapes[0] != shapes[1] or not np.array_equal(*counts):

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from manyheads.data.budget import FEWER, descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.training.start import gaussian_start
 from manyheads.training.trajectory import Trajectory
@@ -36,6 +38,7 @@ class KernelDrift:
         return "\n".join([f"tangent kernel along the run (changes to {self.accuracy:.1e})", *rows])
 
 
+@guarded()
 def kernel_drift(
     trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, memory: float = MEMORY
 ) -> KernelDrift:
@@ -71,6 +74,7 @@ class KernelLimit:
         )
 
 
+@guarded()
 def gaussian_limit(
     dataset: Dataset,
     *,
@@ -94,6 +98,9 @@ def gaussian_limit(
         )
     per_batch = -(-num_draws // num_batches)
     n = dataset.num_examples
+    fits_memory(f"a limit kernel of {n:,} x {n:,} entries", 7.0 * 8 * n * n, FEWER)
+    one = descent_seconds(num_batches, n, dataset.num_tokens, dataset.dim, per_batch)
+    fits_time(f"drawing {num_draws:,} heads in {num_batches:,} batches", one, "pass fewer draws")
     total, squares = np.zeros((n, n)), np.zeros((n, n))
     for batch_key in jax.random.split(key, num_batches):
         heads = gaussian_start(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.rounding import attention_error
 from manyheads.model.attention import MultiHead, collapse, full_key_query
@@ -80,6 +81,7 @@ class Focus:
         return "\n".join(lines)
 
 
+@guarded()
 def attention_focus(
     run: Trajectory | MultiHead | Frozen,
     dataset: Dataset,
@@ -93,8 +95,6 @@ def attention_focus(
     With the `mixture` the data come from, weights are compared with its $W_*$ and $U_*$, and their size with the one
     that leaves at most `epsilon` of the attention on irrelevant tokens (Prop. 3).
     """
-    if not 0 < epsilon < 1:
-        raise ValueError(f"epsilon={epsilon} must be strictly between 0 and 1.")
     if isinstance(run, Trajectory):
         chosen = np.union1d(run.snapshot_steps, [0, run.last_step]) if steps is None else np.asarray(steps)
         found = [attention_of(run.model(int(step))) for step in chosen]
@@ -117,6 +117,7 @@ def attention_focus(
     )
 
 
+@guarded()
 def sharpness_needed(mixture: TokenizedMixture, epsilon: float) -> float:
     r"""$\Gamma_\epsilon = \max\big(0, \frac{8\sqrt{2(M+1)}}{3S^2} \log\frac{1/\zeta - 1}{\epsilon}\big)$ of Prop. 3."""
     M, S, zeta = mixture.num_patterns, mixture.signal, mixture.sparsity

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
+from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import (
     EACH_KEY,
@@ -104,6 +105,7 @@ class HessianOperator(LinearOperator):
 
     def dense(self) -> np.ndarray:
         """The matrix itself, column by column."""
+        fits_memory(f"a Hessian of {self.size:,} rows", 4.0 * 8 * self.size**2, "pass method='lanczos'")
         self.products += self.size
         M = np.asarray(_dense(self.point, jnp.eye(self.size)))
         return (M + M.T) / 2

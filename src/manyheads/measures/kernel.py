@@ -27,7 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.rounding import gradient_errors
 from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import score_gradients
@@ -77,6 +79,7 @@ class TangentKernel:
         return text + (f", trace {np.trace(K):.6g}" if n == m else "")
 
 
+@guarded()
 def tangent_kernel(
     model: Any,
     dataset: Dataset,
@@ -100,9 +103,9 @@ def tangent_kernel(
         raise ValueError(f"form={form!r} is a closed form of MultiHead; leave form out for {model}.")
     if form in ("tokens", "maps") and full is not None and isinstance(full.key_query, tuple):
         raise ValueError(f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None.")
-    if not memory >= 1e5:
-        raise ValueError(f"memory={memory:g} bytes is too little to work in; pass at least 1e5, or leave the default.")
     kind, sides = np.dtype(dtype), [dataset] if other is None else [dataset, other]
+    n, m = dataset.num_examples, sides[-1].num_examples
+    fits_memory(f"a tangent kernel of {n:,} x {m:,} entries", 4 * kind.itemsize * n * m, FEWER)
     with jax.enable_x64(kind == np.float64):
         blocks = _Autodiff(model, sides, memory, kind) if full is None else _Closed(full, sides, form, memory, kind)
         parts, noted = blocks.run()

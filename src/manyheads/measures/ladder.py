@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from manyheads.data.budget import descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MarginInterval, hard_margin
@@ -67,6 +69,7 @@ class MarginLadder:
         return "\n".join(lines)
 
 
+@guarded(num_steps=FROM_ZERO)
 def margin_ladder(
     model: Any,
     dataset: Dataset,
@@ -99,12 +102,14 @@ def margin_ladder(
     )
 
 
+@guarded()
 def linear_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
     r"""$\gamma_{lin} = \max_{\|U\|_F = 1} \min_i y_i \langle U, X_i \rangle$; padding counts as zeros."""
     X = dataset.tokens if dataset.mask is None else dataset.tokens * dataset.mask[:, :, None]
     return hard_margin(dataset.labels, features=X.reshape(len(X), -1), tolerance=tolerance)
 
 
+@guarded()
 def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
     r"""$\gamma_{attn}$: the same with every query attending uniformly to the relevant tokens.
 
@@ -136,6 +141,7 @@ def frobenius_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = 
     return float(np.sqrt(square * (num_tokens if model.decoder == "pooled" else 1)))
 
 
+@guarded()
 def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> tuple[float, float]:
     r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$ (with `start`, $\|\tilde U - \tilde U_0\|_F$) and its rounding.
 
@@ -151,6 +157,7 @@ def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | Non
     return least / size, float(rounding)
 
 
+@guarded()
 def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, by classes.
 
@@ -168,6 +175,7 @@ def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     return Heads(sign[:, None, None] * W * classes, U * classes)
 
 
+@guarded()
 def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[float, float]:
     r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ and the rounding in it.
 
@@ -177,6 +185,7 @@ def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[
     return float(np.min(dataset.labels * slopes(model, dataset, Heads(*direction)))), float(rounding)
 
 
+@guarded(num_steps=FROM_ZERO)
 def found_margin(
     dataset: Dataset, *, num_starts: int = 16, num_steps: int = 300, key: jax.Array, tolerance: float = 1e-6
 ) -> MarginInterval:
@@ -185,9 +194,9 @@ def found_margin(
     From many starts, ascent on a smoothed margin over attention and readout; then, for the best attention of each, the
     exact margin of the readout. Only the lower end of the interval is a statement about all attention weights.
     """
-    if num_starts < 1 or num_steps < 0:
-        raise ValueError(f"num_starts={num_starts} must be at least 1 and num_steps={num_steps} at least 0.")
     n, T, d = dataset.tokens.shape
+    fits_memory(f"{num_starts:,} starts", 8.0 * num_starts * (2 * d * d + T * d + n * T * d), "pass fewer num_starts")
+    fits_time(f"{num_starts:,} ascents", num_starts * descent_seconds(num_steps, n, T, d, 1), "pass fewer num_steps")
     size = max(dataset.token_radius, 1.0)
     mask = np.ones((n, T), bool) if dataset.mask is None else dataset.mask
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())

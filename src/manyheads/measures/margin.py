@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from manyheads.data.budget import fits_memory
+from manyheads.data.door import guarded, real_array
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
 
 NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
@@ -73,6 +75,7 @@ class MarginInterval:
         return text if self.converged else f"{text}, more than the {self.tolerance:g} asked for"
 
 
+@guarded()
 def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 
@@ -80,13 +83,12 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
     one rounding by default. Margins below its square root times the norms cannot be told from zero by a Gram matrix; a
     feature matrix has no such limit.
     """
-    y = np.asarray(labels, float)
+    y = real_array("labels", labels).astype(float)
     if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):
         raise ValueError(f"labels must be a non-empty list of +1 and -1, got an array of shape {y.shape}")
     if (gram is None) == (features is None):
         raise ValueError("pass either gram=, an (n, n) matrix, or features=, an (n, p) matrix, and not both")
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance={tolerance:g} is outside (0, 1); 1e-6 is the default")
+    fits_memory(f"the margin of {len(y):,} examples", 4.0 * 8 * len(y) ** 2, "pass fewer of them")
     if features is not None:
         return _of_features(_checked(features, len(y), None), y, tolerance)
     K = _checked(gram, len(y), len(y))
@@ -122,8 +124,8 @@ def _check_inner_products(K, accuracy) -> None:
 
 def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
     name = "features" if columns is None else "gram"
-    M = np.ascontiguousarray(matrix, dtype=float)
-    if M.ndim != 2 or M.shape[0] != rows or (columns is not None and M.shape[1] != columns):
+    M = np.ascontiguousarray(real_array(name, matrix), dtype=float)
+    if M.ndim != 2 or not M.size or M.shape[0] != rows or (columns is not None and M.shape[1] != columns):
         wanted = f"({rows}, {'p' if columns is None else columns})"
         raise ValueError(f"{name} has shape {M.shape}, but {rows} labels need shape {wanted}")
     if not np.all(np.isfinite(M)):

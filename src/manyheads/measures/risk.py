@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import beta
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.model.autodiff import scores
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
@@ -49,6 +50,7 @@ class Risk:
         )
 
 
+@guarded()
 def risk(model: Any, train: Dataset, test: Dataset, *, loss: str | Loss = "logistic") -> Risk:
     """Loss, 0-1 error and gap of a trained model; `test` must not have been used to train or to choose anything."""
     loss, model = get_loss(loss), checked_model(model)

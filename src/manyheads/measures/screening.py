@@ -18,13 +18,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.measures.stability import Stability, choose_examples, leave_one_out
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
 from manyheads.training.loop import Observer, View, descend, displacement
-from manyheads.training.problem import PLAIN, make_problem
+from manyheads.training.problem import PLAIN, check_descent, make_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,7 @@ class StabilityEstimate:
         )
 
 
+@guarded()
 def estimate_leave_one_out(
     model: Any,
     dataset: Dataset,
@@ -84,6 +87,9 @@ def estimate_leave_one_out(
     if not 2 <= num_exact <= n:
         raise ValueError(f"num_exact={num_exact} must be between 2 and the {n} examples there are.")
     loss = get_loss(loss)
+    numbers = (2.0 * num_kernels + 6) * n * n + float(num_steps) * n
+    fits_memory(f"{num_kernels:,} kernels of {n:,} examples and {num_steps:,} steps", 8 * numbers, FEWER)
+    check_descent(model, dataset, num_steps, 1 + num_exact)
     distance, losses = screen(model, dataset, step_size, num_steps, num_kernels, loss, memory)
     chosen = choose_examples(n, num_exact, None, key)
     exact = leave_one_out(

@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
 from manyheads.measures.hessian import HessianOperator, class_product
 from manyheads.measures.rounding import hessian_error
 from manyheads.model.loss import Loss, get_loss
@@ -40,6 +42,7 @@ class Spectrum:
         )
 
 
+@guarded()
 def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
     """Every eigenvalue of the Hessian of the train loss of a model (of all H heads), for few distinct parameters."""
     with jax.enable_x64(True):
@@ -82,6 +85,7 @@ class SpectralDensity:
         )
 
 
+@guarded()
 def spectral_density(
     model: Any,
     dataset: Dataset,
@@ -102,6 +106,9 @@ def spectral_density(
         raise ValueError(f"num_probes={num_probes} must be at least 2, so that there is a standard error.")
     with jax.enable_x64(True):
         parts = list(HessianOperator.of_loss(model, dataset, get_loss(loss)).pieces())
+        rows = max(part.size for part, _ in parts)
+        numbers = float(num_probes) * max(rows, min(num_products, rows) * max(num_products, num_points))
+        fits_memory("a spectral density of that many probes, products and points", 8 * numbers, "pass fewer of them")
         keys = jax.random.split(key, len(parts))
         quadratures = [_quadrature(op, num_probes, num_products, k) for (op, _), k in zip(parts, keys, strict=True)]
     counts = np.array([part.size * count for part, count in parts])

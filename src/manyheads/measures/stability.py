@@ -20,17 +20,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.data.dataset import Dataset, read_npz, write_npz
-from manyheads.data.door import finite, whole
+from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded
+from manyheads.data.files import failing_warns, read_npz, write_npz
 from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model, norm
+from manyheads.model.protocol import norm
 from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whole_run
-from manyheads.training.problem import PLAIN, chunk_of, make_problem
+from manyheads.training.problem import PLAIN, check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SAVE_SECONDS = 20.0
 BATCH = {"cpu": 1, "gpu": 32}  # runs side by side: one after another wins on a CPU
 
@@ -105,6 +106,7 @@ def _standard_error(values: np.ndarray, population: int) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(m) * np.sqrt(max(1 - m / population, 0.0))
 
 
+@guarded()
 def leave_one_out(
     model: Any,
     dataset: Dataset,
@@ -131,18 +133,16 @@ def leave_one_out(
     `checkpoint=` keeps finished runs in a file; the same call with the same file continues. Ctrl-C returns what is
     done. With `replacements` each example is replaced by theirs instead, as `replace_one` does.
     """
-    model, n = checked_model(model), dataset.num_examples
-    rate, last = finite("step_size", step_size), whole("num_steps", num_steps)
+    n, last = dataset.num_examples, num_steps
     compared = np.union1d([] if steps is None else np.asarray(steps), [last]).astype(np.int64)
     if compared[0] < 0 or compared[-1] > last:
         raise ValueError(f"steps must lie between 0 and num_steps={last}; got {compared.min()} to {compared.max()}.")
     chosen = choose_examples(n, num_left_out, indices, key)
-    if batch is not None and not batch >= 1:
-        raise ValueError(f"batch={batch} must be a whole number >= 1, or None to choose it.")
+    check_descent(model, dataset, last, 1 + len(chosen), records=len(compared) * (1 + n / 2))
     kind, precision, loss = "leave-one-out" if replacements is None else "replace-one", np.dtype(dtype), get_loss(loss)
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
     size = min(batch or BATCH[platform], len(chosen))
-    problem = make_problem(model, dataset, rate, PLAIN._replace(loss=loss), dtype=precision, platform=platform)
+    problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss), dtype=precision, platform=platform)
     other = None if replacements is None else model.objective(replacements, precision, chunk_of(problem), platform)
     with jax.enable_x64(precision == np.float64):
         problem, other = jax.device_put((problem, other))
@@ -166,6 +166,7 @@ def leave_one_out(
     )
 
 
+@guarded()
 def replace_one(
     model: Any, dataset: Dataset, replacements: Dataset, *, step_size: float, num_steps: int, **options
 ) -> Stability:
@@ -348,7 +349,8 @@ def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:
 
 
 def _save(rows, checkpoint, mark) -> None:
-    write_npz(checkpoint, rows, {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark})
+    with failing_warns(checkpoint):
+        write_npz(checkpoint, rows, {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark})
 
 
 def _restore(rows, checkpoint, mark) -> None:
@@ -357,13 +359,15 @@ def _restore(rows, checkpoint, mark) -> None:
         raise ValueError(f"checkpoint={checkpoint}: the folder does not exist; make it first.")
     if not path.exists():
         return
-    arrays, meta = read_npz(path)
-    if meta.get("kind") != "stability" or meta.get("format_version", 0) > FORMAT_VERSION:
+    arrays, meta = read_npz(path, FORMAT_VERSION)
+    if meta.get("kind") != "stability":
         raise ValueError(f"checkpoint={checkpoint} is not a file of this measure and version; pass another path.")
     if meta["fingerprint"] != mark:
         raise ValueError(
             f"checkpoint={checkpoint} belongs to other data, another start or other settings; pass another path, "
             "or make the same call again."
         )
+    if any(name not in arrays or arrays[name].shape != rows[name].shape for name in rows):
+        raise ValueError(f"checkpoint={checkpoint} does not hold every run; pass another path.")
     for name in rows:
         rows[name][...] = arrays[name]

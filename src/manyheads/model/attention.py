@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from manyheads._names import DECODERS
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import array_of, finite, real_array, shown
+from manyheads.data.door import array_of, finite, guarded, real_array, shown
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Dimension numbers of products of arrays (sequence, token or key, ...).
@@ -226,6 +226,7 @@ def full_key_query(key_query, precision=HIGHEST) -> jax.Array:
     return jnp.asarray(key_query)
 
 
+@guarded()
 def collapse(model: MultiHead) -> MultiHead:
     """The same model with heads that are equal to the last bit merged into one class, in order of first appearance."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.heads)]
@@ -242,6 +243,7 @@ def collapse(model: MultiHead) -> MultiHead:
     return MultiHead(heads[0], heads[1], np.array(counts), model.decoder, model.exponent)
 
 
+@guarded()
 def expand(model: MultiHead, *, largest: int = 100_000) -> MultiHead:
     """The same model with every head written out."""
     if model.num_heads > largest:

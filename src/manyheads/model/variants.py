@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import checked_key, finite, shown, whole
+from manyheads.data.door import checked_key, finite, guarded, shown, whole
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
 
 BLOCKS = Heads._fields
 
 
+@guarded()
 def frozen(model: MultiHead, block: str) -> Frozen:
     """The model with one block, "readout" or "key_query", held at its present value: only the other one trains."""
     if not isinstance(model, MultiHead):

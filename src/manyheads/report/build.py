@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import multiprocessing
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import manyheads
+from manyheads.data.door import guarded
+from manyheads.data.files import write_json, write_whole
 from manyheads.report import matplotlib_figures, verdicts
 from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study
@@ -25,9 +26,9 @@ from manyheads.studies.kit.catalog import find, story
 from manyheads.studies.kit.figure import Figure, MapPanel
 from manyheads.studies.kit.folder import read_run
 from manyheads.studies.kit.study import Number, Results
-from manyheads.sweeps.store import write_whole
 
 Tell = Callable[[str], None]
+UNNAMED = "it is a file of your own, which is run only where you name it"
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,32 @@ class Report:
     remedy: str  # what to run for those
 
 
+@guarded()
 def build(
-    folder: str | Path, *, light: str | Path | None = None, workers: int = 1, tell: Tell = lambda _: None
+    folder: str | Path,
+    *,
+    studies: Sequence[str] = (),
+    light: str | Path | None = None,
+    workers: int = 1,
+    tell: Tell = lambda _: None,
 ) -> Report:
     """Write the report of a folder that `manyheads run` filled, from what is stored there alone.
 
+    No code that the folder names is run: its studies are those of the catalog, and `studies` are files of your own.
     Studies that have no results yet are named in `absent`; it is an error only if there is no other. With `workers` the
     figures are drawn by several processes. `light` is another folder, for a small page without a drawing library or
     figures for print: to keep under version control.
     """
     folder = Path(folder)
     run = read_run(folder)
-    chapters, results, absent = [], [], {}
+    chapters, results, absent, names = [], [], {}, {}
+    own = {Path(file).name: file for file in studies}
     for source in run["studies"]:
-        study = find(source)
+        if source.endswith(".py") and Path(source).name not in own:
+            absent[source] = UNNAMED
+            continue
+        study = find(own.get(Path(source).name, source))
+        names[source] = study.name
         tell(f"reading {study.name}")
         try:
             chapter, found = read_study(folder, study, run["scale"])
@@ -64,7 +77,7 @@ def build(
         chapters.append(chapter)
         results.append(found)
     remedy = _remedy(folder, run, absent)
-    absent = {find(source).name: why for source, why in absent.items()}
+    absent = {names.get(source, Path(source).stem): why for source, why in absent.items()}
     if not chapters:
         reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
         raise ValueError(f"{folder} has no results to report yet ({reasons}). {remedy}")
@@ -78,7 +91,7 @@ def build(
     for name, figure in figures.items():
         write_whole(out / "data" / f"{name}.csv", _csv(figure).encode())
     findings = _findings(chapters, run, absent)
-    write_whole(out / "data" / "findings.json", json.dumps(findings, indent=1).encode())
+    write_json(out / "data" / "findings.json", findings)
     if light:
         write_whole(out / "run.json", (folder / "run.json").read_bytes())
     else:
@@ -111,9 +124,11 @@ def _draw(figures: list[Figure], folder: Path, workers: int, tell: Tell) -> None
 
 def _remedy(folder: Path, run: dict[str, Any], absent: dict[str, str]) -> str:
     """What to run so that the absent studies are there."""
-    if not absent:
-        return ""
-    command = f"manyheads run {' '.join(absent)} --scale {run['scale']} --out {folder}"
+    begun = [source for source, why in absent.items() if why != UNNAMED]
+    if not begun:
+        own = " ".join(absent)
+        return f"Draw your own studies too with `manyheads report {folder} {own}`." if own else ""
+    command = f"manyheads run {' '.join(begun)} --scale {run['scale']} --out {folder}"
     command += f" --seed {run['seed']}" if run["seed"] else ""
     failed = any(" failed (" in why for why in absent.values())
     return f"Complete it with `{command}`" + (" (--retry-failed runs failed cells again)." if failed else ".")
@@ -126,7 +141,7 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
         return {"caption": number.caption, **sides, "seeds": number.estimate.count}
 
     return {
-        "format_version": 2,
+        "format_version": 3,
         "manyheads": manyheads.__version__,
         "scale": run["scale"],
         "findings": {

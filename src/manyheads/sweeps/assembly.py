@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -15,7 +17,9 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from manyheads.sweeps.store import CorruptPart, Store
+from manyheads.data.door import guarded
+from manyheads.data.files import why_not
+from manyheads.sweeps.store import CorruptPart, Store, StoreError
 
 MISSING = "missing"
 LONG_NAMES = {
@@ -33,6 +37,7 @@ LONG_NAMES = {
 }
 
 
+@guarded()
 def open_sweep(path: str | Path) -> xarray.Dataset:
     """The results of a sweep so far, as a dataset with one dimension per axis; arrays are read when they are used.
 
@@ -71,12 +76,17 @@ def open_sweep(path: str | Path) -> xarray.Dataset:
 def _read_headers(store: Store, manifest: dict[str, Any]) -> tuple[dict[int, dict], list[dict]]:
     """Position of a cell -> its header, with where its arrays are."""
     cells, workers = {}, []
-    for batch, header in store.headers(manifest):
+    known: dict[Any, np.ndarray] = {}
+    for batch, header in store.headers(manifest, lambda described: described["attributes"].get("coordinate", False)):
         if isinstance(header, CorruptPart):
             warnings.warn(f"{header}; its cells count as missing", stacklevel=3)
             continue
         workers.append(header["worker"])
         for number, position in enumerate(batch["cells"]):
+            for described in header["cells"][number]["values"].values():
+                if "array" in described:  # most are equal: one is kept
+                    array = described["array"]
+                    described["array"] = known.setdefault((array.dtype.str, array.shape, array.tobytes()), array)
             cells[position] = {**header["cells"][number], "batch": batch["id"], "number": number}
     return cells, workers
 
@@ -128,8 +138,8 @@ class _Assembled(BackendArray):
         """The values where all cells have the same ones; those of a diverged cell may be the beginning of them."""
         longest: np.ndarray | None = None
         for cell in sorted(self.where.values(), key=lambda cell: cell["status"] == "diverged"):
-            array = self._read(cell)
-            if longest is None:
+            array = cell["values"][self.name]["array"]
+            if longest is None or array is longest:
                 longest = array
                 continue
             if cell["status"] == "diverged" and array.ndim == longest.ndim == 1:
@@ -140,10 +150,6 @@ class _Assembled(BackendArray):
             elif not np.array_equal(longest, array):
                 return None
         return longest
-
-    def _read(self, cell: dict) -> np.ndarray:
-        name = f"{cell['number']}/{self.name}"
-        return self.store.read(cell["batch"], [name])[name]
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._get)
@@ -183,31 +189,38 @@ def _outer(key: tuple, shape: tuple[int, ...]) -> tuple:
     return np.ix_(*lists)
 
 
+@guarded()
 def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> Path:
     """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
     target = Path(target)
     if target.suffix not in (".nc", ".zarr"):
         raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; for example {target.stem}.nc.")
+    if target.exists() and not (target.is_file() or (target.is_dir() and target.suffix == ".zarr")):
+        raise ValueError(f"{target} is no {target.suffix} that could be replaced; choose another name.")
     if target.exists() and not overwrite:
         raise ValueError(f"{target} exists; choose another name, or pass overwrite.")
     dataset = open_sweep(path).load()
     for name, variable in dataset.variables.items():
         if variable.dtype.kind == "b":
             dataset[name] = variable.astype("int8")
-    scratch = target.with_name(f".{target.name}.tmp{target.suffix}")
-    target.parent.mkdir(parents=True, exist_ok=True)
     package = {".nc": "netCDF4", ".zarr": "zarr"}[target.suffix]
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"writing {target.suffix} needs {package}; install it with pip install 'manyheads[export]'.")
+    scratch = target.with_name(f".{target.name}.tmp{target.suffix}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".nc":
+            if shutil.disk_usage(target.parent).free < dataset.nbytes:  # HDF5 would not say why, and keep the file open
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             dataset.to_netcdf(scratch, engine="netcdf4")
         else:
             dataset.to_zarr(scratch, mode="w", zarr_format=2)
         if target.exists():
             shutil.rmtree(target) if target.is_dir() else target.unlink()
         scratch.rename(target)
+    except (OSError, RuntimeError) as error:
+        raise StoreError(f"{why_not(target, error)}; free some space or choose another place") from None
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             shutil.rmtree(scratch) if scratch.is_dir() else scratch.unlink()
     return target

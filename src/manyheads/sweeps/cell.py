@@ -38,7 +38,7 @@ def run_batch(job: dict[str, Any]) -> dict[str, Any]:
     try:
         cells = [Cell.from_dict(content) for content in job["cells"]]
     except SpecError as error:
-        return lost(job, f"{error}; if a plug-in defines it, name that in MANYHEADS_PLUGINS for the workers")
+        return lost(f"{error}; if a plug-in defines it, name that in MANYHEADS_PLUGINS for the workers")
     with AllOrNothing(), working(job["threads"], job["cache"]):
         if len(cells) > 1 and all(cell.function == TRAIN_AND_MEASURE for cell in cells):
             results = _together(cells, job)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from manyheads._fields import SpecError, setting_values
+from manyheads.data.budget import STEP_SECONDS, fits_time, total_memory
 from manyheads.data.source import SOURCES
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 from manyheads.training.start import STARTS
@@ -20,7 +20,6 @@ SMALL_STEP, TOGETHER = 2e5, 16
 SMALL_STEP_GPU, TOGETHER_GPU = 1e9, 64
 UNKNOWN_SHAPE = dict(num_tokens=8, dim=12)  # assumed for data that are not read before they are used
 COMPILED_RATE = 5e9  # floating-point operations per second of one core on small problems
-STEP_SECONDS = 3e-5  # least time of a step
 CELL_SECONDS = 0.02  # everything around the loop
 
 
@@ -96,12 +95,13 @@ def memory(cell: Cell) -> dict[str, float]:
 
 
 def check_memory(cell: Cell, workers: int) -> None:
-    """Refuse what cannot fit, and name the key to lower."""
+    """Refuse what cannot fit or would take days, and name the key to lower."""
+    fits_time(f"train.num_steps = {cell.train.num_steps}", cell.train.num_steps * STEP_SECONDS, "lower it")
     drawn = hasattr(cell.data, "num_tokens") and hasattr(cell.data, "dim")
     if not drawn or cell.function != TRAIN_AND_MEASURE:
         return
     parts = memory(cell)
-    needed, there = sum(parts.values()), machine_memory() / max(workers, 1)
+    needed, there = sum(parts.values()), total_memory() / max(workers, 1)
     if needed > 0.8 * there:
         key = max(parts, key=lambda name: parts[name])
         section, _, name = key.partition(".")
@@ -109,8 +109,3 @@ def check_memory(cell: Cell, workers: int) -> None:
             f"{key} = {getattr(getattr(cell, section), name)!r} makes a cell need about {needed / 2**30:.3g} GiB, and "
             f"a worker has {there / 2**30:.3g} GiB; lower {key}" + (" or the number of workers" if workers > 1 else "")
         )
-
-
-def machine_memory() -> float:
-    """Bytes of memory of this machine."""
-    return float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES"))

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import xarray
 
 from manyheads._registry import nearest
+from manyheads.data.door import guarded
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.cluster import Dask, Slurm
 from manyheads.sweeps.cost import check_memory, work_seconds
@@ -22,12 +23,14 @@ from manyheads.sweeps.plan import Batch, Plan, make_plan
 from manyheads.sweeps.progress import Reporter, State, clock
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import CorruptPart, Store
+from manyheads.training.keyboard import AllOrNothing
 
+MOST_LOSSES, MOST_LOSSES_TOLD = 10, 3  # batches whose workers are lost, one after another, before a run gives up
 ENGINES = ("here", "processes", "dask", "slurm")
 
 
 class Engine(Protocol):
-    """Anything that turns jobs into results, in any order."""
+    """Anything that turns jobs into results, in any order; `lost` and `note` of `sweeps.local` may stand for one."""
 
     def work(self, jobs: list[Job]) -> Results: ...
 
@@ -54,6 +57,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@guarded()
 def run_sweep(
     sweep: Sweep | str | Path,
     out: str | Path,
@@ -76,7 +80,8 @@ def run_sweep(
     machine. Every worker computes with `threads` threads. `progress` is True, False or a function of the State.
     `cache=False` turns the persistent compilation cache off. `batching` is True (cells of one shape run together where
     that is faster), False or a number of cells. `retry_failed` runs failed cells again; `extend` takes a
-    folder over for a changed spec and keeps what both have in common.
+    folder over for a changed spec and keeps what both have in common. A cell whose own code raises is "failed"; one
+    whose workers are lost again and again stays "missing", and the next call tries it again.
     """
     sweep = sweep if isinstance(sweep, Sweep) else Sweep.from_toml(Path(sweep))
     engine = make_engine(engine, workers, scheduler) if isinstance(engine, str) else engine
@@ -91,7 +96,7 @@ def run_sweep(
     reporter = Reporter(plan.grid.size, progress)
     try:
         with store.lock():
-            batches = _begin(store, plan, extend)
+            batches = _begin(store, plan, extend, reporter)
             missing = _missing(store, plan, batches, retry_failed, reporter)
             if missing:
                 _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
@@ -106,15 +111,18 @@ def run_sweep(
 run = run_sweep  # its name inside this room
 
 
-def describe(sweep: Sweep, engine: Engine, *, threads: int = 1, device: str | None = None) -> str:
-    """The checked plan in words, with the job script where SLURM would be asked; nothing runs."""
+@guarded()
+def describe(
+    sweep: Sweep, engine: Engine, out: str | Path | None = None, *, threads: int = 1, device: str | None = None
+) -> str:
+    """The checked plan in words, with the job script where SLURM would be asked; nothing runs, and no file is made."""
     plan = make_plan(sweep, device=device)
     start_backend(threads)
     check_plan(plan, engine)
     seconds = sum(work_seconds(cell) for cell in plan.cells) / getattr(engine, "workers", 1)
     lines = [str(plan), f"about {clock(seconds)} of arithmetic on {engine}"]
     if isinstance(engine, Slurm):
-        lines += ["", engine.job_script(threads)]
+        lines += ["", (engine.within(out) if out else engine).job_script(threads)]
     return "\n".join(lines)
 
 
@@ -135,9 +143,11 @@ def check_plan(plan: Plan, engine: Engine | None = None) -> None:
         check_function(names)
 
 
-def _begin(store: Store, plan: Plan, extend: bool) -> list[Batch]:
+def _begin(store: Store, plan: Plan, extend: bool, reporter: Reporter) -> list[Batch]:
     """The batches of this plan, or those stored for the same spec, so that a changed planner redoes nothing."""
     store.sweep_leftovers()
+    if mended := store.mend(plan, extend=extend):
+        reporter.warn(mended)
     if store.exists():
         old = store.manifest()
         if Sweep.from_dict(old["spec"]) == plan.sweep and old["cells"] == [cell.hash for cell in plan.cells]:
@@ -158,7 +168,7 @@ def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, report
         except CorruptPart as error:
             aside = store.set_aside(batch.id, "corrupt")
             reporter.warn(
-                f"{error.args[0].split(';')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again"
+                f"{error.args[0].rpartition('; ')[0]}: kept as {aside.name}, its {len(batch.cells)} cells run again"
             )
             missing.append(batch)
             continue
@@ -187,8 +197,7 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
     jobs = []
     for batch in missing:
         cells = [plan.cells[i] for i in batch.cells]
-        content = dict(cells=[cell.to_dict() for cell in cells], hashes=[cell.hash for cell in cells])
-        jobs.append(dict(id=batch.id, **content, **common))
+        jobs.append(dict(id=batch.id, cells=[cell.to_dict() for cell in cells], **common))
     by_id = {batch.id: batch for batch in missing}
     counts = plan.counts
     seconds = sum(work_seconds(plan.cells[i]) for batch in missing for i in batch.cells) / getattr(engine, "workers", 1)
@@ -198,9 +207,26 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
     )
     store.note("run", engine=type(engine).__name__, batches=len(missing), process=os.getpid())
     reporter.began = time.monotonic()
-    told = False
-    with contextlib.closing(engine.work(jobs)) as results:
+    told, losses, in_a_row = False, 0, 0
+    if isinstance(engine, Slurm):
+        engine = engine.within(store.path)
+    with AllOrNothing() as attempt, contextlib.closing(engine.work(jobs)) as results:
         for batch_id, result in results:
+            if attempt.pressed:  # and swallowed by a callback of a library
+                raise KeyboardInterrupt
+            if "note" in result:
+                if result["note"]:
+                    reporter.warn(result["note"])
+                continue
+            if "lost" in result:
+                losses, in_a_row = losses + 1, in_a_row + 1
+                store.note("lost", batch_id, why=result["lost"])
+                if losses <= MOST_LOSSES_TOLD:
+                    reporter.warn(f"batch {batch_id} is left out of this run: {result['lost']}")
+                if in_a_row == MOST_LOSSES:
+                    break
+                continue
+            in_a_row = 0
             store.write(batch_id, result)
             store.note("done", batch_id, cells=len(result["cells"]))
             statuses = [cell["status"] for cell in result["cells"]]
@@ -213,3 +239,9 @@ def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, report
                     f"note: this worker computes with {threads} threads, not {common['threads']} (JAX was started "
                     f"before, or without NPROC={common['threads']}); the last bits may differ from other workers'"
                 )
+    if losses:
+        reporter.warn(
+            f"{losses} of {len(missing)} batches lost their workers again and again"
+            f"{', and the run ends here' if in_a_row == MOST_LOSSES else ''}; their cells stay missing, and the same "
+            "command tries them again (too little memory? fewer workers need less)"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,14 +11,17 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from manyheads.sweeps.environment import worker_environment
 from manyheads.training.keyboard import deaf_children
 
-Job = dict[str, Any]  # id, cells, hashes, dims, threads, cache, device, python_path, git
-Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch returned)
-MOST_DEATHS = 3  # of workers over one batch, before its cells count as failed
+Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path, git
+Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch, lost or note returned)
+MOST_DEATHS = 3  # of workers over one batch, before it is left out of this run
+MOST_STARTS = 10  # of workers that end before they can begin, one after another
+NOTE_SECONDS = 3  # without a result, before an engine looks for what it waits for
 
 
 class EngineError(ValueError):
@@ -48,6 +52,7 @@ class Processes:
         """Yield (batch id, result) as they are done."""
         waiting = deque(jobs)
         deaths: dict[str, int] = {}
+        stillborn = 0
         team = [_Worker(jobs[0]["threads"]) for _ in range(min(self.workers, len(jobs)))]
         try:
             while any(worker.job for worker in team) or waiting:
@@ -55,23 +60,29 @@ class Processes:
                     if worker.ready and worker.job is None and waiting:
                         worker.give(waiting.popleft())
                 pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
-                for worker in [pipes[pipe] for pipe in wait(list(pipes))]:
+                ready = wait(list(pipes), timeout=NOTE_SECONDS)
+                if not ready:
+                    yield from map(note, [worker.stopped for worker in team if worker.is_newly_stopped()] or [""])
+                for worker in [pipes[pipe] for pipe in ready]:
                     try:
                         done = worker.take()
+                        stillborn = 0
                     except (EOFError, OSError):
                         code, job = worker.end(), worker.job
                         team[team.index(worker)] = _Worker(jobs[0]["threads"])
                         if job is None:
-                            raise EngineError(
-                                f"a worker process ended before it could begin (exit code {code}); run the sweep with "
-                                "engine 'here' to see why"
-                            ) from None
+                            stillborn += 1
+                            if stillborn == MOST_STARTS:
+                                raise EngineError(
+                                    f"{MOST_STARTS} worker processes ended before they could begin (exit code {code}); "
+                                    "run the sweep with engine 'here' to see why"
+                                ) from None
+                            continue
                         deaths[job["id"]] = deaths.get(job["id"], 0) + 1
                         if deaths[job["id"]] < MOST_DEATHS:
                             waiting.appendleft(job)
                             continue
-                        why = f"its worker process ended {MOST_DEATHS} times (exit code {code}); too little memory?"
-                        done = job["id"], lost(job, why)
+                        done = job["id"], lost(f"{MOST_DEATHS} worker processes ended in it (exit code {code})")
                     if done is not None:
                         yield done
         finally:
@@ -93,7 +104,7 @@ class _Worker:
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=nothing, stdout=nothing
             )
         theirs.close()
-        self.ready = False
+        self.ready = self.told = False
         self.job: Job | None = None
 
     def give(self, job: Job) -> None:
@@ -113,14 +124,34 @@ class _Worker:
         done, self.job = self.job["id"], None
         return done, message
 
+    def is_newly_stopped(self) -> bool:
+        """Whether the process was stopped, as Ctrl-Z and SIGSTOP do, and this was not asked before."""
+        told, self.told = self.told, _is_stopped(self.process.pid)
+        return self.told and not told
+
+    @property
+    def stopped(self) -> str:
+        pid = self.process.pid
+        return f"waiting for worker process {pid}, which is stopped; `kill -CONT {pid}` lets it go on"
+
     def end(self) -> int:
         self.pipe.close()
         self.process.kill()
         return self.process.wait()
 
 
-def lost(job: Job, why: str) -> dict[str, Any]:
-    """The result of a batch that no worker can compute."""
-    failed = dict(status="failed", message=why[:500], seconds=0.0, values={})
-    worker = dict(host="", process=0, device="", threads=job["threads"], versions={}, git=job["git"])
-    return dict(cells=[{"hash": hash_, **failed} for hash_ in job["hashes"]], worker=worker)
+def _is_stopped(pid: int) -> bool:
+    """As far as the operating system shows it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+def lost(why: str) -> dict[str, Any]:
+    """In place of the result of a batch that no worker can compute: its cells stay missing."""
+    return dict(lost=why[:500])
+
+
+def note(text: str) -> tuple[str, dict[str, Any]]:
+    """In place of a batch and its result: what the engine waits for, or "" to say that it still waits."""
+    return "", dict(note=text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from manyheads._fields import SpecError
+from manyheads._fields import SpecError, shown
 from manyheads._registry import Registry, nearest
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.sweeps.setup import Setup
@@ -33,13 +33,17 @@ class Run:
 def resolve(reference: str) -> Callable:
     """The function that "module:function" names; a SpecError if there is none."""
     module, _, name = reference.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise SpecError(f"{shown(reference)} names no function; write it as 'package.module:function'")
     try:
-        return getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise SpecError(f"cannot import {module!r} of {reference!r} ({error}); is it on Python's path?") from None
-    except AttributeError:
-        known = [n for n in dir(importlib.import_module(module)) if not n.startswith("_")]
-        raise SpecError(f"{module} has no function {name!r}; {nearest(name, known)}") from None
+        home = importlib.import_module(module)
+    except Exception as error:  # whatever the module raises
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SpecError(f"cannot import {module!r} of {reference!r} ({text}); is it on Python's path?") from None
+    if not callable(getattr(home, name, None)):
+        known = [n for n in dir(home) if not n.startswith("_")]
+        raise SpecError(f"{module} has no function {name!r}; {nearest(name, known)}")
+    return getattr(home, name)
 
 
 def find_measure(name: str) -> Callable[[Run], Mapping[str, Any]]:

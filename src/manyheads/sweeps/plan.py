@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from manyheads._fields import SpecError, setting_values, settings
+from manyheads.data.door import guarded
 from manyheads.data.source import SOURCES
 from manyheads.sweeps.cost import batch_key, batch_size
 from manyheads.sweeps.sections import SECTIONS, ModelSpec, TrainSpec, read_section, section_type
@@ -90,6 +91,7 @@ class Plan:
         return f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"
 
 
+@guarded()
 def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None = None) -> Plan:
     """Expand the grid, in the order of the axes with the seed last, and fix the batches.
 
@@ -128,6 +130,11 @@ def _content(sweep: Sweep, values: dict[str, Any]) -> dict[str, Any]:
     return {**content, "measures": sweep.measures, "certificates": sweep.certificates, "function": sweep.cell}
 
 
+def name_of_batch(hashes: Iterable[str]) -> str:
+    """The name of the batch of the cells with these hashes, in this order."""
+    return hashlib.sha256(",".join(hashes).encode()).hexdigest()[:20]
+
+
 def _batches(cells: list[Cell], batching: bool | int, device: str | None) -> tuple[Batch, ...]:
     groups: dict[Any, list[int]] = {}
     for position, cell in enumerate(cells):
@@ -139,8 +146,7 @@ def _batches(cells: list[Cell], batching: bool | int, device: str | None) -> tup
         size = key[1] if isinstance(key, tuple) else 1
         for first in range(0, len(members), size):
             together = tuple(members[first : first + size])
-            text = ",".join(cells[i].hash for i in together)
-            batches.append(Batch(hashlib.sha256(text.encode()).hexdigest()[:20], together))
+            batches.append(Batch(name_of_batch(cells[i].hash for i in together), together))
     return tuple(sorted(batches, key=lambda batch: batch.cells[0]))
 
 

@@ -65,7 +65,7 @@ class Reporter:
         self.shown = progress is True
         self.console = Console(stderr=True)
         self.live = self.shown and self.console.is_terminal
-        columns = (BarColumn(), TextColumn("{task.description}"))
+        columns = (BarColumn(), TextColumn("{task.description}", markup=False))
         self.bar = Progress(*columns, console=self.console, refresh_per_second=5, disable=not self.live)
         self.task = self.bar.add_task("", total=max(total, 1))
         self.bar.start()

@@ -57,6 +57,8 @@ class Sweep:
         problems: list[str] = []
         axes = _flat(self.axes) if isinstance(self.axes, Mapping) else {}
         self._put("name", _text(self.name, "name", problems))
+        if isinstance(self.name, str) and ("/" in self.name or self.name.startswith(".")):
+            problems.append(f"name = {shown(self.name)} is the name of a folder; write it without / and a leading dot")
         for section in SECTIONS:
             kinds = axes.get(f"{section}.kind")
             swept = [axis.partition(".")[2] for axis in axes if str(axis).startswith(f"{section}.")]
@@ -108,7 +110,7 @@ class Sweep:
         text, where = (source, "the spec") if isinstance(source, str) else (_read(source), str(source))
         try:
             content = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
             raise SpecError(
                 f"{where} is not valid TOML: {reason}; write key = value lines and [section] headers"
@@ -159,6 +161,8 @@ def _read(path: Path) -> str:
         raise FileNotFoundError(f"{path} does not exist; check the path, or begin with `manyheads sweep --example`.")
     if path.is_dir():
         raise SpecError(f"{path} is a folder; pass the .toml file of a sweep")
+    if not path.is_file():
+        raise SpecError(f"{path} is a device or a pipe; pass the .toml file of a sweep")
     if path.stat().st_size > LARGEST_SPEC:
         raise SpecError(
             f"{path} has {path.stat().st_size} bytes, more than the {LARGEST_SPEC} of a spec; is it the right file?"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from manyheads.data.door import guarded
 from manyheads.sweeps.progress import clock
 from manyheads.sweeps.store import CorruptPart, Store
 
@@ -54,6 +55,7 @@ class Status:
         return "\n".join(lines)
 
 
+@guarded()
 def status(path: str | Path) -> Status:
     """Read how far the sweep in a folder is."""
     store = Store(path)

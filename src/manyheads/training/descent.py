@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 import optax
 
 from manyheads._types import AnyArray
-from manyheads.data.dataset import Dataset, checked_path
-from manyheads.data.door import shown
+from manyheads.data.dataset import Dataset
+from manyheads.data.door import FROM_ZERO, guarded, shown
+from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
@@ -35,6 +37,7 @@ from manyheads.training.loop import (
     stretches,
 )
 from manyheads.training.problem import (
+    check_descent,
     checked_plan,
     checked_weight,
     choose_device,
@@ -48,7 +51,7 @@ from manyheads.training.problem import (
 )
 from manyheads.training.progress import Bar
 from manyheads.training.resume import check_same_run, fingerprint, restore
-from manyheads.training.trajectory import RECORDS, Trajectory
+from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved
 
 CHECKPOINT_SECONDS = 30.0
 
@@ -61,6 +64,7 @@ class Data(NamedTuple):
     mask: AnyArray | None  # (n, T)
 
 
+@guarded(num_steps=FROM_ZERO, record=None, snapshots=None, device=None)
 def train(
     model: Any,
     dataset: Dataset,
@@ -99,7 +103,8 @@ def train(
     number of sequences evaluated together. `tf32` lets a GPU round products.
 
     Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
-    a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end.
+    a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end, and
+    warns where that fails, on a full disk for example.
     """
     model = checked_model(model)
     checked_dataset(dataset)
@@ -112,6 +117,8 @@ def train(
     record_steps = choose_steps(record, num_steps, "record")
     at_records = isinstance(snapshots, str) and snapshots == "records"
     wanted = record_steps if at_records else listed_steps(snapshots, num_steps)
+    entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
+    check_descent(model, dataset, num_steps, records=20.0 * len(record_steps) + float(entries) * len(wanted))
     settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
     if sample_weight is not None:
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
@@ -157,14 +164,19 @@ def train(
                         raise KeyboardInterrupt
                     bar.show(int(state.step), float(state.run.loss))
                     if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                        finish(state, "interrupted").save(checkpoint)
+                        with failing_warns(checkpoint):
+                            finish(state, "interrupted").save(checkpoint)
                         saved = time.monotonic()
             except KeyboardInterrupt:
                 status = "interrupted"
         done = finish(state, status)
         ctrl_c.answered = done.status == "interrupted"
     if checkpoint is not None:
-        done.save(checkpoint)
+        try:
+            done.save(checkpoint)
+        except (OSError, ValueError) as error:
+            remedy = "the run is not lost: save what `train` returns elsewhere"
+            warnings.warn(Unsaved(f"{why_not(checkpoint, error)}; {remedy}", done), stacklevel=2)
     return done
 
 

@@ -11,8 +11,46 @@ from types import FrameType
 from typing import Any
 
 
+class Program:
+    """The handler of a program: the first Ctrl-C raises KeyboardInterrupt, any later one calls `leave`.
+
+    A second exception, raised while the first one is dealt with, would end in a traceback or be swallowed. So would one
+    inside a callback of the garbage collector, where the interpreter often notices a signal: that is raised later.
+    """
+
+    def __init__(self, leave: Callable[[], Any]) -> None:
+        self.leave, self.pressed, self.due, self.repeats = leave, False, False, 0
+
+    def press(self) -> None:
+        """Note a Ctrl-C; leave if it is not the first."""
+        if self.due:  # the same one, a little later
+            self.due = False
+            return
+        if self.pressed:
+            self.leave()
+        self.pressed = True
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.press()
+        if not _drops_errors(frame):
+            signal.default_int_handler(number, frame)
+        self.due, self.repeats = True, self.repeats + 1
+        later = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+
+def _drops_errors(frame: FrameType | None) -> bool:
+    """Whether an exception raised here would be printed and dropped: JAX is called back by the garbage collector."""
+    while frame is not None:
+        if frame.f_code.co_name in ("_xla_gc_callback", "__del__"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class CtrlC:
-    """While active, the first Ctrl-C only sets `pressed`; a second one raises KeyboardInterrupt as usual.
+    """While active, the first Ctrl-C only sets `pressed`; a second one raises KeyboardInterrupt, or ends a program.
 
     An exception raised at an arbitrary point can be swallowed (JAX installs a callback in the garbage collector) or
     interrupt the writing of a file. Code that returns a result with status "interrupted" sets `answered`; an unanswered
@@ -28,7 +66,8 @@ class CtrlC:
         self._around = getattr(self._before, "__self__", None)
         if not isinstance(self._around, AllOrNothing):
             self._around = None
-        self._ours = _default(self._before)
+        self._root = _root(self._before)
+        self._ours = self._root is signal.default_int_handler or isinstance(self._root, Program)
         self.pressed = self._around is not None and self._around.pressed
         if self._ours:
             signal.signal(signal.SIGINT, self._note)
@@ -46,7 +85,9 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.pressed:
+        if isinstance(self._root, Program):
+            self._root.press()
+        elif self.pressed:
             signal.default_int_handler(number, frame)
         self.pressed = True
 
@@ -111,8 +152,8 @@ def _handler() -> Callable[[int, FrameType | None], Any] | None:
     return found if callable(found) else None
 
 
-def _default(handler: Any) -> bool:
-    """Whether a handler is Python's default, or delegates to it."""
+def _root(handler: Any) -> Any:
+    """The handler to which one delegates."""
     while isinstance(around := getattr(handler, "__self__", None), AllOrNothing):
         handler = around._before
-    return handler is signal.default_int_handler
+    return handler

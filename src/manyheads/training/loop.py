@@ -12,7 +12,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,6 +26,7 @@ from manyheads.model.loss import Loss
 from manyheads.model.protocol import Objective, norm, scaled
 
 STRETCH_SECONDS = 0.2  # of a compiled stretch, between two looks at the keyboard
+MOST_PROGRAMS = 16  # that a compiled function keeps; one holds 5 to 10 MB
 RUNS = "runs"  # the name of the axis over runs under vmap
 ADAM = optax.with_extra_args_support(optax.scale_by_adam())
 
@@ -212,6 +213,24 @@ def _evaluated(problem: Problem, step, displacement, due, observers: Mapping[str
     return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem)
 
 
+def forgetful(program: Any) -> Callable:
+    """A compiled function that forgets its programs when it has seen `MOST_PROGRAMS` shapes: JAX keeps thousands."""
+    seen: set[Any] = set()
+
+    @wraps(program)
+    def call(*arguments):
+        leaves, tree = jax.tree.flatten(arguments)
+        shapes = tree, *((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+        if shapes not in seen and len(seen) == MOST_PROGRAMS:
+            program.clear_cache()
+            seen.clear()
+        seen.add(shapes)
+        return program(*arguments)
+
+    return call
+
+
+@forgetful
 @jax.jit
 def advance(problem: Problem, observers: dict[str, Observer], state: State, until: AnyArray, last: AnyArray) -> State:
     """Steps up to (not including) `until`; step `last` is evaluated and not left."""

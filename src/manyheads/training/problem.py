@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from manyheads._names import OPTIMIZERS
+from manyheads.data.budget import descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, shown
 from manyheads.model.loss import LOGISTIC
@@ -23,7 +24,7 @@ PLAIN = Method("gd", None, "head", LOGISTIC)
 
 def checked_weight(sample_weight, n: int) -> np.ndarray:
     """The weights of n sequences as float64, finite, nonnegative and not all zero."""
-    weight = array_of(sample_weight)
+    weight = array_of(sample_weight, "sample_weight")
     if (
         weight.shape != (n,)
         or weight.dtype.kind not in "fiub"
@@ -114,6 +115,16 @@ def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | Non
     if step_size is None:
         raise ValueError("step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one.")
     return int(num_steps), finite("step_size", step_size)
+
+
+def check_descent(model: Model, dataset: Dataset, num_steps: int, runs: int = 1, records: float = 0.0) -> None:
+    """Refuse runs that would take days, and records (that many numbers) that would not fit."""
+    what = f"{num_steps:,} steps" if runs == 1 else f"{runs:,} runs of {num_steps:,} steps"
+    fits_memory(f"the records of {what}", 8 * records, "pass fewer steps")
+    seconds = runs * descent_seconds(num_steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies))
+    fits_time(
+        what, seconds, "pass fewer steps" if runs <= 2 else "pass fewer steps, num_left_out=50 or fewer sequences"
+    )
 
 
 def choose_dtype(dtype, model: Model) -> np.dtype:

@@ -15,7 +15,7 @@ class Bar:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.completed:,}/{task.total:,}"),
                 TextColumn("{task.fields[note]}"),

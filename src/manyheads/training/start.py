@@ -15,8 +15,9 @@ from manyheads._fields import check, setting
 from manyheads._lazy import compiled, lazy
 from manyheads._names import DECODERS
 from manyheads._registry import Registry
+from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import array_of, random_stream, shown, whole
+from manyheads.data.door import array_of, guarded, number_of, random_stream, shown, whole
 from manyheads.data.mixture import TokenizedMixture
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ jax, attention, gradient, losses = map(
 )
 STARTS: Registry[Any] = Registry("start")
 LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
-LARGEST_START = 2**32  # numbers in a start: 32 GiB
 
 
 class Start:
@@ -70,10 +70,12 @@ class ZeroStart(Start):
                 "Use gaussian_start(..., rank=...)."
             )
         H, shape = whole_heads(num_heads), _readout_shape(1, dataset, decoder)
+        _check_size(1, dataset.dim, shape)
         W, U = np.zeros((1, dataset.dim, dataset.dim)), np.zeros(shape)
         return attention.MultiHead.create(W, U, multiplicity=[H], decoder=decoder, exponent=exponent)
 
 
+@guarded(exponent={"low": 0})
 def zero_start(
     num_heads: float,
     *,
@@ -121,6 +123,7 @@ class GaussianStart(Start):
         return attention.MultiHead.create(W, U, decoder=decoder, exponent=exponent)
 
 
+@guarded(exponent={"low": 0})
 def gaussian_start(
     num_heads: float,
     *,
@@ -208,6 +211,7 @@ class FirstPhase(_Signed):
         )
 
 
+@guarded(exponent={"low": 0})
 def first_phase(
     dataset: Dataset,
     num_heads: float,
@@ -242,6 +246,7 @@ class Population(_Signed):
         return self._stepped(num_heads, key, "full", exponent, lambda: step)
 
 
+@guarded(exponent={"low": 0})
 def population_first_phase(
     mixture: TokenizedMixture,
     num_heads: float,
@@ -257,10 +262,7 @@ def population_first_phase(
 
 def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     """The number of heads, checked; `explicit` names a start that draws every head."""
-    try:
-        H = float(num_heads) if np.ndim(num_heads) == 0 and not isinstance(num_heads, bool | str) else float("nan")
-    except (TypeError, ValueError, OverflowError):
-        H = float("nan")
+    H = number_of(num_heads)
     if not (H >= 1 and H == np.floor(H) and H <= attention.LARGEST_COUNT):
         raise ValueError(f"num_heads={shown(num_heads)} must be a whole number from 1 to {attention.LARGEST_COUNT:g}.")
     if explicit and H > LARGEST_EXPLICIT:
@@ -287,11 +289,8 @@ def _gradient(heads, weights, batch, sample_weight, loss):
 
 def _check_size(classes: float, dim: int, readout_shape: tuple[int, ...]) -> None:
     size = classes * dim**2 + math.prod(readout_shape)
-    if size > LARGEST_START:
-        raise ValueError(
-            f"a start of {classes:.0f} different heads is {8 * size / 2**30:.0f} GiB, more than the "
-            f"{8 * LARGEST_START / 2**30:.0f} GiB allowed; draw fewer heads, or use a start with equal heads."
-        )
+    remedy = "draw fewer heads, or use a start with equal heads" if classes > 2 else "pass a smaller dim or num_tokens"
+    fits_memory(f"a start of {classes:.0f} different heads in dimension {dim}", 8 * size, remedy)
 
 
 def _readout_shape(classes: int, data: Any, decoder: str) -> tuple[int, ...]:

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import get_loss
 from manyheads.model.protocol import Model, checked_model
 from manyheads.training.descent import Finish, run_observers, run_settings
-from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, whole_run
+from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, forgetful, whole_run
 from manyheads.training.problem import (
     checked_plan,
     choose_device,
@@ -26,6 +27,7 @@ from manyheads.training.problem import (
 from manyheads.training.trajectory import Trajectory
 
 
+@guarded(num_steps=FROM_ZERO, record=None, device=None)
 def train_together(
     models: Sequence[Any],
     datasets: Sequence[Dataset],
@@ -74,6 +76,7 @@ def train_together(
     return results
 
 
+@forgetful
 @jax.jit
 def _all_runs(problems: Problem, arguments: dict[str, tuple], observers: dict[str, Observer], last) -> Run:
     def one(problem, arguments):

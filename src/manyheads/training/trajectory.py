@@ -9,14 +9,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from manyheads.data.dataset import read_npz, write_npz
+from manyheads._names import DECODERS
+from manyheads.data.door import guarded
+from manyheads.data.files import Damaged, read_npz, write_npz
 from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RECORDS = ("train_loss", "gradient_norm", "distance", "readout_norm", "margin", "test_loss", "attention_mass")
 OPTIONAL = ("readout_norm", "test_loss", "attention_mass")
 STATUSES = ("finished", "diverged", "interrupted")
+
+
+class Unsaved(UserWarning):
+    """A run whose file could not be written; `run` is its trajectory."""
+
+    def __init__(self, message: str, run: Trajectory):
+        super().__init__(message)
+        self.run = run
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,6 +87,7 @@ class Trajectory:
         """The model at a step that has a snapshot."""
         return self.start.displaced(self.displacement_at(step))
 
+    @guarded()
     def save(self, path: str | Path) -> None:
         """Write one .npz that `Trajectory.load` reads back equal."""
         arrays = {f"record_{name}": getattr(self, name) for name in RECORDS if getattr(self, name) is not None}
@@ -102,6 +113,7 @@ class Trajectory:
         write_npz(path, arrays, meta)
 
     @classmethod
+    @guarded()
     def load(cls, path: str | Path, like: Any = None) -> Trajectory:
         """Read a trajectory that `save` wrote. One of another model than a MultiHead needs `like=` such a model."""
         arrays, meta = read_npz(path, FORMAT_VERSION)
@@ -112,9 +124,11 @@ class Trajectory:
         if "model" in meta and like is None:
             raise ValueError(f"{path} holds a run of a {meta['model']}; pass like=, a model of the same shape.")
         try:
+            if wrong := _misfits(arrays, meta):
+                raise Damaged(f"{path} is not a whole trajectory: its {wrong} cannot be right; use another copy.")
             return cls._from_parts(arrays, meta, like)
         except KeyError as error:
-            raise ValueError(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
+            raise Damaged(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
 
     @classmethod
     def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict, like: Any) -> Trajectory:
@@ -187,6 +201,40 @@ class Trajectory:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:
+    """Which parts of a stored trajectory do not fit the others; a KeyError where one is missing."""
+
+    def are_steps(values: np.ndarray) -> bool:
+        return values.ndim == 1 and values.dtype.kind in "iu" and bool(np.all(np.diff(values) > 0))
+
+    steps, marks, last = arrays["steps"], arrays["snapshot_steps"], meta["last_step"]
+    fits = {
+        "steps": are_steps(steps),
+        "snapshot_steps": are_steps(marks),
+        "last_step": isinstance(last, int) and last >= max([0, *steps[-1:].ravel(), *marks[-1:].ravel()]),
+        "status": meta["status"] in STATUSES,
+        "settings": isinstance(meta["settings"], dict) and isinstance(meta.get("sources", {}), dict),
+    }
+    for name in RECORDS:
+        if name not in OPTIONAL or f"record_{name}" in arrays:
+            values = arrays[f"record_{name}"]
+            dims = 2 if name == "attention_mass" else 1
+            fits[name] = values.ndim == dims and len(values) == len(steps) and values.dtype.kind == "f"
+    for name, values in arrays.items():
+        kind, _, number = name.rpartition("_")
+        if name.startswith("observed_"):
+            fits[name] = values.shape[:1] == steps.shape
+        elif kind in ("snapshots", "last"):
+            like = arrays[f"start_{number}"]
+            shape = (marks.shape if kind == "snapshots" else ()) + like.shape
+            fits[name] = values.shape == shape and values.dtype.kind == like.dtype.kind
+    if "model" not in meta:
+        readout = arrays[f"start_{1 + bool(meta['factored'])}"]
+        fits["multiplicity"] = arrays["multiplicity"].shape == readout.shape[:1]
+        fits["decoder"] = meta["decoder"] in DECODERS and isinstance(meta["exponent"], int | float)
+    return " and ".join(name for name, fine in fits.items() if not fine)
 
 
 def _moved_to(model: Any, parameters: Any) -> Any:

@@ -15,7 +15,7 @@ from manyheads.data.mixture import TokenizedMixture
 from manyheads.papers.deora2023.initialization import good_start
 from manyheads.papers.deora2023.planner import _stable_step, plan
 from manyheads.papers.deora2023.regime import Ray
-from manyheads.papers.deora2023.training import training_conditions
+from manyheads.papers.deora2023.sharper import Features, sharp_conditions
 from manyheads.training.start import gaussian_start
 
 
@@ -40,7 +40,7 @@ def test_training_data_are_disjoint_from_planning(data, planned):
 
 
 def test_versions_are_ordered(planned):
-    printed, explicit, ours = planned.demands
+    printed, explicit, ours, _ = planned.demands
     assert ours.num_heads < explicit.num_heads and ours.num_steps < explicit.num_steps
     assert ours.step_size > explicit.step_size
     for demand in (explicit, ours):
@@ -61,7 +61,7 @@ def test_what_our_version_asks_for_makes_its_hypotheses_true(data, planned):
     loss = float(np.mean(np.logaddexp(0.0, -sample.labels * moved.scores(sample))))
     ray = Ray(planned.start, sample, good.direction)
     case = ray.case(ours.num_heads, scale, ours.num_steps, loss, math.log(2))
-    conditions = training_conditions(replace(case, step_size=ours.step_size))[2]
+    conditions = sharp_conditions(replace(case, step_size=ours.step_size), Features.of(start, sample))
     assert conditions.holds, conditions.missing
     assert conditions.bound <= 0.2 * (1 + 1e-6)
 
@@ -119,7 +119,7 @@ def test_words_and_numbers(planned):
     ):
         assert piece in text
     stored = json.loads(planned.to_json(), parse_constant=lambda name: pytest.fail(name))
-    assert stored["left_for_training"] == 40 and len(stored["demands"]) == 3
+    assert stored["left_for_training"] == 40 and len(stored["demands"]) == 4
 
 
 def test_it_says_when_a_linear_model_does_as_well():
@@ -165,8 +165,8 @@ def test_undecided_is_not_told_as_proved(planned):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"target_loss": 0.0}, "between 0 and log 2"),
-        ({"target_loss": 0.8}, "between 0 and log 2"),
+        ({"target_loss": 0.0}, "target_loss=0.0 must be a finite number > 0"),
+        ({"target_loss": 0.8}, "must be from 1e-100 to log 2"),
         ({"start": "cold"}, "choose one of first_phase, zero, gaussian"),
         ({"planning_share": 1.0}, "planning_share=1.0"),
         ({"planning_share": 0.05}, "at least 8"),

@@ -15,6 +15,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023 import training
 from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, HEADS_TRAINING, log_one_plus_exp
 from manyheads.papers.deora2023.generalization import bounded_norms, independence, one_sample
@@ -45,12 +46,14 @@ HEADS_FORMULA = {
 }
 
 
+@guarded()
 def good_start_radius(good: GoodStart, num_steps: float) -> float:
     r"""$M=\|U_0\|_{2,\infty}+\max(1,c\|\theta_*\|_{2,\infty})$ of Corollary 2."""
     scale = reach(good, num_steps) / math.sqrt(2)
     return good.readout_norm + max(1.0, scale * good.theta_star().head_norm() / math.sqrt(good.num_heads))
 
 
+@guarded()
 def heads_for_good_start(
     good: GoodStart, num_steps: float, variant: str = OURS, constant: float = HEADS_TRAINING
 ) -> float:
@@ -63,6 +66,7 @@ def heads_for_good_start(
     return good.shape.heads_printed(max(1.0, good.parameter_bound) ** 2, D) ** 2
 
 
+@guarded()
 def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[str, float]:
     """What a version of Corollary 2 allows as step size, by condition."""
     D, shape = reach(good, num_steps, variant), good.shape
@@ -81,21 +85,25 @@ def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[
     return {"eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads), "eta <= 1/b1(M)^2": 1 / shape.b1(M) ** 2} | common
 
 
+@guarded()
 def largest_good_step(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     """The largest step size that a version of Corollary 2 allows."""
     return min(step_limits(good, num_steps, variant).values())
 
 
+@guarded()
 def train_bound(good: GoodStart, num_steps: float, step_size: float, variant: str = OURS) -> float:
     r"""Train loss: $2/K+5D^2/(4\eta K)$; printed with its own $g_0$."""
     return 2 / num_steps + 5 * reach(good, num_steps, variant) ** 2 / (4 * step_size * num_steps)
 
 
+@guarded()
 def gap_bound(good: GoodStart, num_steps: float, step_size: float, num_examples: int, variant: str = OURS) -> float:
     r"""Expected gap: $17D^2/(\eta n)$; printed with its own $g_0$."""
     return 17 * reach(good, num_steps, variant) ** 2 / (step_size * num_examples)
 
 
+@guarded()
 def good_start_conditions(
     good: GoodStart, *, num_steps: float, step_size: float, generalization: bool = False
 ) -> tuple[Conditions, ...]:

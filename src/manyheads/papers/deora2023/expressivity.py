@@ -14,6 +14,7 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.mixture import (
     draw_mixture,
     drawn_key,
@@ -36,11 +37,13 @@ margins, decomposition = lazy("manyheads.measures.margin"), lazy("manyheads.cert
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 
 
+@guarded()
 def linear_margin_fixed_positions(mixture: TokenizedMixture) -> float:
     r"""$S\sqrt{\zeta T/2}$: the linear margin when the relevant positions are always the same (erratum E26)."""
     return mixture.signal * math.sqrt(mixture.sparsity * mixture.num_tokens / 2)
 
 
+@guarded()
 def logit_gap(mixture: TokenizedMixture) -> float:
     r"""Eq. (8): smallest logit gap of relevant and irrelevant keys under $W_*$: $S^4(1-4q+2q^2)$, $q\le1/2$."""
     q = noise_level(mixture, 0.5, "where the gap is proved")
@@ -64,6 +67,7 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
     return np.where(relevant[:, None], from_relevant[None, :], from_irrelevant)
 
 
+@guarded()
 def sharpness(mixture: TokenizedMixture, mass: float, *, printed: bool = False) -> float:
     r"""Proposition 3: $\Gamma_\epsilon$ for an irrelevant mass of at most `mass`.
 
@@ -80,6 +84,7 @@ def sharpness(mixture: TokenizedMixture, mass: float, *, printed: bool = False) 
     return max(0.0, math.sqrt(2 * (M + 1)) / (S**2 * (1 - 4 * q + 2 * q**2)) * log)
 
 
+@guarded()
 def attention_margin(mixture: TokenizedMixture, mass: float = 0.0) -> float:
     r"""(11): $\gamma_{attn}(\epsilon)=\frac{\sqrt T}{\sqrt2S}(S^2(1-\epsilon)-2\epsilon Z_\mu)$; $S\sqrt{T/2}$ at 0."""
     T, S = mixture.num_tokens, mixture.signal

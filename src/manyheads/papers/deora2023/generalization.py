@@ -20,6 +20,7 @@ from manyheads.certificates.examination import distribution_radius
 from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023 import training
 from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, Shape
 from manyheads.papers.deora2023.problem import small_problem
@@ -131,6 +132,7 @@ class LeaveOneOut:
         return float(np.mean(self.left_out_losses) + np.mean(self.lipschitz * self.distances))
 
 
+@guarded()
 def measure_leave_one_out(
     start: MultiHead,
     dataset: Dataset,

@@ -17,6 +17,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import model_scope
@@ -106,6 +107,7 @@ class GoodStart:
         return "\n".join(str(h) for h in self.hypotheses())
 
 
+@guarded()
 def good_start(
     start: MultiHead, dataset: Dataset, *, direction: Direction | None = None, token_radius: float | None = None
 ) -> GoodStart:
@@ -145,13 +147,12 @@ def target_norm(good: GoodStart, scale: float) -> float:
     return good.parameter_bound + scale * good.theta_star().head_norm() / math.sqrt(good.num_heads)
 
 
+@guarded()
 def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple[Target, Certificate]:
     r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
 
     It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+\log\frac1\epsilon)_+/\gamma$, if $\sqrt H\ge b_3(M)D^2/(2E)$.
     """
-    if not loss > 0 or not allowance > 0:
-        raise ValueError(f"loss={loss} and allowance={allowance} must be > 0.")
     direction = good.theta_star()
     scale = max(0.0, good.model_bound + allowance + math.log(1 / loss)) / good.margin
     target = targets.along(direction, scale, good.start, good.dataset)
@@ -164,6 +165,7 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
     return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, hypotheses),))
 
 
+@guarded()
 def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     r"""$g_0(1/K)$: the distance at which a target with train loss $1/K$ is sure to exist.
 

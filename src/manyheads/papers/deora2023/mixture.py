@@ -14,6 +14,7 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
+from manyheads.data.door import guarded
 
 if TYPE_CHECKING:
     from jax import Array
@@ -47,6 +48,7 @@ def noise_level(mixture: TokenizedMixture, limit: float, where: str) -> float:
     return q
 
 
+@guarded()
 def first_phase_error(mixture: TokenizedMixture, num_examples: int, failure: float) -> float:
     r"""Lemma 2, ours: $\|p\|\le P(\delta)$ with probability at least $1-\delta$.
 
@@ -57,6 +59,7 @@ def first_phase_error(mixture: TokenizedMixture, num_examples: int, failure: flo
     return (S + (1 - zeta) * Z) * (0.5 + math.sqrt(math.log(1 / failure) / 2)) / math.sqrt(num_examples)
 
 
+@guarded()
 def printed_first_phase_error(mixture: TokenizedMixture, dim: int, num_examples: int, failure: float) -> float:
     r"""Lemma 2, (6) with $C=1/\sqrt2$, a constant for which it is true."""
     _probability(failure)
@@ -70,6 +73,7 @@ def measured_first_phase_error(mixture: TokenizedMixture, tokens: np.ndarray, la
     return float(np.linalg.norm(step - mixture.sparsity / 4 * mixture.u_star))
 
 
+@guarded()
 def linear_margin(mixture: TokenizedMixture) -> float:
     r"""$S\sqrt{T/2}\,(\zeta-2(1-\zeta)Z_\mu/S^2)$, the margin of $U_*$ at unit norm.
 
@@ -79,6 +83,7 @@ def linear_margin(mixture: TokenizedMixture) -> float:
     return S * math.sqrt(T / 2) * (zeta - 2 * (1 - zeta) * mixture.noise_mu / S**2)
 
 
+@guarded()
 def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""(7): $\gamma_*$ as printed, for $\|p\|\le$ `error`."""
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
@@ -88,6 +93,7 @@ def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     return attention - error * T**2.5 * (S + mixture.noise_norm) ** 3 + linear_margin(mixture)
 
 
+@guarded()
 def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error`.
 
@@ -103,6 +109,7 @@ def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     return attention - off + linear_margin(mixture)
 
 
+@guarded()
 def first_phase_bounds(
     mixture: TokenizedMixture, error: float, *, num_examples: int, failure: float
 ) -> FirstPhaseBounds:

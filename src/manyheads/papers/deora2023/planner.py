@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +13,9 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads._registry import nearest
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
-from manyheads.papers.deora2023.derivatives import HEADS_TRAINING
+from manyheads.data.door import guarded
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
-from manyheads.papers.deora2023.regime import Ray, heads_to_realize, smallest_heads
-from manyheads.papers.deora2023.training import Case, heads_needed, largest_step
+from manyheads.papers.deora2023.regime import STEPS, Ray, fixed_plan, smallest_heads, whole_heads
 
 if TYPE_CHECKING:
     import jax
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 random, starts = lazy("jax.random"), lazy("manyheads.training.start")
 attention, follower = lazy("manyheads.model.attention"), lazy("manyheads.certificates.walk")
 kernels, margins = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.margin")
-targets = lazy("manyheads.certificates.targets")
+forecasts = lazy("manyheads.papers.manyheads2026.before")
 
 PLANNED = ("first_phase", "zero", "gaussian")
 NAMES = {
@@ -35,6 +34,7 @@ NAMES = {
     EXPLICIT: "the paper's proof sketch, constants written out",
     OURS: "our version of the theorem",
 }
+FORECAST = "our forecast before the run"
 MEASURED_HEADS = (2, 16, 256)
 GAUSSIAN_HEADS = 64
 STEP_BUDGET = 4000
@@ -183,6 +183,7 @@ class Plan:
         return f"A linear model on these tokens separates them, with margin {low:.4g}."
 
 
+@guarded()
 def plan(
     dataset: Dataset,
     *,
@@ -204,12 +205,8 @@ def plan(
     tell = progress or (lambda text: None)
     if start not in PLANNED:
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
-    if not 0 < target_loss < math.log(2):
-        raise ValueError(f"target_loss={target_loss} must be between 0 and log 2 = 0.693, the loss of knowing nothing.")
-    if not 0 < planning_share < 1:
-        raise ValueError(f"planning_share={planning_share} must be between 0 and 1.")
-    if num_steps is not None and not num_steps >= 1:
-        raise ValueError(f"num_steps={num_steps} must be a whole number >= 1, or None to choose it.")
+    if not 1e-100 <= target_loss < math.log(2):
+        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to log 2 = 0.69, the loss of knowing nothing.")
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
@@ -251,45 +248,33 @@ def plan(
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
     ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius)
     steps = {PRINTED: None, EXPLICIT: None, OURS: num_steps}
-    return [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
+    demands = [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
+    found = forecasts.Before.of(good).smallest_heads(target_loss)
+    if found is None:
+        return demands
+    heads = whole_heads(found[0], good.start)
+    promise = found[1]
+    count, note = promise.steps_to(target_loss) or math.inf, "reached by some step, not on average"
+    distance = 2 * promise.radius
+    return [*demands, Demand(FORECAST, heads, promise.step_size, count, distance, target_loss, note)]
 
 
 def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -> Demand:
-    """Heads, step size and steps for a certified mean loss of `target_loss`.
-
-    With the step size at its limit the bound (4) is 3.25 times the target's loss once the number of steps is
-    D²/(η L(θ)): so the target's loss is target_loss/3.25 and the steps follower.follow.
-    """
-    level, R = target_loss / 3.25, ray.shape.token_radius
+    """Heads, step size and steps for a certified mean loss of `target_loss`."""
     try:
-        if num_steps is not None:
+        if variant == OURS:
             found = smallest_heads(
-                ray.start, ray.dataset, [ray.direction], certified=target_loss, num_steps=num_steps, token_radius=R
-            )
-            heads = _whole(found.num_heads, ray.start)
-            best = ray.best(heads, num_steps, HEADS_TRAINING)
-            case = found.case if best is None else best[0]
+                ray.start, ray.dataset, [ray.direction], certified=target_loss,
+                num_steps=STEPS if num_steps is None else num_steps, token_radius=ray.shape.token_radius,
+            )  # fmt: skip
+            found = ray.best(whole_heads(found.num_heads, ray.start), int(found.case.num_steps)) or found
         else:
-            found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
-            heads = _whole(found.num_heads, ray.start)
-            start_loss = targets.train_loss(targets.with_heads(ray.start, heads), ray.dataset)
-            case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
-            case = _with_steps(case, variant, level)
+            found = fixed_plan(ray, variant, target_loss)
     except ValueError as error:
         return Demand(NAMES[variant], math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
     note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
-    return Demand(NAMES[variant], heads, case.step_size, case.num_steps, case.distance, case.train_bound(), note)
-
-
-def _whole(num_heads: float, start: MultiHead) -> float:
-    """That many heads or a few more: whole, and the same number of each kind."""
-    return float(start.num_classes * math.ceil(num_heads / start.num_classes))
-
-
-def _with_steps(case: Case, variant: str, level: float) -> Case:
-    step = largest_step(replace(case, num_steps=0), variant)
-    steps = math.ceil(case.distance**2 / (step * level))
-    return replace(case, num_steps=steps, step_size=min(step, case.distance**2 / (steps * level)))
+    case = found.case
+    return Demand(NAMES[variant], found.num_heads, case.step_size, case.num_steps, case.distance, found.bound, note)
 
 
 def _trial(model: MultiHead, sample: Dataset, target_loss: float) -> Measured:

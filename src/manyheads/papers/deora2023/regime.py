@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +16,18 @@ import numpy as np
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort
 from manyheads.certificates.verdict import EXPLICIT, OURS, Certificate
-from manyheads.papers.deora2023.derivatives import HEADS_TRAINING, Shape
+from manyheads.data.door import guarded
+from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import require_scope
+from manyheads.papers.deora2023.sharper import (
+    LARGEST,
+    Features,
+    Terms,
+    least_bound,
+    sharp_conclusions,
+    sharp_conditions,
+)
 from manyheads.papers.deora2023.training import (
     Case,
     Conditions,
@@ -35,12 +44,12 @@ if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
 
+initialization = lazy("manyheads.papers.deora2023.initialization")
 optimize, starts = lazy("scipy.optimize"), lazy("manyheads.training.start")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 
 MOST_HEADS = 1e24
-NUM_SCALES = 60
-STEPS = (100, 300, 1000, 3000, 10_000)
+STEPS = (300, 3000, 30_000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +60,7 @@ class Threshold:
     scale: float
     direction: Direction
     case: Case
-
-    @property
-    def bound(self) -> float:
-        """The certified mean train loss, (4)."""
-        return self.case.train_bound()
+    bound: float  # the certified mean train loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,36 +121,42 @@ class Ray:
         root = optimize.brentq(lambda x: float(loss(np.array([math.exp(x)]))[0]) - level, low, high, xtol=1e-12)
         return math.exp(root) * (1 + 1e-10)
 
-    def best(self, num_heads: float, num_steps: int, constant: float) -> tuple[Case, float] | None:
-        """The case with the smallest bound (4) among the scales whose hypotheses hold, with the largest step."""
-        top = self._largest_scale(num_heads, constant)
-        if top is None:
-            return None
+    @cached_property
+    def features(self) -> Features | None:
+        """The tangent features at the start, which do not depend on the number of heads."""
+        return Features.of(self.start, self.dataset)
+
+    def best(self, num_heads: float, num_steps: int, step_size: float | None = None) -> Threshold | None:
+        """The target and the step size with the smallest bound of Theorem 1′; None where its hypotheses fail."""
         model = targets.with_heads(self.start, num_heads)
         start_loss = targets.train_loss(model, self.dataset)
-        scales = np.geomspace(min(top, 1e-2), top, NUM_SCALES)
-        losses = targets.losses_along(self.direction, scales, model, self.dataset)
-        cases = []
-        for scale, loss in zip(scales.tolist(), losses.tolist(), strict=True):
-            case = self.case(num_heads, scale, num_steps, loss, start_loss)
-            cases.append((replace(case, step_size=largest_step(case)), scale))
-        return min(cases, key=lambda pair: pair[0].train_bound())
-
-    def _largest_scale(self, num_heads: float, constant: float) -> float | None:
-        def allowed(scale):
-            case = self.case(num_heads, scale, 1)
-            return math.sqrt(num_heads) >= constant * case.distance**2 * self.shape.b3(case.radius)
-
-        high = min(1e4, math.sqrt(math.sqrt(num_heads) / (constant * self.shape.b3(0.0)) / 2))  # D^2 at M = 0
-        low = 1e-6 * high
-        if not allowed(low):
+        largest = math.sqrt(LARGEST * math.sqrt(num_heads) / self.shape.b3(self.start_readout) / 2)  # D^2 = 2 scale^2
+        terms = Terms(
+            self.shape, num_heads, num_steps, math.nan, math.nan, start_loss, math.nan, self.start_readout, step_size,
+            math.nan, self.features,
+        )  # fmt: skip
+        found = least_bound(terms, lambda scales: self._along(scales, model), min(largest, 1e4))
+        if found is None:
             return None
-        if allowed(high):
-            return high
-        while high > low * (1 + 1e-12):
-            middle = (low + high) / 2
-            low, high = (middle, high) if allowed(middle) else (low, middle)
-        return low
+        bound, scale, step = found
+        loss = float(self._along(np.array([scale]), model)[0][0])
+        case = replace(self.case(num_heads, scale, num_steps, loss, start_loss), step_size=step)
+        return Threshold(num_heads, scale, self.direction, case, bound)
+
+    def best_scale(self, num_heads: float, num_steps: int, step_size: float) -> list[float]:
+        """The scale with the smallest bound of Theorem 1′ for a given plan; none where its hypotheses fail."""
+        found = self.best(num_heads, num_steps, step_size)
+        return [] if found is None else [found.scale]
+
+    def _along(self, scales: np.ndarray, model: MultiHead) -> tuple[np.ndarray, np.ndarray]:
+        """Loss and readout norm of the targets at these scales."""
+        U, V = (np.asarray(heads.readout, np.float64) for heads in (self.start.heads, self.direction.heads))
+        V = V / math.sqrt(model.num_heads)
+        squares = (np.sum(a * b, axis=(1, 2)) for a, b in ((U, U), (U, V), (V, V)))
+        c = scales[:, None]
+        first, mixed, last = squares
+        readouts = np.sqrt(np.max(first + 2 * c * mixed + c**2 * last, axis=1))
+        return targets.losses_along(self.direction, scales, model, self.dataset), readouts
 
 
 def heads_to_realize(
@@ -163,7 +174,7 @@ def heads_to_realize(
         if not math.isfinite(scale):
             return None
         case = ray.case(H, scale, num_steps, level, targets.train_loss(targets.with_heads(ray.start, H), ray.dataset))
-        return Threshold(H, scale, ray.direction, case) if need(case) <= H else None
+        return Threshold(H, scale, ray.direction, case, math.nan) if need(case) <= H else None
 
     found = _bisect(enough, 1e-6)
     if found is None:
@@ -175,6 +186,7 @@ def heads_to_realize(
     return found
 
 
+@guarded()
 def smallest_heads(
     start: MultiHead,
     dataset: Dataset,
@@ -182,23 +194,20 @@ def smallest_heads(
     *,
     certified: float = 0.5,
     num_steps: int | Sequence[int] = STEPS,
-    constant: float = HEADS_TRAINING,
     token_radius: float | None = None,
 ) -> Threshold:
-    r"""Smallest $H$ at which our Theorem 1 certifies a mean train loss below `certified`.
+    r"""Smallest $H$ at which Theorem 1′ certifies a mean train loss below `certified`.
 
     The theorem holds for every target, so the best direction, scale and number of steps may be chosen. Of two plans
     with nearly the same number of heads the one with fewer steps is returned.
     """
-    if not certified > 0:
-        raise ValueError(f"certified={certified} must be a loss > 0.")
     require_scope(start)
     steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
     best: Threshold | None = None
     for direction in directions:
         ray = Ray(start, dataset, direction, token_radius)
         for K in sorted(steps):
-            found = _bisect(lambda x, K=K, ray=ray: _certifies(ray, math.exp(x), K, constant, certified), 1e-6)
+            found = _bisect(lambda x, K=K, ray=ray: _certifies(ray, math.exp(x), K, certified), 1e-4)
             if found is not None and (best is None or found.num_heads < 0.995 * best.num_heads):
                 best = found
     if best is None:
@@ -209,11 +218,9 @@ def smallest_heads(
     return best
 
 
-def _certifies(ray: Ray, num_heads: float, num_steps: int, constant: float, certified: float) -> Threshold | None:
-    found = ray.best(num_heads, num_steps, constant)
-    if found is None or not found[0].train_bound() < certified:
-        return None
-    return Threshold(num_heads, found[1], ray.direction, found[0])
+def _certifies(ray: Ray, num_heads: float, num_steps: int, certified: float) -> Threshold | None:
+    found = ray.best(num_heads, num_steps)
+    return found if found is not None and found.bound < certified else None
 
 
 def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Threshold | None:
@@ -240,17 +247,41 @@ def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Thres
     return best
 
 
+def fixed_plan(ray: Ray, variant: str, certified: float) -> Threshold:
+    r"""Smallest $H$, with step size and steps, at which a version of Theorem 1 certifies a mean loss by (4).
+
+    With the step size at its limit (4) is 3.25 times the target's loss after $D^2/(\eta\hat L(\theta))$ steps: so the
+    target's loss is certified/3.25, and the steps follow.
+    """
+    level = certified / 3.25
+    found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
+    heads = whole_heads(found.num_heads, ray.start)
+    start_loss = targets.train_loss(targets.with_heads(ray.start, heads), ray.dataset)
+    case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
+    step = largest_step(replace(case, num_steps=0), variant)
+    steps = math.ceil(case.distance**2 / (step * level))
+    case = replace(case, num_steps=steps, step_size=min(step, case.distance**2 / (steps * level)))
+    return Threshold(heads, case.distance / math.sqrt(2), ray.direction, case, case.train_bound())
+
+
+def whole_heads(num_heads: float, start: MultiHead) -> float:
+    """That many heads or a few more: whole, and the same number of each kind."""
+    return float(start.num_classes * math.ceil(num_heads / start.num_classes))
+
+
+@guarded()
 def run_literally(
     start: MultiHead,
     dataset: Dataset,
     threshold: Threshold,
     token_radius: float | None = None,
     *,
-    variant: str = OURS,
+    variant: str | None = None,
 ) -> LiteralRun:
     """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion.
 
-    The step size is the largest that the version `variant` of the theorem allows.
+    By default those of Theorem 1′ with the threshold's step size; with `variant` those of Theorem 1 in that version,
+    with the largest step size that it allows.
     """
     require_scope(start)
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
@@ -258,8 +289,12 @@ def run_literally(
     target = targets.along(threshold.direction, threshold.scale, model, dataset)
     K = int(threshold.case.num_steps)
     case = case_of(model, dataset, target, num_steps=K, token_radius=token_radius)
-    case = replace(case, step_size=largest_step(case, variant))
-    walk = follower.follow(model, dataset, step_size=case.step_size, num_steps=K, targets=[target])
+    step = threshold.case.step_size if variant is None else largest_step(case, variant)
+    case = replace(case, step_size=step)
+    walk = follower.follow(model, dataset, step_size=step, num_steps=K, targets=[target])
+    if variant is None:
+        conditions = sharp_conditions(case, Features.of(model, dataset))
+        return LiteralRun(case, conditions, walk, sharp_conclusions(case, walk, conditions))
     versions = training_conditions(case)
     (conditions,) = (version for version in versions if version.variant == variant)
     return LiteralRun(case, conditions, walk, conclusions(case, walk, versions))
@@ -281,13 +316,28 @@ def explicit_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     return runs
 
 
+@cache
+def sharp_runs(effort: Effort) -> tuple[LiteralRun, ...]:
+    """Runs at the smallest number of heads for which Theorem 1′ certifies a loss, over data, directions and goals."""
+    return tuple(_sharp_run(effort.seed + k, k) for k in range(effort.count(200, 4)))
+
+
 def _small_run(seed: int, variant: str) -> LiteralRun:
     mixture, data, fresh = small_problem(seed)
     start = starts.first_phase(fresh, 2)
-    direction = targets.mixture_direction(start, mixture)
+    ray = Ray(start, data, targets.mixture_direction(start, mixture), mixture.token_radius)
     if variant == OURS:
-        found = smallest_heads(start, data, [direction], num_steps=300, token_radius=mixture.token_radius)
+        found = fixed_plan(ray, OURS, 0.5)
     else:
-        ray = Ray(start, data, direction, mixture.token_radius)
         found = heads_to_realize(ray, num_steps=300, need=lambda case: heads_needed(case, variant))
     return run_literally(start, data, found, mixture.token_radius, variant=variant)
+
+
+def _sharp_run(seed: int, k: int) -> LiteralRun:
+    mixture, data, fresh = small_problem(seed)
+    start = starts.first_phase(fresh, 2)
+    direction = initialization.good_start(start, data).direction if k % 2 else None
+    direction = direction or targets.mixture_direction(start, mixture)
+    goal, steps = (0.55, 0.4, 0.3)[k % 3], (100, 300, 1000)[k // 3 % 3]
+    found = smallest_heads(start, data, [direction], certified=goal, num_steps=steps, token_radius=mixture.token_radius)
+    return run_literally(start, data, found, mixture.token_radius)

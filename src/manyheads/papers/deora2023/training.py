@@ -69,6 +69,8 @@ class Conditions:
     largest_step: float
     heads_needed: float
     up_to_constant: bool = False
+    radius: float = math.nan  # of the readouts along the run, M
+    reach: float = math.nan  # iterates stay within this many D of the target
 
     @property
     def holds(self) -> bool:
@@ -224,13 +226,18 @@ def repetition(work: Examination) -> Walk:
     scales, along = decomposition.SCALES, targets.along
     work.progress("targets")
     points = [targets.proximal_target(start, data, step_size=eta, num_steps=K)]
-    good = work.shared(initialization.start_of)
+    good, directions = work.shared(initialization.start_of), []
     if good.holds:
+        directions.append(good.theta_star())
         points += [along(good.theta_star(), float(c), start, data) for c in scales / good.margin]
     if work.mixture is not None:
         direction = targets.mixture_direction(start, work.mixture)
         points += [along(direction, float(c), start, data) for c in scales]
         points.append(targets.attention_target(start, data, work.mixture))
+        directions.append(direction)
+    for direction in directions:
+        ray = regime.Ray(start, data, direction, work.radius)
+        points += [along(direction, scale, start, data) for scale in ray.best_scale(start.num_heads, K, eta)]
     work.progress(f"{3 * K:,} steps in float64")
     end = follower.follow(start, data, step_size=eta, num_steps=2 * K).displacement
     points.append(targets.measure_target("the end of a run twice as long", start, data, end))

@@ -17,6 +17,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.data.door import guarded
 from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Forecast:
     __repr__ = __str__
 
 
+@guarded()
 def forecast(
     model: MultiHead | Trajectory,
     dataset: Dataset,
@@ -170,11 +172,14 @@ def forecast(
     end it, or for `most_pieces` pieces.
     """
     model, eta = _checked(model, step_size, reduce)
-    state = Center.at(model, dataset)
+    return _followed(Center.at(model, dataset), eta, reduce, most_pieces)
+
+
+def _followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
+    """The region from a first center on, until the bounds end it or `enough` nats are certified."""
     loss, pieces, reason = float(np.mean(np.logaddexp(0.0, -state.margins))), [], "pieces"
-    indicator = state.indicator()
-    share = 1.0
-    while len(pieces) < most_pieces:
+    indicator, share = state.indicator(), 1.0
+    while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
         direction, along = state.direction()
         if direction is None:
             reason = "inseparable"
@@ -195,6 +200,7 @@ def forecast(
     return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
 
 
+@guarded()
 def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
     """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
 
@@ -214,27 +220,26 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
         return {k: again.model(k) for k in steps if k <= again.last_step}
 
     def spoken(model) -> Forecast | None:
-        if Center.at(model, dataset).indicator() < HOPELESS:
+        center = Center.at(model, dataset)
+        if center.indicator() < HOPELESS:
             return None
-        found = forecast(model, dataset, step_size=eta, reduce=reduce)
+        found = _followed(center, eta, reduce, MOST_PIECES, math.log(reduce))
         return found if found.speaks else None
 
     before = -1
     for step, model in models(tried).items():
-        found = spoken(model)
-        if found is None:
+        if spoken(model) is None:
             before = step
             continue
         between = list(range(before + 1, step))
         path = models(between) if between else {}
         while between:
             middle = between[len(between) // 2]
-            earlier = spoken(path[middle])
-            if earlier is None:
+            if spoken(path[middle]) is None:
                 between = [k for k in between if k > middle]
             else:
-                step, found, between = middle, earlier, [k for k in between if k < middle]
-        return step, found
+                step, model, between = middle, path[middle], [k for k in between if k < middle]
+        return step, forecast(model, dataset, step_size=eta, reduce=reduce)
     return None
 
 

@@ -93,7 +93,7 @@ def ratio_bound(low: np.ndarray, high: np.ndarray, level: float) -> float:
     $w-\mu\ell$ has one maximum in $m$, so over a box it is least at an end; and $w/\ell$ falls with the loss.
     """
     worst = _loss(low)
-    bounds = [float(np.min(-np.expm1(-worst) / worst))]
+    bounds = [float(np.min(np.divide(-np.expm1(-worst), worst, out=np.ones_like(worst), where=worst > 0)))]
     for mu in RATIOS:
         rest = np.mean(np.minimum(slope(low) - mu * _loss(low), slope(high) - mu * _loss(high)))
         if rest > 0:

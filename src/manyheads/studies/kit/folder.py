@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-FORMAT_VERSION = 1
+import manyheads
+from manyheads.data.files import Damaged, read_json, write_json
+
+FORMAT_VERSION = 2
 
 
 def sweep_folder(folder: Path, study: str, sweep: str) -> Path:
@@ -19,14 +21,19 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no studies (there is no run.json); pass a folder of `manyheads run`.")
-    try:
-        content = json.loads(path.read_bytes())
-        version = content["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); run the studies again into another folder.") from None
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format_version {version}, newer than the {FORMAT_VERSION} this version of manyheads reads; "
-            "update manyheads"
-        )
+    content = read_json(path, FORMAT_VERSION, "run the same studies into this folder again, what is stored is kept")
+    if not _is_run(content):
+        raise Damaged(f"{path} does not say which studies were run; run the same studies into this folder again.")
     return content
+
+
+def write_run(folder: Path, scale: str, seed: int, studies: list[str]) -> None:
+    """Write `run.json` of a folder."""
+    content = {"manyheads": manyheads.__version__, "scale": scale, "seed": seed, "studies": studies}
+    write_json(folder / "run.json", {"format_version": FORMAT_VERSION, **content})
+
+
+def _is_run(content: dict[str, Any]) -> bool:
+    studies, seed = content.get("studies"), content.get("seed")
+    listed = isinstance(studies, list) and all(isinstance(name, str) for name in studies)
+    return listed and isinstance(seed, int) and isinstance(content.get("scale"), str)

@@ -7,7 +7,6 @@ the next.
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import sys
@@ -20,12 +19,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import manyheads
+from manyheads.data.door import guarded
+from manyheads.data.files import Damaged, set_aside
 from manyheads.studies.kit.catalog import find, studies
-from manyheads.studies.kit.folder import FORMAT_VERSION, read_run, sweep_folder
+from manyheads.studies.kit.folder import read_run, sweep_folder, write_run
 from manyheads.sweeps.progress import State
 from manyheads.sweeps.spec import Sweep
-from manyheads.sweeps.store import write_whole
 from manyheads.training.keyboard import deaf_children
 
 LOOK_EVERY = 0.2  # seconds between two polls of the workers
@@ -44,6 +43,7 @@ class Job:
         return f"{self.study} / {self.folder.name}"
 
 
+@guarded()
 def run_studies(
     sources: Sequence[str],
     folder: str | Path,
@@ -74,6 +74,7 @@ def run_studies(
         _in_processes(jobs, min(workers, len(jobs)), tell, options)
 
 
+@guarded()
 def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -> list[Job]:
     """The sweeps of some studies, checked, in the order of the studies."""
     if not (isinstance(seed, int) and seed >= 0):
@@ -96,7 +97,7 @@ def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:
     """Write which studies the folder holds, earlier ones included."""
     held: list[str] = []
     if (folder / "run.json").is_file():
-        before = read_run(folder)
+        before = _held(folder, {"scale": scale, "seed": seed, "studies": held})
         for name, value in (("scale", scale), ("seed", seed)):
             if before[name] != value:
                 raise ValueError(
@@ -107,14 +108,18 @@ def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:
     together = list(dict.fromkeys([*held, *named]))
     known = list(studies())
     together.sort(key=lambda name: known.index(name) if name in known else len(known))
-    content = {
-        "format_version": FORMAT_VERSION,
-        "manyheads": manyheads.__version__,
-        "scale": scale,
-        "seed": seed,
-        "studies": together,
-    }
-    write_whole(folder / "run.json", json.dumps(content, indent=1).encode())
+    write_run(folder, scale, seed, together)
+
+
+def _held(folder: Path, unknown: dict[str, Any]) -> dict[str, Any]:
+    """What `run.json` says; `unknown` where it is damaged, and it is set aside."""
+    try:
+        return read_run(folder)
+    except Damaged as error:
+        aside = set_aside(folder / "run.json", "run.json")
+        words = f"{str(error).rpartition('; ')[0]}: kept as {aside.name}; pass every study of this folder"
+        print(f"note: {words}", file=sys.stderr)
+        return unknown
 
 
 def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], Any], options: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""The explorer: one page that trains attention in the browser, and what the library adds when it is served."""

@@ -1,0 +1,184 @@
+// A line chart on a canvas: log or linear axes, labels at the ends of the curves, a cursor, values on hover or tap.
+class Chart {
+  // options: { title, unit, log (vertical axis), floor, lines: [{ y, label }] }
+  constructor(place, options) {
+    this.options = options;
+    this.canvas = el("canvas", { role: "img", tabindex: "0", "aria-label": options.title });
+    this.readout = el("div", { class: "readout", hidden: true });
+    place.append(el("div", { class: "chart" }, this.canvas, this.readout));
+    this.series = [];
+    this.pointer = null;
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerdown", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => { this.pointer = null; this.readout.hidden = true; this.draw(); });
+    this.onpick = null; // called with a step when the chart is clicked
+    this.canvas.addEventListener("click", () => { if (this.pointer && this.onpick) this.onpick(this.pointer.step); });
+    new ResizeObserver(([{ contentRect }]) => { this.size = [contentRect.width, contentRect.height]; this.draw(); }).observe(this.canvas);
+  }
+
+  // series: [{ label, color, dash, steps, values }]
+  show(series, cursor) { this.series = series; this.cursor = cursor; this.draw(); }
+
+  scales(width, height) {
+    const { log, floor, lines = [] } = this.options, left = 46, right = this.room || 60, top = 8, bottom = 24;
+    let last = 1, low = Infinity, high = -Infinity;
+    for (const { steps, values } of this.series) {
+      for (let i = 0; i < steps.length; i++) {
+        const y = values[i];
+        if (!Number.isFinite(y) || (log && y <= 0)) continue;
+        last = Math.max(last, steps[i]);
+        low = Math.min(low, y);
+        high = Math.max(high, y);
+      }
+    }
+    for (const line of lines) if (line.y !== null) { low = Math.min(low, line.y); high = Math.max(high, line.y); }
+    if (!(low <= high)) [low, high] = log ? [0.1, 1] : [0, 1];
+    if (floor !== undefined) low = Math.min(low, floor);
+    const place = log ? Math.log10 : (y) => y;
+    let [bottomValue, topValue] = [place(low), place(high)];
+    const room = Math.max((topValue - bottomValue) * 0.06, log ? 0.08 : Math.max(Math.abs(topValue), 1e-3) * 0.03);
+    bottomValue -= floor !== undefined && !log ? 0 : room;
+    topValue += room;
+    const across = Math.log1p(last);
+    return { left, right: width - right, top, bottom: height - bottom, last, bottomValue, topValue, place,
+      x: (step) => left + (width - right - left) * Math.log1p(step) / across,
+      y: (value) => top + (height - bottom - top) * (topValue - place(value)) / (topValue - bottomValue) };
+  }
+
+  ticks(s) {
+    if (!this.options.log) {
+      const step = niceStep((s.topValue - s.bottomValue) / 4), found = [];
+      for (let v = Math.ceil(s.bottomValue / step) * step; v <= s.topValue + 1e-12; v += step) found.push(Math.abs(v) < step / 1e6 ? 0 : Number(v.toPrecision(12)));
+      return found;
+    }
+    const found = [], every = Math.max(1, Math.ceil((s.topValue - s.bottomValue) / 5));
+    for (let k = Math.ceil(s.bottomValue); k <= s.topValue; k++) if (k % every === 0) found.push(10 ** k);
+    if (found.length > 1) return found;
+    const fine = [];
+    for (let k = Math.floor(s.bottomValue); k <= s.topValue; k++) for (const m of [1, 2, 5]) { const v = m * 10 ** k; if (Math.log10(v) >= s.bottomValue && Math.log10(v) <= s.topValue) fine.push(v); }
+    return fine;
+  }
+
+  draw() {
+    const { canvas } = this, [width, height] = this.size || [0, 0], ratio = devicePixelRatio || 1;
+    if (!width || !height) return;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const c = canvas.getContext("2d");
+    c.scale(ratio, ratio);
+    c.font = "11px ui-sans-serif, system-ui, sans-serif";
+    const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(label).width);
+    this.room = Math.min(Math.max(44, 14 + Math.ceil(Math.max(0, ...words))), 0.36 * width);
+    const s = (this.scale = this.scales(width, height));
+    c.textBaseline = "middle";
+    this.axes(c, s);
+    for (const line of this.options.lines || []) {
+      if (line.y === null) continue;
+      this.stroke(c, [[s.left, s.y(line.y)], [s.right, s.y(line.y)]], ink("reference"), [4, 3], 1);
+    }
+    for (const one of this.series) this.stroke(c, this.points(one, s), one.color, one.dash, 2);
+    this.labels(c, s);
+    const at = this.pointer ? this.pointer.step : this.cursor;
+    if (at !== null && at !== undefined) {
+      this.stroke(c, [[s.x(at), s.top], [s.x(at), s.bottom]], paint("--soft"), [2, 3], 1);
+      for (const one of this.series) {
+        const i = recordAt(one.steps, at), y = one.values[i];
+        if (i < 0 || !Number.isFinite(y) || (this.options.log && y <= 0)) continue;
+        c.fillStyle = one.color;
+        c.beginPath();
+        c.arc(s.x(one.steps[i]), s.y(y), 3.5, 0, 7);
+        c.fill();
+      }
+    }
+  }
+
+  axes(c, s) {
+    c.strokeStyle = paint("--line");
+    c.fillStyle = paint("--soft");
+    c.lineWidth = 1;
+    c.textAlign = "right";
+    for (const value of this.ticks(s)) {
+      const y = Math.round(s.y(value)) + 0.5;
+      c.beginPath(); c.moveTo(s.left, y); c.lineTo(s.right, y); c.stroke();
+      c.fillText(number(value, 3), s.left - 6, y);
+    }
+    c.textAlign = "center";
+    const marks = [0, 1, 10, 100, 1000, 1e4, 1e5].filter((k) => k <= s.last), gap = 26;
+    if (s.last < 10 && s.last > 1) marks.push(s.last);
+    let before = -Infinity;
+    for (const step of marks) {
+      const x = s.x(step);
+      if (x - before < gap) continue;
+      before = x;
+      c.fillText(number(step), x, s.bottom + 12);
+    }
+    c.textAlign = "left";
+    c.fillText("steps", s.right + 8, s.bottom + 12);
+  }
+
+  points({ steps, values }, s) {
+    const found = [];
+    for (let i = 0; i < steps.length; i++) if (Number.isFinite(values[i]) && (!this.options.log || values[i] > 0)) found.push([s.x(steps[i]), s.y(values[i])]);
+    return found;
+  }
+
+  stroke(c, points, color, dash, width) {
+    if (!points.length) return;
+    c.strokeStyle = color;
+    c.lineWidth = width;
+    c.setLineDash(dash || []);
+    c.beginPath();
+    points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y)));
+    if (points.length === 1) c.arc(points[0][0], points[0][1], 1.5, 0, 7);
+    c.stroke();
+    c.setLineDash([]);
+  }
+
+  // Direct labels at the ends of the curves, pushed apart where they would touch.
+  labels(c, s) {
+    const wanted = [];
+    for (const one of this.series) {
+      const ends = this.points(one, s);
+      if (ends.length) wanted.push({ text: one.label, color: one.color, y: ends[ends.length - 1][1] });
+    }
+    for (const line of this.options.lines || []) if (line.y !== null) wanted.push({ text: line.label, color: paint("--soft"), y: s.y(line.y) });
+    wanted.sort((a, b) => a.y - b.y);
+    for (let i = 1; i < wanted.length; i++) wanted[i].y = Math.max(wanted[i].y, wanted[i - 1].y + 13);
+    const over = wanted.length ? wanted[wanted.length - 1].y - s.bottom + 7 : 0;
+    if (over > 0) {
+      wanted[wanted.length - 1].y -= over;
+      for (let i = wanted.length - 2; i >= 0; i--) wanted[i].y = Math.min(wanted[i].y, wanted[i + 1].y - 13);
+    }
+    c.textAlign = "left";
+    for (const { text, color, y } of wanted) { c.fillStyle = color; c.fillText(text, s.right + 8, Math.max(y, s.top + 4), this.room - 9); }
+  }
+
+  point(event) {
+    if (!this.scale || !this.series.length) return;
+    const s = this.scale, x = event.offsetX, share = (x - s.left) / (s.right - s.left);
+    const near = Math.expm1(Math.min(Math.max(share, 0), 1) * Math.log1p(s.last));
+    const { steps } = this.series.reduce((a, b) => (b.steps.length > a.steps.length ? b : a));
+    const step = steps[recordAt(steps, near)] ?? 0;
+    this.pointer = { step };
+    const unit = this.options.unit ? ` ${this.options.unit}` : "";
+    const rows = this.series.map((one) => ({ one, i: recordAt(one.steps, step) })).filter(({ i }) => i >= 0);
+    fill(this.readout, el("b", {}, `step ${number(step)}`), rows.map(({ one, i }) => el("span", {},
+      el("i", { style: `background:${one.color}` }), `${one.label} ${number(one.values[i])}${unit}`)));
+    this.readout.hidden = false;
+    this.readout.style.left = x > (s.left + s.right) / 2 ? "auto" : `${x + 12}px`;
+    this.readout.style.right = x > (s.left + s.right) / 2 ? `${this.size[0] - x + 12}px` : "auto";
+    this.draw();
+  }
+}
+
+// The index of the last recorded step that is not after `step`.
+function recordAt(steps, step) {
+  let low = 0, high = steps.length;
+  while (low < high) { const middle = (low + high) >> 1; if (steps[middle] <= step + 1e-9) low = middle + 1; else high = middle; }
+  return low - 1;
+}
+
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1e-12)));
+  return [1, 2, 5, 10].find((m) => m * power >= rough) * power;
+}

@@ -1,0 +1,69 @@
+// The left side: one control for each setting, made from the table of settings; the step size has the theory's marks.
+const LOG_STEPS = 240; // positions of a logarithmic slider
+
+// A tidy number near a position of a logarithmic slider: two digits.
+function fromPosition(field, position) {
+  const raw = field.low * (field.high / field.low) ** (position / LOG_STEPS), tidy = Number(raw.toPrecision(2));
+  const value = field.whole ? Math.round(tidy) : tidy;
+  return Math.min(Math.max(value, field.low), field.high);
+}
+const toPosition = (field, value) => LOG_STEPS * Math.log(value / field.low) / Math.log(field.high / field.low);
+
+class Controls {
+  // `change(name, value)` is called with every value that is allowed; `complain(text)` with a sentence otherwise.
+  constructor(place, change, complain) {
+    this.nodes = {};
+    const wide = matchMedia("(min-width: 900px)").matches;
+    const groups = Object.fromEntries(["Model", "Start", "Descent", "Data"].map((group) => [group, place.appendChild(el("details", { class: "group", open: wide }, el("summary", {}, group)))]));
+    for (const [name, field] of Object.entries(SETTINGS)) {
+      const node = field.kind === "choice" ? this.choice(name, field, change) : this.slider(name, field, change, complain);
+      groups[field.group].append(node.box);
+      this.nodes[name] = node;
+    }
+  }
+
+  choice(name, field, change) {
+    const input = el("select", { id: `set-${name}`, name }, Object.entries(field.choices).map(([value, text]) => el("option", { value }, text)));
+    input.addEventListener("change", () => change(name, input.value));
+    return { input, box: el("div", { class: "control" }, el("label", { for: `set-${name}` }, term(field.term, field.label)), input) };
+  }
+
+  slider(name, field, change, complain) {
+    const log = field.kind === "log";
+    const range = el("input", { type: "range", id: `set-${name}`, name, min: log ? 0 : field.low, max: log ? LOG_STEPS : field.high, step: log ? 1 : field.step || 1 });
+    const box = el("input", { type: "text", inputmode: "decimal", class: "value", "aria-label": `${field.label}, exact value` });
+    const marks = el("div", { class: "marks" });
+    range.addEventListener("input", () => change(name, log ? fromPosition(field, Number(range.value)) : Number(range.value)));
+    box.addEventListener("change", () => {
+      const value = parsed(name, box.value);
+      if (value === null) complain(`${field.label}: “${box.value.slice(0, 40)}” is not possible; it must be ${allowed(name)}.`);
+      change(name, value === null ? undefined : value);
+    });
+    return { input: range, value: box, marks, field, log,
+      box: el("div", { class: "control" }, el("label", { for: `set-${name}` }, term(field.term, field.label)), box,
+        el("div", { class: "track" }, range, marks)) };
+  }
+
+  show(settings, hasOwn) {
+    for (const [name, node] of Object.entries(this.nodes)) {
+      const field = SETTINGS[name], own = settings.data === "own";
+      const hidden = (field.only && field.only !== settings.data) || (field.when && !field.when(settings)) || (own && field.drawn);
+      node.box.hidden = Boolean(hidden);
+      if (!node.value) { node.input.value = settings[name]; continue; }
+      if (name === "relevant") node.input.max = settings.T - 1;
+      node.input.value = node.log ? toPosition(field, settings[name]) : settings[name];
+      if (document.activeElement !== node.value) node.value.value = field.zero && !settings[name] ? field.zero : number(settings[name]);
+      node.input.setAttribute("aria-valuetext", withUnit(settings[name], field.unit));
+    }
+  }
+
+  // Marks on the step-size slider: [{ value, label, kind }].
+  mark(found) {
+    const { marks, field } = this.nodes.stepSize;
+    fill(marks, found.map(({ value, label, kind, about }) => {
+      const share = Math.min(Math.max(toPosition(field, value) / LOG_STEPS, 0), 1);
+      return el("button", { type: "button", class: `mark ${kind}`, style: `left:${100 * share}%;transform:translateX(${-100 * share}%);--at:${100 * share}%`, "data-value": value, title: about,
+        onclick: () => this.onmark && this.onmark(value) }, label);
+    }));
+  }
+}

@@ -1,0 +1,317 @@
+// The page: one state, one place that redraws. Training happens in the worker; here are only records and views.
+class App {
+  constructor() {
+    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: 0, playing: null, wanted: null });
+    this.worker = new Worker_((heard) => this.hear(heard));
+    this.edgeWorker = null;
+    this.controls = new Controls($("#controls"), (name, value) => this.change(name, value), (text) => this.say(text, true));
+    this.controls.onmark = (value) => this.change("stepSize", roundedDown(value));
+    this.charts = new Charts($("#charts"), (step) => this.scrub(step));
+    this.maps = new Maps($("#mapsBody"), this);
+    this.library = new Library($("#library"), this);
+    this.takeaways = new Takeaways($("#takeawaysBody"), (sets) => this.showTwo(sets));
+    this.tour = new Tour($("#tour"), this);
+    this.bind();
+    if (location.hash.length < 2) this.say("Press Train and watch eight heads learn what to look at. New here? Take the tour.");
+    this.open(location.hash);
+  }
+
+  // Show what a link says: settings, a pinned run, a stop of the tour.
+  open(link) {
+    const { settings, extra, said } = fromLink(link), pin = extra.pin ? fromLink(extra.pin) : null;
+    if (said.length) this.say(said.join(" "), true);
+    this.sequence = Math.max(0, (Math.floor(Number(extra.seq)) || 1) - 1);
+    if (extra.stop && TOUR[Number(extra.stop) - 1]) this.tour.go(Number(extra.stop) - 1);
+    else this.visit(settings, pin && pin.settings, Boolean(extra.run));
+  }
+
+  bind() {
+    $("#train").addEventListener("click", () => this.toggle());
+    $("#step").addEventListener("click", () => this.stepOnce());
+    $("#reset").addEventListener("click", () => this.prepare());
+    $("#pin").addEventListener("click", () => this.pin());
+    $("#play").addEventListener("click", () => this.play());
+    $("#time").addEventListener("input", (event) => { this.stopPlaying(); this.cursorAt(Number(event.target.value)); });
+    $("#speed").addEventListener("change", (event) => { this.perSecond = Number(event.target.value); if (this.training) this.start(); });
+    $("#share").addEventListener("click", () => this.copy(this.link(), "The link is copied; it holds the whole state."));
+    $("#python").addEventListener("click", () => this.run && this.copy(pythonCode(this.run), "The Python code is copied; the library repeats this run with it."));
+    $("#download").addEventListener("click", () => this.download());
+    $("#startTour").addEventListener("click", () => this.tour.go(0));
+    $("#preset").addEventListener("change", (event) => { if (event.target.value) this.visit(PRESETS[event.target.value].settings, null, false); });
+    fill($("#preset"), el("option", { value: "" }, "choose …"), Object.entries(PRESETS).map(([name, { title }]) => el("option", { value: name }, title)));
+    $(".theme").addEventListener("click", () => this.theme(dark() ? "light" : "dark", true));
+    addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) this.open(location.hash); });
+    document.addEventListener("keydown", (event) => this.key(event));
+    const wide = matchMedia("(prefers-color-scheme: dark)");
+    wide.addEventListener("change", () => { if (!remembered()) this.theme(wide.matches ? "dark" : "light", false); });
+    watchTerms();
+  }
+
+  key(event) {
+    if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = {
+      " ": () => this.toggle(), s: () => this.stepOnce(), r: () => this.prepare(), p: () => this.pin(),
+      ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1), Escape: () => this.tour.at !== null && this.tour.go(null),
+    }[event.key];
+    if (!act || (event.key === " " && event.target.matches("button, summary, a"))) return;
+    event.preventDefault();
+    act();
+  }
+
+  // Settings ------------------------------------------------------------------------------------------------
+  change(name, value) {
+    if (value === undefined || value === this.settings[name]) { this.controls.show(this.settings); return; }
+    if (name === "data" && value === "own" && !(this.own && this.own.tokens)) {
+      this.say(served ? "Drop a file in the library panel to use your own data."
+        : "Your own data need the library: run “manyheads explore”, then drop a file there.", true);
+      this.controls.show(this.settings);
+      return;
+    }
+    if (name === "data" && value !== "own") this.own = null;
+    if (this.own && this.own.train && !this.keepsDraw(name)) this.own = null;
+    const { settings, said } = mended({ ...this.settings, [name]: value });
+    this.settings = settings;
+    if (said.length) this.say(said.join(" "), true); else this.say("");
+    $("#preset").value = "";
+    this.prepare();
+  }
+
+  // Whether what the library drew is still right when this setting changes.
+  keepsDraw(name) {
+    if (["stepSize", "numSteps", "optimizer", "loss", "target"].includes(name)) return true;
+    return ["heads", "decoder"].includes(name) && !this.own.start;
+  }
+
+  // Show a state; with `pin`, first make that run, pin it, and then this one.
+  visit(settings, pin, train) {
+    this.own = null;
+    this.pinned = null;
+    const fitted = mended({ ...settings });
+    if (fitted.settings.data === "own") {
+      fitted.settings.data = "mixture";
+      this.say("The link is about data of its author, which are not in it; the mixture is shown.", true);
+    }
+    this.queue = pin ? { settings: fitted.settings, train } : null;
+    this.settings = pin ? mended({ ...pin }).settings : fitted.settings;
+    this.prepare(pin ? true : train);
+  }
+
+  prepare(train = false) {
+    this.stopPlaying();
+    this.wanted = train;
+    this.training = false;
+    this.cursor = null;
+    this.controls.show(this.settings);
+    this.worker.ask("prepare", { settings: engineSettings(this.settings), own: this.own });
+    this.showLink();
+    this.measureEdge();
+  }
+
+  // The edge of stability, in a worker of its own, once the settings have been still for a moment.
+  measureEdge() {
+    clearTimeout(this.edgeTimer);
+    if (this.edgeWorker) this.edgeWorker.end();
+    this.edgeWorker = null;
+    this.edge = undefined;
+    if (this.settings.numSteps > 5000 || (this.settings.start === "gaussian" && this.settings.heads > 32)) return;
+    this.edgeTimer = setTimeout(() => {
+      this.edgeWorker = new Worker_((heard) => {
+        if (heard.type === "edge") { this.edge = heard; this.showMarks(); }
+        this.edgeWorker.end();
+        this.edgeWorker = null;
+      });
+      this.edgeWorker.ask("edge", { settings: engineSettings(this.settings), own: this.own });
+    }, 1500);
+  }
+
+  showMarks() {
+    const { admissible } = this.run.theory, found = this.edge && Number.isFinite(this.edge.edge) ? this.edge : null;
+    const marks = [{ value: admissible, label: `theory ${number(admissible, 2)}`, kind: "theory",
+      about: "Up to here the loss is guaranteed to fall at every step (1/b₂(M)). Press to use it." }];
+    if (found) marks.push({ value: found.edge, label: `edge ${found.capped ? "≥ " : ""}${number(found.edge, 2)}`, kind: "edge",
+      about: "Measured: up to here the loss fell at every step of this run's length (at most 200). Press to use it." });
+    this.controls.mark(marks);
+  }
+
+  // Training ------------------------------------------------------------------------------------------------
+  hear(heard) {
+    if (heard.type === "error") { this.say(heard.text, true); this.training = false; this.buttons(); return; }
+    if (heard.type === "ready") {
+      this.run = new ShownRun(this.settings, this.own, heard);
+      this.showMarks();
+      this.redraw();
+      document.documentElement.dataset.ready = "yes";
+      if (this.tour.at !== null) this.tour.point(TOUR[this.tour.at].at); // what it points at may have moved
+      if (this.wanted) this.start();
+      this.buttons();
+      return;
+    }
+    if (heard.type !== "rows") return;
+    this.run.add(heard.rows);
+    this.run.step = heard.step;
+    this.run.status = heard.status === "running" && !this.training ? "paused" : heard.status; // what was on its way
+    if (heard.status === "diverged") this.say(`The loss is no longer finite after step ${number(this.run.last.step)}: the step size is too large for this run.`, true);
+    if (heard.status !== "running") {
+      this.training = false;
+      if (this.queue) { this.pinAndGoOn(); return; }
+    }
+    this.later();
+  }
+
+  // The run to be pinned is done: keep it and make the one that was asked for.
+  pinAndGoOn() {
+    const { settings, train } = this.queue;
+    Object.assign(this, { queue: null, pinned: this.run, settings });
+    this.prepare(train);
+  }
+
+  start() {
+    if ($("#message").className === "told") this.say("");
+    this.training = true;
+    this.run.status = "running";
+    this.stopPlaying();
+    this.cursor = null;
+    this.worker.tell("train", { perSecond: this.perSecond });
+    this.buttons();
+  }
+
+  toggle() {
+    if (!this.run) return;
+    if (this.training) { this.worker.tell("pause"); this.training = false; this.run.status = "paused"; this.redraw(); }
+    else if (["finished", "diverged"].includes(this.run.status)) this.prepare(true);
+    else this.start();
+    this.buttons();
+    this.showLink();
+  }
+
+  stepOnce() {
+    if (!this.run || ["finished", "diverged"].includes(this.run.status)) return;
+    this.training = false;
+    this.cursor = null;
+    this.worker.tell("step", { count: this.run.step === 0 ? 2 : 1 });
+    this.run.status = "paused";
+    this.buttons();
+  }
+
+  pin() {
+    this.pinned = this.pinned ? null : this.run;
+    this.showLink();
+    this.redraw();
+  }
+
+  showTwo(sets) { this.tour.go(null); this.visit(sets[sets.length - 1][0], sets[0][0], true); scrollTo({ top: 0 }); }
+
+  // Data of the user, or drawn by the library ------------------------------------------------------------------
+  useOwn(data) { this.own = data; this.settings = mended({ ...this.settings, data: "own" }).settings; this.pinned = null; this.prepare(); }
+
+  useDrawn(data) { this.own = data; this.prepare(); }
+
+  // Time ----------------------------------------------------------------------------------------------------
+  cursorAt(index) { const { steps } = this.run; this.cursor = index >= steps.length - 1 ? null : steps[index]; this.redraw(); }
+
+  scrub(step) { this.stopPlaying(); this.cursorAt(recordAt(this.run.steps, step)); }
+
+  move(by) { if (this.run) this.cursorAt(Math.max(0, (this.cursor === null ? this.run.steps.length - 1 : recordAt(this.run.steps, this.cursor)) + by)); }
+
+  play() {
+    if (this.playing) { this.stopPlaying(); return; }
+    const began = performance.now(), { steps } = this.run, from = this.cursor === null ? 0 : recordAt(steps, this.cursor);
+    const frame = () => {
+      const index = Math.round(from + (steps.length - 1) * (performance.now() - began) / 6000);
+      this.cursorAt(index);
+      if (index >= steps.length - 1) this.stopPlaying(); else this.playing = requestAnimationFrame(frame);
+    };
+    this.playing = requestAnimationFrame(frame);
+    this.buttons();
+  }
+
+  stopPlaying() { if (this.playing) cancelAnimationFrame(this.playing); this.playing = null; this.buttons(); }
+
+  // Views ---------------------------------------------------------------------------------------------------
+  later() { this.frame ??= requestAnimationFrame(() => { this.frame = null; this.redraw(); }); }
+
+  redraw() {
+    const { run, pinned, cursor } = this;
+    if (!run) return;
+    const row = run.recordAt(cursor), look = run.rowAt(cursor);
+    const time = $("#time");
+    time.max = run.steps.length - 1;
+    time.value = cursor === null ? run.steps.length - 1 : recordAt(run.steps, cursor);
+    time.setAttribute("aria-valuetext", `step ${row.step}`);
+    this.numbers(row);
+    this.charts.show(run, pinned, row.step);
+    showIdentity($("#identity"), run, row);
+    this.maps.show(run, pinned, cursor);
+    showPicture($("#picture"), run, this.sequence, look);
+    showVerdicts($("#verdictsBody"), run, row);
+    $("#pinned").textContent = pinned ? `Pinned: ${pinned.name}` : "";
+    this.buttons();
+  }
+
+  numbers(row) {
+    const focus = meanMass(this.run, row);
+    const show = (id, value, digits = 4) => {
+      $(id).textContent = value === null ? "none" : number(value, digits);
+      $(id).dataset.value = value;
+    };
+    show("#nowStep", row.step, 6);
+    show("#nowTrain", row.trainLoss);
+    show("#nowTest", row.testLoss);
+    show("#nowMargin", row.margin);
+    show("#nowFocus", focus);
+    $("#status").textContent = this.training ? "training" : this.run.status;
+    document.documentElement.dataset.status = this.training ? "training" : this.run.status;
+  }
+
+  buttons() {
+    const status = this.run ? this.run.status : "preparing", ended = ["finished", "diverged"].includes(status);
+    $("#train").textContent = this.training ? "Pause" : ended ? "Train again" : "Train";
+    $("#step").disabled = ended;
+    $("#pin").textContent = this.pinned ? "Unpin" : "Pin this run";
+    $("#play").textContent = this.playing ? "Stop" : "Play";
+    document.body.classList.toggle("flowing", Boolean(this.training || this.playing));
+  }
+
+  // Links, code, messages -----------------------------------------------------------------------------------
+  link() {
+    const extra = { run: this.run && this.run.step > 0 ? "1" : "", pin: this.pinned ? toLink(this.pinned.settings) : "", seq: this.sequence ? this.sequence + 1 : "" };
+    return `${location.href.split("#")[0]}#${toLink(this.settings, extra)}`;
+  }
+
+  showLink() {
+    this.shownLink = this.link().split("#")[1];
+    try { history.replaceState(null, "", `#${this.shownLink}`); } catch { location.hash = this.shownLink; }
+  }
+
+  async copy(text, said) {
+    this.copied = text;
+    try { await navigator.clipboard.writeText(text); this.say(said); } catch {
+      const area = el("textarea", {}, text);
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      this.say(done ? said : "The browser does not allow copying here; use “Save .py”, or copy the address.", !done);
+    }
+  }
+
+  download() {
+    if (!this.run) return;
+    const address = URL.createObjectURL(new Blob([pythonCode(this.run)], { type: "text/x-python" }));
+    el("a", { href: address, download: "explorer_run.py" }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }
+
+  say(text, warn = false) { const node = $("#message"); node.textContent = text; node.hidden = !text; node.className = warn ? "warning" : "told"; }
+
+  theme(mode, keep) {
+    document.documentElement.dataset.theme = mode;
+    if (keep) try { localStorage.setItem("manyheads-theme", mode); } catch { /* a page opened from a file may not remember */ }
+    this.redraw();
+  }
+}
+
+const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
+document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+const app = new App();
+window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms };

@@ -1,0 +1,89 @@
+// A picture of the model with the numbers of one sequence flowing through it: tokens, classes of heads, score, loss.
+const PICTURE = { width: 440, tokens: 46, heads: 150, box: 92, score: 322, top: 34 };
+
+function showPicture(place, run, sequence, row) {
+  const { train, model } = run, i = Math.min(sequence, train.n - 1), { T } = train;
+  const seen = Engine.lookAt(model, train, row.dW, row.dU, i), names = classNames(run);
+  const shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
+  const height = 64 + Math.max(shown.length * 62, 120), room = height - 48;
+  const tokenY = (t) => PICTURE.top + (t + 0.5) * room / T, headY = (k) => PICTURE.top + (k + 0.5) * room / shown.length;
+  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look", SOFT), words(300, 16, "what they say", SOFT)];
+  const most = Math.max(...seen.parts.map(Math.abs), 1e-12), middle = height / 2 + 6;
+  shown.forEach((g, k) => {
+    for (let t = 0; t < T; t++) parts.push(looking(seen, g, train, i, t, tokenY(t), headY(k)));
+    parts.push(...headBox(run, seen, g, names[g], shareOn(seen, g, train, i), headY(k), middle, most));
+  });
+  if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
+  parts.push(...outcome(run, seen.score, train.labels[i], middle));
+  const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, i)}`;
+  const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);
+  const canvas = el("canvas", { class: "tokens" });
+  fill(place, svg, canvas);
+  drawTokens(canvas, widthOf(place) / PICTURE.width, height, (c) => {
+    for (let t = 0; t < T; t++) drawToken(c, train, i, t, 30, tokenY(t), Math.min(18, room / T * 0.85));
+  });
+}
+
+const SOFT = { fill: "var(--soft)", "font-size": 10 };
+const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 11, fill: "var(--ink)", ...more }, text);
+const labelOf = (data, i) => data.labelNames[data.labels[i] > 0 ? 1 : 0];
+
+// A line from a token to a class of heads, as wide as the attention it gets.
+function looking(seen, g, train, i, t, from, to) {
+  const relevant = train.relevant && train.relevant[i * train.T + t];
+  return el("svg:line", { x1: PICTURE.tokens, y1: from, x2: PICTURE.heads, y2: to, "stroke-opacity": 0.75,
+    stroke: ink(relevant ? "test" : "reference"), "stroke-width": 0.4 + 5 * columnShare(seen, g, train.T, t) });
+}
+
+// A class of heads, and what flows from it to the score.
+function headBox(run, seen, g, name, on, y, middle, most) {
+  const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
+  return [
+    el("svg:path", { d: `M${right} ${y} C 270 ${y}, 270 ${middle}, 300 ${middle}`, fill: "none", class: "flow",
+      stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
+    el("svg:rect", { x: PICTURE.heads, y: y - 21, width: PICTURE.box, height: 42, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
+    words(x, y - 7, name, { "font-weight": 600 }),
+    words(x, y + 5, `${short(run.model.counts[g])} of them`, SOFT),
+    words(x, y + 16, on === null ? "" : `${number(100 * on, 3)}% relevant`, SOFT),
+    words(right + 5, y - 4, `${part >= 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role) }),
+  ];
+}
+
+// The score, the label and the loss.
+function outcome(run, score, y, middle) {
+  const m = y * score, x = PICTURE.score, loss = Engine.LOSSES[run.settings.loss].value(m);
+  const center = { "text-anchor": "middle" }, right = m > 0;
+  return [
+    el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
+    words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
+    words(x, middle - 28, "score", { ...SOFT, ...center }),
+    words(x + 32, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
+    words(x + 32, middle + 5, right ? "right" : "wrong", { fill: right ? "var(--holds)" : "var(--violated)", "font-weight": 600 }),
+    words(x + 32, middle + 19, `loss ${number(loss, 3)}`),
+  ];
+}
+
+function drawTokens(canvas, scale, height, draw) {
+  const ratio = devicePixelRatio || 1, width = PICTURE.tokens * scale;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height * scale}px`;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * scale * ratio);
+  const c = canvas.getContext("2d");
+  c.scale(scale * ratio, scale * ratio);
+  draw(c);
+}
+
+// The mean over queries of the attention that class g pays to key t, and to all relevant keys.
+function columnShare(seen, g, T, t) {
+  let sum = 0;
+  for (let q = 0; q < seen.queries; q++) sum += seen.attention[(g * seen.queries + q) * T + t];
+  return sum / seen.queries;
+}
+
+function shareOn(seen, g, train, i) {
+  if (!train.relevant) return null;
+  let sum = 0;
+  for (let t = 0; t < train.T; t++) if (train.relevant[i * train.T + t]) sum += columnShare(seen, g, train.T, t);
+  return sum;
+}

@@ -1,0 +1,58 @@
+// "Copy as Python": code that makes the library repeat the run shown, on the very arrays, or on its own draws by seed.
+function base64(array) {
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  let text = "";
+  for (let k = 0; k < bytes.length; k += 32768) text += String.fromCharCode(...bytes.subarray(k, k + 32768));
+  return btoa(text);
+}
+
+const quoted = (text) => JSON.stringify(String(text));
+
+function arrayCode(name, array, shape, type = "<f8") {
+  return `${name} = array("${base64(array)}", "${type}", (${shape.join(", ")},))\n`;
+}
+
+function dataCode(name, data) {
+  const { n, T, d } = data, flags = [];
+  let code = arrayCode(`${name}_tokens`, data.tokens, [n, T, d]) + arrayCode(`${name}_labels`, data.labels, [n]);
+  for (const flag of ["mask", "relevant"]) {
+    if (!data[flag]) continue;
+    code += arrayCode(`${name}_${flag}`, data[flag], [n, T], "u1");
+    flags.push(`, ${flag}=${name}_${flag}.astype(bool)`);
+  }
+  return `${code}${name} = mh.Dataset.from_arrays(${name}_tokens, ${name}_labels${flags.join("")})\n`;
+}
+
+function trainCode(run) {
+  const { settings: s } = run, steps = run.steps.filter((step) => step <= s.numSteps);
+  return `run = mh.train(start, data, step_size=${s.stepSize}, num_steps=${s.numSteps}, optimizer="${s.optimizer}", loss="${s.loss}",
+               test=${run.test ? "test" : "None"}, record=[${steps.join(", ")}], dtype="float64")
+print(run)  # train loss at step ${run.last.step} in the page: ${run.last.trainLoss}
+`;
+}
+
+function pythonCode(run) {
+  const { settings: s, model } = run, { G, T, d, rows } = model;
+  const title = `# manyheads explorer: ${run.name}; ${s.numSteps} steps on ${run.train.name.replace(/[^\x20-\x7e]/g, "?")}\n`;
+  if (run.own && run.own.recipe) {
+    return `${title}# The data were drawn by the library from the seed, so these lines are all it takes.\nimport jax\nimport manyheads as mh\n\n${run.own.recipe}\n${startRecipe(run)}${trainCode(run)}`;
+  }
+  let code = `${title}# The arrays are the page's own, bit for bit.\nimport base64\n\nimport numpy as np\n\nimport manyheads as mh\n\n
+def array(text, kind, shape):
+    return np.frombuffer(base64.b64decode(text), kind).reshape(shape)
+
+
+`;
+  code += dataCode("data", run.train) + (run.test ? dataCode("test", run.test) : "");
+  code += arrayCode("key_query", model.W, [G, d, d]) + arrayCode("readout", model.U, s.decoder === "full" ? [G, T, d] : [G, d]);
+  code += `start = mh.MultiHead.create(key_query, readout, multiplicity=[${Array.from(model.counts).join(", ")}], decoder="${s.decoder}")\n`;
+  return code + trainCode(run);
+}
+
+// The start from the library's own draws.
+function startRecipe({ settings: s }) {
+  const shape = `num_tokens=data.num_tokens, dim=data.dim, decoder="${s.decoder}"`;
+  if (s.start === "zero") return `start = mh.zero_start(${s.heads}, ${shape})\n`;
+  if (s.start === "gaussian") return `start = mh.gaussian_start(${s.heads}, key=keys[4], key_query_scale=${s.scale}, readout_scale=${s.scale}, ${shape})\n`;
+  return `start = mh.first_phase(fresh, ${s.heads}, decoder="${s.decoder}", loss="${s.loss}")\n`;
+}

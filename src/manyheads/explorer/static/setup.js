@@ -1,0 +1,98 @@
+// From settings to everything a run needs: data, start, theory. Settings are the flat record described in settings.js.
+
+// A dataset from plain arrays, as the library writes them: nested lists, mask and relevant optional.
+function dataFromLists({ tokens, labels, mask, relevant, name, labelNames }) {
+  const n = tokens.length, T = tokens[0].length, d = tokens[0][0].length;
+  const flags = (rows) => (rows ? Uint8Array.from(rows.flat(), Number) : null);
+  return { n, T, d, name: name || "own data", tokens: Float64Array.from(tokens.flat(2)), labels: Float64Array.from(labels),
+    mask: flags(mask), relevant: flags(relevant), pattern: new Int16Array(n * T).fill(-1), labelNames: labelNames || ["-1", "+1"] };
+}
+
+function modelFromLists({ keyQuery, readout, multiplicity, decoder, exponent }, T) {
+  const flat = (rows) => Float64Array.from(rows.flat(3));
+  return makeModel({ W: flat(keyQuery), U: flat(readout), counts: Float64Array.from(multiplicity), T,
+    d: keyQuery[0].length, decoder, exponent });
+}
+
+// Some sequences of a dataset, in order.
+function subset(data, index) {
+  const { T, d } = data;
+  const pick = (array, width) => {
+    if (!array) return null;
+    const out = new array.constructor(index.length * width);
+    index.forEach((i, k) => out.set(array.subarray(i * width, (i + 1) * width), k * width));
+    return out;
+  };
+  return { ...data, n: index.length, tokens: pick(data.tokens, T * d), labels: pick(data.labels, 1),
+    mask: pick(data.mask, T), relevant: pick(data.relevant, T), pattern: pick(data.pattern, T) };
+}
+
+// Fresh, training and test parts: drawn anew, or cut from the user's own data. Drawn lists of the library are used as
+// they are.
+function makeParts(settings, own) {
+  if (own && own.train) {
+    const [fresh, train, test] = ["fresh", "train", "test"].map((part) => (own[part] ? dataFromLists({ ...own[part], name: own.name }) : null));
+    const source = own.mixture ? mixtureFromLists(own.mixture) : null;
+    if (source) for (const part of [train, test]) if (part) namePatterns(part, source.patterns);
+    return { source, fresh, train, test };
+  }
+  if (own) {
+    const all = dataFromLists(own), order = makeRandom(settings.seed, "train").shuffled(all.n), quarter = Math.floor(all.n / 4);
+    const fresh = settings.start === "first_phase" ? Math.min(settings.nFresh, quarter) : 0, test = Math.min(settings.nTest, quarter);
+    const cut = (from, to) => (to > from ? subset(all, order.slice(from, to)) : null);
+    return { source: null, fresh: cut(0, fresh), test: cut(fresh, fresh + test), train: bothClasses(cut(fresh + test, all.n)) };
+  }
+  const source = makeSource(settings), draw = (count, stream) => source.sample(count, makeRandom(settings.seed, stream));
+  return { source, train: draw(settings.n, "train"), test: settings.nTest ? draw(settings.nTest, "test") : null,
+    fresh: settings.start === "first_phase" ? draw(settings.nFresh, "fresh") : null };
+}
+
+// The facts of a mixture that the library drew: its patterns, as rows of norm `signal`.
+function mixtureFromLists({ T, d, M, sparsity, signal, noiseMu, noiseNu, noiseNorm, frame }) {
+  const task = Object.create(Mixture.prototype);
+  return Object.assign(task, { T, d, M, sparsity, signal, noiseMu, noiseNu, noiseNorm, frame: frame.map((row) => Float64Array.from(row)),
+    patterns: frame.slice(0, M + 2).map((row) => Float64Array.from(row, (x) => signal * x)), numRelevant: Math.round(sparsity * T) });
+}
+
+// Which pattern each token shows: the one it is most aligned with.
+function namePatterns(data, patterns) {
+  for (let row = 0; row < data.n * data.T; row++) {
+    const along = patterns.map((pattern) => pattern.reduce((sum, x, j) => sum + x * data.tokens[row * data.d + j], 0));
+    data.pattern[row] = along.indexOf(Math.max(...along));
+  }
+}
+
+function makeStart(settings, parts, own) {
+  if (own && own.start) return modelFromLists(own.start, parts.train.T);
+  const { T, d } = parts.train, shape = { ...settings, T, d };
+  if (settings.start === "zero") return zeroStart(shape);
+  if (settings.start === "gaussian") return gaussianStart(shape, makeRandom(settings.seed, "start"));
+  return firstPhase(shape, parts.fresh);
+}
+
+function prepare(settings, own = null) {
+  const parts = makeParts(settings, own), model = makeStart(settings, parts, own);
+  const { source, train } = parts, radius = source && source.tokenRadius;
+  const oracle = source instanceof Mixture && settings.decoder === "full" ? source.oracle : null;
+  const spec = { model, train, test: parts.test, loss: settings.loss, optimizer: settings.optimizer,
+    stepSize: settings.stepSize, numSteps: settings.numSteps, target: null };
+  const theory = { admissible: admissibleStep(model, train, radius), radius: radius || tokenRadius(train), radiusKnown: !!radius, target: null };
+  if (oracle && settings.optimizer === "gd") {
+    const scale = settings.target || bestScale(model, train, settings.loss, oracle, settings.stepSize, settings.numSteps);
+    spec.target = paperTarget(model, oracle, scale);
+    const identity = new Identity(new Run(spec), spec.target);
+    const facts = { targetLoss: identity.targetLoss, targetReadout: identity.targetReadout, distance: identity.distance };
+    const startLoss = new Objective(model, train, settings.loss).meanLoss(model.W, model.U);
+    theory.target = { scale, ...facts, startLoss,
+      theorem: theorem1({ model, data: train, radius, startLoss, stepSize: settings.stepSize, numSteps: settings.numSteps, ...facts }) };
+  }
+  return { spec, parts, theory };
+}
+
+// Attention of every class on sequence i at displacement (dW, dU): (classes, queries, tokens), and each class's part.
+function lookAt(model, data, dW, dU, i) {
+  const one = subset(data, [i]), objective = new Objective(model, one, "logistic");
+  const W = model.W.map((x, k) => x + dW[k]), U = model.U.map((x, k) => x + dU[k]);
+  const score = objective.forward(W, U, 0);
+  return { attention: objective.A, queries: objective.queries, score, parts: Array.from(objective.phi, (x, g) => x * model.ofClass[g]) };
+}

@@ -1,0 +1,91 @@
+// Five sentences of a popular summary of the paper, each with the runs that decide whether it is so, here and now.
+const last = (run) => run.rows[run.rows.length - 1];
+const share = (run) => { const { mass } = last(run), H = run.counts.reduce((a, b) => a + b, 0); return mass.reduce((sum, x, g) => sum + x * run.counts[g] / H, 0); };
+const geometric = (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length);
+const SEEDS = [1, 2, 3];
+const over = (seeds, settings) => seeds.map((seed) => ({ ...settings, seed }));
+
+const TAKEAWAYS = [
+  { id: "more-heads", claim: "More heads learn better.",
+    asks: "1 head against 64, equal step size, three seeds, 150 steps on the noisy mixture.",
+    runs: () => [1, 64].map((heads) => over(SEEDS, { ...HARD_MIXTURE, n: 60, nTest: 0, heads, stepSize: 0.1, numSteps: 150 })),
+    judge: ([one, many]) => {
+      const ratio = geometric(many.map((run) => last(run).trainLoss)) / geometric(one.map((run) => last(run).trainLoss));
+      return ratio > 1.1 ? ["no", `With 64 heads the loss at the end is ${number(ratio, 3)} times that of one head: each head moves by steps of order 1/√H.`]
+        : ratio < 0.9 ? ["yes", `With 64 heads the loss at the end is ${number(ratio, 3)} times that of one head.`] : ["open", `No clear difference: ${number(ratio, 3)} times the loss of one head.`];
+    } },
+  { id: "convex", claim: "More heads make training more convex.",
+    asks: "What non-convexity costs, as a share of the mean loss: 2 heads against 256, three seeds.",
+    runs: () => [2, 256].map((heads) => over(SEEDS, { ...HARD_MIXTURE, n: 60, nTest: 0, heads, stepSize: 0.1, numSteps: 200 })),
+    judge: (sets) => {
+      const [few, many] = sets.map((runs) => runs.reduce((sum, run) => sum + last(run).identity.convexityTerm / last(run).identity.meanLoss, 0) / runs.length);
+      const text = `Non-convexity costs ${number(100 * few, 3)}% of the mean loss with 2 heads and ${number(100 * many, 3)}% with 256 (for the paper's target).`;
+      return [many < 0.5 * few ? "yes" : many > few ? "no" : "open", text];
+    } },
+  { id: "attention", claim: "Training makes the heads look at what matters.",
+    asks: "Attention on the relevant tokens after 500 steps: 1 head and 10⁶ heads.",
+    runs: () => [1, 1e6].map((heads) => [{ ...STUDY_MIXTURE, n: 80, nTest: 0, heads, stepSize: 0.5, numSteps: 500 }]),
+    judge: ([[one], [many]]) => {
+      const even = 0.25, text = `Spread evenly it would be ${even}. One head: ${number(share(one), 3)}; a million heads: ${number(share(many), 4)}, although both classify everything (margins ${number(last(one).margin, 3)} and ${number(last(many).margin, 3)}).`;
+      return [share(one) > even + 0.05 && share(many) < even + 0.01 ? "it depends" : share(many) > even + 0.05 ? "yes" : "no", text];
+    } },
+  { id: "start", claim: "The clever start is what makes it work.",
+    asks: "First phase, zero and Gaussian start with 32 heads, 600 steps.",
+    runs: () => ["first_phase", "zero", "gaussian"].map((start) => [{ ...STUDY_MIXTURE, n: 80, nTest: 0, heads: 32, start, stepSize: 0.5, numSteps: 600 }]),
+    judge: (sets) => {
+      const losses = sets.map(([run]) => last(run).trainLoss), spread = Math.max(...losses) / Math.min(...losses);
+      const text = `Train loss at the end: first phase ${number(losses[0], 3)}, zero ${number(losses[1], 3)}, Gaussian ${number(losses[2], 3)}: within a factor ${number(spread, 3)}. The proof needs a good start; this run does not need this one.`;
+      return [spread < 1.5 ? "no" : losses[0] === Math.min(...losses) ? "yes" : "open", text];
+    } },
+  { id: "generalize", claim: "The gap to unseen data falls like 1/n.",
+    asks: "20, 40, 80 and 160 training sequences, four seeds each, 256 heads.",
+    runs: () => [20, 40, 80, 160].map((n) => over([1, 2, 3, 4], { ...STUDY_MIXTURE, d: 14, M: 6, noise: 0.3, noiseNorm: 1.2, n, nTest: 600, nFresh: 100, heads: 256, stepSize: 0.2, numSteps: 100 })),
+    judge: (sets) => {
+      const gaps = sets.map((runs) => runs.reduce((sum, run) => sum + last(run).testLoss - last(run).trainLoss, 0) / runs.length);
+      const first = Math.max(gaps[0], 1e-12), power = Math.log(Math.max(gaps[3], 1e-12) / first) / Math.log(8);
+      const text = `Mean gap ${gaps.map((gap) => number(gap, 3)).join(", ")}: from 20 to 160 sequences it falls like n to the power ${number(power, 2)}. Theorem 2 has the power −1, with a constant far above this gap, and is silent at 256 heads.`;
+      return [power < -0.7 ? "yes" : power > -0.3 ? "no" : "open", text];
+    } },
+];
+
+class Takeaways {
+  constructor(place, show) {
+    this.stops = [];
+    for (const one of TAKEAWAYS) {
+      const out = el("p", { class: "note", "aria-live": "polite" }, one.asks);
+      const answer = el("span", { class: "chip none" }, "not asked yet");
+      const button = el("button", { type: "button", id: `ask-${one.id}`, onclick: () => this.ask(one, card, button, answer, out, show) }, "Is it so?");
+      const card = el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h4", {}, `“${one.claim}”`, answer), out, button);
+      place.append(card);
+    }
+  }
+
+  async ask(one, card, button, answer, out, show) {
+    for (const stop of this.stops.splice(0)) stop();
+    button.disabled = true;
+    answer.className = "chip none";
+    answer.textContent = "running";
+    const sets = one.runs(), total = sets.flat().length;
+    let done = 0;
+    try {
+      const found = [];
+      for (const set of sets) {
+        const runs = [];
+        for (const settings of set) {
+          runs.push(await trial(settings, null, (part) => { out.textContent = `${Math.round(100 * (done + part) / total)}% of ${total} runs`; }, this.stops));
+          done++;
+        }
+        found.push(runs);
+      }
+      this.stops.length = 0;
+      const [verdict, text] = one.judge(found);
+      answer.textContent = verdict;
+      answer.className = `chip ${{ yes: "holds", no: "violated" }[verdict] || "silent"}`;
+      fill(out, text, " ", el("button", { type: "button", class: "link", onclick: () => show(sets) }, "Show these two runs"));
+    } catch (error) {
+      answer.textContent = error.message === "stopped" ? "stopped" : "failed";
+      out.textContent = error.message === "stopped" ? one.asks : error.message;
+    }
+    button.disabled = false;
+  }
+}

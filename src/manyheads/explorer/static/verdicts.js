@@ -1,0 +1,58 @@
+// What the theory says about the run shown: computed here for what the golden tests cover, the rest asked of the library.
+const chip = (verdict) => el("span", { class: `chip ${verdict.toLowerCase()}` }, verdict.toLowerCase());
+
+function verdictCard(verdict, title, lines) {
+  return el("article", { class: "verdict", "data-verdict": verdict }, el("h4", {}, chip(verdict), title), lines.map((line) => el("p", {}, line)));
+}
+
+// Theorem 1 for the paper's target: every hypothesis with both sides, and what would make a silent one speak.
+function theoremCard(run, row) {
+  const { settings: s, theory } = run;
+  if (!theory.target || s.loss !== "logistic") {
+    const why = s.optimizer !== "gd" ? "plain gradient descent" : s.loss !== "logistic" ? "the logistic loss"
+      : s.decoder !== "full" ? "the full readout" : "a target, which this page builds from the mixture";
+    return verdictCard("SILENT", term("theorem1"), [`The theorem needs ${why}.`]);
+  }
+  const { theorem, distance, targetLoss } = theory.target, speaks = theorem.enoughHeads && theorem.smallStep;
+  const mean = row.identity ? row.identity.meanLoss : null, done = row.step === s.numSteps;
+  const lines = [
+    `${theorem.enoughHeads ? "✓" : "✗"} Heads: needs ${number(Math.ceil(theorem.headsNeeded))}; you have ${number(s.heads)}.`,
+    `${theorem.smallStep ? "✓" : "✗"} Step size: at most ${number(theorem.largestStep, 3)}; yours is ${number(s.stepSize)}.`,
+    `The target has loss ${number(targetLoss, 3)} at distance D = ${number(distance, 3)}.`];
+  if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it spoke, it would promise a mean loss of at most ${number(theorem.bound, 3)}.`]);
+  if (!done) {
+    const promise = `It promises: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;
+    return verdictCard("WAITING", term("theorem1"), [...lines, `${promise} Train to the end to see.`]);
+  }
+  const kept = mean <= theorem.bound * (1 + 1e-9) ? "HOLDS" : "VIOLATED";
+  return verdictCard(kept, term("theorem1"), [...lines, `Promised: mean loss at most ${number(theorem.bound)}; measured: ${number(mean)}.`]);
+}
+
+function stepCard(run) {
+  const { settings: s, theory, rows } = run;
+  if (s.optimizer !== "gd") return verdictCard("SILENT", term("descent"), ["The descent lemma is about plain gradient descent."]);
+  const rose = rows.findIndex((row, k) => k && row.trainLoss > rows[k - 1].trainLoss);
+  let seen = `The recorded loss fell all the way to step ${number(run.last.step)}.`;
+  if (rows.length < 2) seen = "Nothing has been trained yet.";
+  else if (rose > 0) seen = `The loss rose between steps ${number(rows[rose - 1].step)} and ${number(rows[rose].step)}.`;
+  const guaranteed = s.stepSize <= theory.admissible && s.decoder === "full" && s.loss === "logistic";
+  const verdict = guaranteed ? (rose < 0 ? "HOLDS" : "VIOLATED") : "SILENT";
+  return verdictCard(verdict, term("descent", "Every step descends"), [`Guaranteed up to η = 1/b₂(M) = ${number(theory.admissible, 3)}; yours is ${number(s.stepSize)}.`, seen]);
+}
+
+function generalizationCard(run, row) {
+  const { settings: s, theory } = run;
+  if (row.testLoss === null) return null;
+  const lines = [`The gap between test and train loss is ${number(row.testLoss - row.trainLoss, 3)} at step ${number(row.step)}.`];
+  if (theory.target && s.loss === "logistic" && row.step) {
+    const { distance: D, targetLoss, theorem } = theory.target, need = theorem.headsNeeded * (8 / (40 / 9)) ** 2;
+    const bound = 4 / run.train.n * (2 * row.step * targetLoss + 9 * D * D / (4 * s.stepSize));
+    lines.push(`It asks for ${number(Math.ceil(need))} heads at this target, and would then bound the expected gap by ${number(bound, 3)}.`);
+  }
+  return verdictCard("SILENT", term("theorem2"), [...lines, "It is about the mean over samples; one run can show the gap, not the mean."]);
+}
+
+function showVerdicts(place, run, row) {
+  const cards = el("div", {}, theoremCard(run, row), stepCard(run), generalizationCard(run, row));
+  if (place.textContent !== cards.textContent) fill(place, ...cards.childNodes); // a term that is being read stays
+}

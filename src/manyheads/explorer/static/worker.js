@@ -1,0 +1,80 @@
+// The worker: prepares a run, advances it in slices of a few hundredths of a second, and sends what was recorded.
+// Messages: prepare, train, pause, step, edge, trial. Everything it says carries the id of the question.
+"use strict";
+let run = null, prepared = null, active = null; // `active` is the token of the loop that is running
+
+const say = (message) => postMessage(message);
+const later = (task) => setTimeout(task, 0); // lets messages in between two slices
+
+function slice(token, id, budget, perSecond, began = performance.now(), first = run.step) {
+  if (active !== token) return;
+  const start = performance.now(), rows = [];
+  const allowed = () => perSecond === Infinity || run.step - first <= perSecond * (performance.now() - began) / 1000;
+  while (run.status === "running" && performance.now() - start < budget && allowed()) {
+    const row = run.advance();
+    if (row) rows.push(row);
+  }
+  say({ type: "rows", id, rows, step: run.step, status: run.status });
+  if (run.status === "running") setTimeout(() => slice(token, id, 30, perSecond, began, first), perSecond === Infinity ? 0 : 30);
+  else active = null;
+}
+
+// The measured edge, one trial step size at a time.
+function edge(id, settings, own) {
+  const { spec } = Engine.prepare({ ...settings, optimizer: "gd", nTest: 0 }, own), token = (active = {});
+  const search = Engine.findEdge(spec, Math.min(settings.numSteps, 200));
+  const look = () => {
+    if (active !== token) return;
+    const { value, done } = search.next();
+    if (done) say({ type: "edge", id, ...value });
+    else later(look);
+  };
+  look();
+}
+
+// A whole run for a takeaway: what it recorded, without its parameters.
+function trial(id, settings, own) {
+  const { spec, theory } = Engine.prepare(settings, own), one = new Engine.Run(spec), rows = [], token = (active = {});
+  const go = () => {
+    if (active !== token) return;
+    const start = performance.now();
+    while (one.status === "running" && performance.now() - start < 40) {
+      const row = one.advance();
+      if (row) { delete row.dW; delete row.dU; rows.push(row); }
+    }
+    if (one.status === "running") { say({ type: "progress", id, share: one.step / one.numSteps }); later(go); }
+    else say({ type: "trial", id, rows, status: one.status, counts: Array.from(spec.model.counts), theory });
+  };
+  go();
+}
+
+const ANSWERS = {
+  prepare({ id, settings, own }) {
+    active = null;
+    prepared = Engine.prepare(settings, own);
+    run = new Engine.Run(prepared.spec);
+    const { spec, parts, theory } = prepared, { source } = parts;
+    const mixture = source instanceof Engine.Mixture ? { frame: source.frame.map((row) => Array.from(row)), oracle: source.oracle } : null;
+    say({ type: "ready", id, model: spec.model, train: parts.train, test: parts.test, fresh: parts.fresh, theory, mixture, row: firstRow() });
+  },
+  train({ id, perSecond }) { slice((active = {}), id, 15, perSecond || Infinity); },
+  pause() { active = null; },
+  step({ id, count }) {
+    active = null;
+    const rows = [];
+    for (let k = 0; k < count && run.status === "running"; k++) { const row = run.advance(); if (row) rows.push(row); }
+    say({ type: "rows", id, rows, step: run.step, status: run.status });
+  },
+  edge({ id, settings, own }) { edge(id, settings, own); },
+  trial({ id, settings, own }) { trial(id, settings, own); },
+};
+
+// Step 0 without moving: what is shown before training.
+function firstRow() {
+  const { loss, margin } = run.objective.evaluate(run.W, run.U, true);
+  return run.record(loss, margin, Engine.fullNorm(run.model, run.objective.gW, run.objective.gU));
+}
+
+onmessage = ({ data }) => {
+  try { ANSWERS[data.type](data); } catch (error) { say({ type: "error", id: data.id, text: error.message }); }
+};

@@ -1,0 +1,171 @@
+r"""Corollary P: the forecast before a run is made, from the margin at the start and worst-case constants.
+
+Over the ball of radius $2\sigma$ around the start the constants $b_1$, $b_3$ of Corollary 1 take the place of the local
+bounds of Theorem F, so that nothing has to be evaluated but the start. Proof: docs/theory/forecast.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manyheads._lazy import lazy
+from manyheads.certificates.finding import Effort, Finding, Tally
+from manyheads.certificates.statement import Statement
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.manyheads2026.forecast import ENLARGE, PIECE, Forecast, Piece
+
+if TYPE_CHECKING:
+    from manyheads.certificates.examination import Examination
+    from manyheads.papers.deora2023.initialization import GoodStart
+
+initialization = lazy("manyheads.papers.deora2023.initialization")
+targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
+starts = lazy("manyheads.training.start")
+
+PIECES = 100  # at least, of a region that ends because no margin is left
+MOST_PIECES = 1000
+MOST_HEADS = 1e24
+SHARES = [2.0**-k for k in range(7)]  # of the step size 4/b1^2 that are tried
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the corollary needs to know of a start, for any number of heads in the same shares."""
+
+    shape: Shape
+    margin: float  # of the tangent features, along a unit vector
+    least_score: float  # the smallest margin at the start
+    loss: float
+    readout_norm: float
+    smallest_share: float  # of the heads that one class has
+
+    @classmethod
+    def of(cls, good: GoodStart) -> Before:
+        start, data = good.start, good.dataset
+        margins = data.labels * start.scores(data)
+        return cls(
+            good.shape, good.interval.lower, float(margins.min()), targets.train_loss(start, data), good.readout_norm,
+            float(start.multiplicity.min() / start.num_heads),
+        )  # fmt: skip
+
+    def forecast(self, num_heads: float, step_size: float, reduce: float = 2.0) -> Forecast:
+        """The curve that is certified before the first step."""
+        b1, b3, root = self.shape.b1, self.shape.b3, math.sqrt(num_heads)
+        per_head = 1 / math.sqrt(self.smallest_share * num_heads)
+        bend = b3(self.readout_norm) / root
+        indicator = max(self.margin, 0.0) ** 2 / bend
+        pieces, reason, nats = [], "slow" if self.margin > 0 else "inseparable", 0.0
+        last = (math.inf, math.inf, math.inf)
+        farthest, radius = max(self.margin, 0.0) / (2 * bend), 0.0  # no margin is left there
+        while len(pieces) < MOST_PIECES and self.margin > 0:
+            length = min(farthest / PIECES, max(PIECE / (2 * self.margin), radius / 20))
+            radius += length
+            M = self.readout_norm + 2 * radius * per_head
+            bend = b3(M) / root
+            margin = min(last[0], self.margin - 2 * radius * bend)
+            if margin <= 0:
+                reason = "margin"
+                break
+            worst = self.least_score - radius * (b1(M) - self.margin) - radius**2 / 2 * bend
+            most = float(np.logaddexp(0.0, -worst))
+            ratio = min(last[1], -math.expm1(-most) / most)
+            level = self.loss * math.exp(-nats)
+            M += step_size * self.loss * b1(M) * per_head
+            smoothness = min(0.25, level) * b1(M) ** 2 + level * b3(M) / root
+            efficiency = min(last[2], 1 - step_size * smoothness / 2)
+            if efficiency <= 0:
+                reason = "step"
+                break
+            nats += 2 * margin * ratio * efficiency * length * (1 - ENLARGE)
+            last = (margin, ratio, efficiency)
+            pieces.append(Piece(radius, margin, ratio, efficiency, smoothness, nats))
+        return Forecast(step_size, self.loss, float(reduce), indicator, reason, tuple(pieces))
+
+    def smallest_heads(self, loss: float) -> tuple[float, Forecast] | None:
+        """The smallest number of heads that certifies this loss, and the forecast there; None where none does."""
+        if not self.margin > 0:
+            return None
+        top = 4 / self.shape.b1(self.readout_norm) ** 2
+        found = [pair for share in SHARES if (pair := self._least(loss, share * top)) is not None]
+        return min(found, key=lambda pair: pair[0], default=None)
+
+    def _least(self, loss: float, step_size: float) -> tuple[float, Forecast] | None:
+        def certified(log_heads):
+            found = self.forecast(math.exp(log_heads), step_size, self.loss / loss)
+            return found if found.nats >= math.log(self.loss / loss) else None
+
+        low, high = 0.0, math.log(MOST_HEADS)
+        if self.loss <= loss or certified(high) is None:
+            return None
+        while high - low > 1e-3:
+            middle = (low + high) / 2
+            low, high = (middle, high) if certified(middle) is None else (low, middle)
+        best = certified(high)
+        assert best is not None
+        return math.exp(high), best
+
+
+def certify_before(work: Examination) -> list[Certificate]:
+    """Steps to the loss that is certified before the run, measured against promised."""
+    good = work.shared(initialization.start_of)
+    claim = "steps to the loss promised before the run"
+    before = Before.of(good)
+    promise = before.forecast(good.num_heads, work.step_size)
+    told = f"worst-case constants promise a lower loss (indicator {promise.indicator:.3g})"
+    if not promise.pieces:
+        remedy = "use more heads or a smaller step size"
+        hypothesis = Hypothesis(told, False, remedy)
+        return [Certificate("forecast.before", claim, math.nan, (Bound(OURS, math.nan, (hypothesis,)),))]
+    steps = int(promise.steps[-1])
+    level = float(promise.certified_loss[-1])
+    walk = follower.follow(work.run.start, work.dataset, step_size=work.step_size, num_steps=steps)
+    reached = np.flatnonzero(walk.loss <= level * (1 + ENLARGE))
+    measured = float(reached[0]) if len(reached) else math.inf
+    return [Certificate("forecast.before", f"{claim}, {level:.4g}", measured, (Bound(OURS, float(steps)),))]
+
+
+def check_before(effort: Effort) -> Finding:
+    """Runs from starts whose margin is known: steps to several levels, and the loss falls at every step until then."""
+    tally, spoke = Tally(), []
+    for k in range(effort.count(200, 6)):
+        _, data, fresh = small_problem(effort.seed + k)
+        heads = 2.0 ** (1 + 2 * (k % 7))
+        start = starts.first_phase(fresh, heads)
+        before = Before.of(initialization.good_start(start, data))
+        step = 4 / before.shape.b1(before.readout_norm) ** 2 * (1.0, 0.5, 0.1)[k % 3]
+        promise = before.forecast(heads, step)
+        if not promise.pieces:
+            continue
+        steps = min(int(promise.steps[-1]), 2000)
+        walk = follower.follow(start, data, step_size=step, num_steps=steps)
+        for count, level in zip(promise.steps, promise.certified_loss, strict=True):
+            if count <= steps:
+                tally.add(float(walk.loss[: count + 1].min()), float(level))
+        spoke.append(heads)
+    return tally.finding(
+        f"{len(spoke)} runs at {min(spoke):g} to {max(spoke):g} heads; loss reached over loss promised"
+    )
+
+
+FORECAST_BEFORE = Statement(
+    id="forecast.before",
+    place="ours, Corollary P",
+    title="what descent will reach, promised before the first step",
+    ours="with γ the margin of the tangent features at θ_0 along a unit vector, M = ‖U_0‖_{2,∞} + 2σ/√(min N_g), "
+    "Γ(σ) = γ − 2σ b3(M)/√H, m = min m_i − σ(b1(M) − γ) − σ² b3(M)/(2√H), c = (1 − e^{−ℓ(m)})/ℓ(m) and "
+    "β = min(¼, L)b1² + L b3/√H at M + ηL_0 b1/√(min N_g), Theorem F holds with these Γ, c and e = 1 − ηβ/2: "
+    "halving needs about √H ≥ 2 ln 2·b3/(c e γ²)",
+    proof="docs/theory/forecast.md#corollary-p",
+    remark="loss reached over loss promised along the certified curve",
+    check=check_before,
+    about=certify_before,
+    tightness=0.9,
+    aliases=("corollary-p",),
+    used_by=("plan", "certify"),
+)

@@ -1,0 +1,63 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from processes import LIMIT, wait_until
+
+BODIES = {
+    "a handler that was asked": "with CtrlC():\n    print(1, flush=True)\n    while True:\n        pass",
+    "a library that does not return": "with CtrlC():\n    print(1, flush=True)\n    hashlib.pbkdf2_hmac('md5', b'', b'', 2**31 - 1)",
+    "a cell": "with AllOrNothing(), CtrlC():\n    print(1, flush=True)\n    while True:\n        pass",
+    "an interruption that is dealt with": "try:\n    print(1, flush=True)\n    time.sleep(1000)\nfinally:\n    time.sleep(1000)",
+    "the end of the process": "atexit.register(time.sleep, 1000)\nprint(1, flush=True)\ntime.sleep(1000)",
+}
+
+
+@pytest.mark.parametrize("where", BODIES)
+def test_ctrl_c_pressed_twice_ends_a_program_at_once_with_one_line(where, start):
+    program = (
+        "import atexit, hashlib, time\n"
+        "from manyheads.cli import interrupt\n"
+        "from manyheads.training.keyboard import AllOrNothing, CtrlC\n"
+        "import sys; sys.excepthook = lambda *_: None\n"  # main() turns the first one into a line
+        "interrupt.twice_ends_at_once()\n" + BODIES[where]
+    )
+    process = start([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+
+    def press_again():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
+        return process.poll() is not None
+
+    wait_until(press_again, what="the end")
+    err = process.communicate(timeout=LIMIT)[1]
+    assert process.returncode == 130 and err == "error: interrupted\n"
+
+
+@pytest.mark.parametrize("inside", ["gc.callbacks.append(_xla_gc_callback)\n    gc.collect()", "Thing()"])
+def test_a_ctrl_c_inside_a_callback_is_neither_lost_nor_a_traceback(inside):
+    """Where exceptions are printed and dropped: a callback of the garbage collector, a destructor."""
+    program = (
+        "import gc, signal, time\n"
+        "from manyheads.cli import interrupt\n"
+        "interrupt.twice_ends_at_once()\n"
+        "def _xla_gc_callback(*_):\n    gc.callbacks.clear()\n    signal.raise_signal(signal.SIGINT)\n"
+        "class Thing:\n    def __del__(self):\n        _xla_gc_callback()\n"
+        f"try:\n    {inside}\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+def test_a_program_that_was_told_to_ignore_ctrl_c_does(start):
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from manyheads.cli import interrupt\n"
+        "interrupt.twice_ends_at_once()\n"
+        "signal.raise_signal(signal.SIGINT); signal.raise_signal(signal.SIGINT)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

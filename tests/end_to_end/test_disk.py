@@ -1,0 +1,208 @@
+"""Full disks, folders that cannot be written, odd names and clocks: one line, and nothing is lost."""
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import tempfile
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from sweeps.stored import fill, result
+
+import manyheads as mh
+from manyheads.cli.main import main
+from manyheads.sweeps.status import status
+from manyheads.sweeps.store import StoreError
+
+TRAIN = ["train", "--steps", "20", "--examples", "8", "--first-phase-examples", "8", "--test-examples", "8"]
+
+
+class Disk:
+    """A folder that can become full or read-only: a small disk of its own, or one that is acted where none can be."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.monkeypatch = folder, monkeypatch
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+        self.is_real = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+
+    def fill_up(self, leave=0):
+        """Leave so many bytes free."""
+        with open(self.folder / "filler", "wb", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while self.is_real:
+                    file.write(bytes(4096))
+            file.truncate(max(0, file.tell() - leave))
+        if not self.is_real:
+            self._act(errno.ENOSPC, errno.ENOSPC)
+
+    def make_read_only(self):
+        if self.is_real:
+            subprocess.run(["mount", "-o", "remount,ro", self.folder], check=True)
+        else:
+            self.monkeypatch.setattr(os, "access", lambda *_: False)
+            self._act(errno.EROFS, errno.EACCES)
+
+    def empty(self):
+        self.monkeypatch.undo()
+        (self.folder / "filler").unlink()
+
+    def _act(self, number, number_of_libraries):
+        usual = open
+
+        def failing(path, mode="r", *more, **options):
+            if str(path).startswith(str(self.folder)) and mode[0] in "wa":
+                raise OSError(number, os.strerror(number), str(path))
+            return usual(path, mode, *more, **options)
+
+        def unwritten(*_, **__):
+            raise OSError(number_of_libraries, os.strerror(number_of_libraries))
+
+        self.monkeypatch.setattr("builtins.open", failing)
+        for name in ("to_netcdf", "to_zarr"):
+            self.monkeypatch.setattr(xarray.Dataset, name, unwritten)
+
+    def close(self):
+        if not self.is_real:
+            return
+        is_busy = subprocess.run(["umount", self.folder], capture_output=True).returncode != 0
+        if is_busy:
+            subprocess.run(["umount", "--lazy", self.folder], check=True)
+        assert not is_busy, "a file on the disk is still open"
+
+
+@pytest.fixture(params=["small", "acted"])
+def small(request, tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    if request.param == "acted":
+        monkeypatch.setattr(os, "geteuid", lambda: 1)
+    disk = Disk(tmp_path / "disk", monkeypatch)
+    try:
+        yield disk
+    finally:
+        disk.close()
+
+
+@pytest.fixture
+def disk(small):
+    return small.folder
+
+
+def only_line(capsys):
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "Traceback" not in err, err
+    return err
+
+
+@pytest.mark.parametrize("leave", [0, 8192])
+def test_a_finished_run_survives_a_full_disk(small, disk, tmp_path, capsys, monkeypatch, leave):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (disk / "run.npz").write_bytes(b"an older one")
+    small.fill_up(leave)
+    assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 1
+    said = capsys.readouterr()
+    assert "finished at step 20 of 20" in said.out
+    first, second = said.err.splitlines()
+    assert first == f"error: {disk / 'run.npz'} could not be written (No space left on device)"
+    saved = second.removeprefix("saved: ")
+    assert mh.Trajectory.load(saved).last_step == 20 and saved.startswith(str(tmp_path / "temporary" / "run-"))
+    assert sorted(os.listdir(disk)) == ["filler", "run.npz"] and (disk / "run.npz").read_bytes() == b"an older one"
+
+
+def test_with_no_room_anywhere_the_result_is_printed(small, disk, capsys, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    small.fill_up()
+    assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 1
+    said = capsys.readouterr()
+    assert "finished at step 20 of 20" in said.out
+    assert said.err.splitlines()[-1] == "the run is not saved; free some space and run the same command again"
+
+
+def test_somebody_at_a_terminal_is_asked_for_another_file(small, disk, tmp_path, capsys, monkeypatch):
+    answers = iter([f"{disk}/again.npz\n", f"{tmp_path}/good.npz\n"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin.readline", lambda: next(answers), raising=False)
+    small.fill_up()
+    assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 1
+    assert f"saved: {tmp_path}/good.npz" in capsys.readouterr().err
+    assert mh.Trajectory.load(tmp_path / "good.npz").last_step == 20
+
+
+def test_from_python_a_full_disk_is_a_warning_and_the_run_is_returned(small, disk, monkeypatch):
+    monkeypatch.setattr("manyheads.training.descent.CHECKPOINT_SECONDS", -1.0)
+    data = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis").sample(
+        8, key=jax.random.key(1)
+    )
+    model = mh.zero_start(2, num_tokens=4, dim=6)
+    small.fill_up()
+    with pytest.warns(UserWarning, match="could not be written .No space left on device.") as caught:
+        run = mh.train(model, data, step_size=0.1, num_steps=9, checkpoint=disk / "run.npz")
+    assert run.status == "finished" and len(run.steps) == 10
+    assert str(caught[0].message).endswith("the work goes on")
+    assert str(caught[-1].message).endswith("the run is not lost: save what `train` returns elsewhere")
+
+
+@pytest.mark.parametrize("ending", ["nc", "zarr"])
+def test_an_export_to_a_full_disk_is_one_line(small, disk, tmp_path, capsys, ending):
+    fill(tmp_path / "sweep", size=3000)
+    small.fill_up(leave=8192)
+    assert main(["export", str(tmp_path / "sweep"), "--out", str(disk / f"x.{ending}")]) == 2
+    words = f"x.{ending} could not be written (No space left on device); free some space or choose another place"
+    assert words in only_line(capsys)
+    assert os.listdir(disk) == ["filler"]
+
+
+def test_a_sweep_on_a_full_disk_says_so_and_keeps_what_it_has(small, disk):
+    store, plan = fill(disk / "sweep", leave=2)
+    small.fill_up()
+    before = sorted(os.listdir(store.parts))
+    last = plan.batches[-1]
+    with pytest.raises(StoreError, match="No space left on device; stored results are safe, free some space and rerun"):
+        store.write(last.id, result(plan, last))
+    store.note("done", last.id)
+    assert sorted(os.listdir(store.parts)) == before and status(disk / "sweep").missing == 2
+    small.empty()
+    store.write(last.id, result(plan, last))
+    assert status(disk / "sweep").missing == 1
+
+
+def test_a_read_only_disk_is_one_line_each(small, disk, capsys):
+    store, plan = fill(disk / "sweep", leave=1)
+    small.make_read_only()
+    assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 2
+    assert "the folder cannot be written to; pass another one" in only_line(capsys)
+    assert main(["export", str(disk / "sweep")]) == 2
+    assert "stored.nc could not be written (Permission denied)" in only_line(capsys)  # in the words of HDF5
+    assert main(["status", str(disk / "sweep")]) == 0 and "5 of 6 cells done" in capsys.readouterr().out
+    with pytest.raises(StoreError, match="Read-only file system; stored results are safe, choose a folder that can be"):
+        store.write(plan.batches[-1].id, result(plan, plan.batches[-1]))
+    with pytest.raises(StoreError, match="Read-only file system"), store.lock():
+        pass
+
+
+def test_odd_names_of_folders(tmp_path, capsys):
+    folder = tmp_path / "a; touch b" / "été データ" / "[x] *"
+    fill(folder, leave=1)
+    (folder / "parts" / os.listdir(folder / "parts")[0]).write_bytes(b"")
+    assert main(["status", str(folder)]) == 0
+    assert "corrupt: " in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="it is empty.*its cells count as missing"):
+        assert main(["export", str(folder), "--out", str(folder / "ö ü.zarr")]) == 0
+    assert (folder / "ö ü.zarr").is_dir() and not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("seconds", [-1e6, 0.0, 1e9, 1e300])
+def test_a_clock_that_jumps_changes_no_count(tmp_path, capsys, seconds):
+    store, plan = fill(tmp_path, leave=2)
+    with open(tmp_path / "journal.jsonl", "w") as file:
+        for event, time in (("run", 1e9), ("done", 1e9 + 1), ("done", 1e9 + seconds)):
+            file.write(json.dumps({"event": event, "time": time, "batch": "x", "cells": 2}) + "\n")
+    assert main(["status", str(tmp_path)]) == 0 and "4 of 6 cells done" in capsys.readouterr().out
+    assert main(["status", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["finished"] == 4 and (found["seconds_left"] is None or np.isfinite(found["seconds_left"]))

@@ -1,0 +1,92 @@
+"""Chromium for the explorer: pages from a disk and from the server, watched for complaints and requests."""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from processes import LOOK_EVERY
+
+PAGE = Path(__file__).parents[2] / "docs" / "explorer" / "index.html"
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
+class Tab:
+    """A page of the explorer, its complaints, and its requests to anything but itself."""
+
+    def __init__(self, context, address):
+        self.page, self.complaints, self.requests = context.new_page(), [], []
+        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type != "log" else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.until("document.documentElement.dataset.ready === 'yes'")
+
+    def ask(self, expression):
+        return self.page.evaluate(f"() => {expression}")
+
+    def until(self, expression, limit=300):
+        """Wait for an event in the page; Playwright's own way needs eval, which the page forbids."""
+        deadline = time.monotonic() + limit
+        while not self.page.evaluate(f"() => Boolean({expression})"):
+            assert time.monotonic() < deadline, f"never true: {expression}; complaints: {self.complaints}"
+            time.sleep(LOOK_EVERY)
+
+    def status(self, wanted):
+        self.until(f"document.documentElement.dataset.status === '{wanted}'")
+
+    def train(self):
+        """Press the button and wait for the end."""
+        self.page.click("#train")
+        self.status("finished")
+
+    def set(self, name, value):
+        """Type a value into a control, or choose it."""
+        node = self.page.locator(f"#set-{name}")
+        if node.evaluate("e => e.tagName") == "SELECT":
+            node.select_option(value)
+        else:
+            box = node.locator("xpath=ancestor::div[@class='control']//input[@type='text']")
+            box.fill(str(value))
+            box.blur()
+        self.until("explorer.app.run && explorer.app.run.settings === explorer.app.settings")
+
+    def text(self, selector):
+        return self.page.locator(selector).inner_text()
+
+
+@pytest.fixture(scope="session")
+def explorer_page():
+    """The page as it lies in the documents."""
+    return PAGE
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert path, "these tests need Chromium: install it, or leave them out with -m 'not browser'"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open the explorer: `opened("#heads=1")`, `opened(address=...)`, `opened(width=390)`."""
+    contexts = []
+
+    def open_tab(link="", address=None, width=1440, height=900, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        contexts.append(context)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        return Tab(context, (address or PAGE.as_uri()) + link)
+
+    yield open_tab
+    for context in contexts:
+        context.close()

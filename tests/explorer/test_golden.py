@@ -1,0 +1,65 @@
+"""The page's engine and the library on the same arrays: they agree at every recorded step."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyheads.explorer import golden
+
+RUN = Path(__file__).with_name("golden.js").read_text()
+TOLERANCE = 1e-9  # relative; at 10^12 heads two classes of opposite sign leave 10^6 times the rounding of float64
+SIGNED = ("margin",)  # these pass through zero: relative to their largest value along the run
+
+pytestmark = pytest.mark.browser
+
+
+def difference(wanted, got, scale=None):
+    """The largest relative difference."""
+    a, b = np.asarray(wanted, float), np.asarray(got, float)
+    assert a.shape == b.shape and np.isfinite(b).all()
+    size = np.maximum(np.abs(a), np.abs(b)) if scale is None else np.asarray(scale)
+    return float(np.max(np.abs(a - b) / np.where(size > 0, size, 1.0)))
+
+
+@pytest.fixture(scope="module")
+def page(browser, explorer_page):
+    tab = browser.new_page()
+    tab.goto(explorer_page.as_uri())
+    yield tab
+    tab.close()
+
+
+@pytest.fixture(scope="module")
+def worst():
+    """Setting -> worst difference, printed at the end."""
+    found = {}
+    yield found
+    name = max(found, key=found.get)
+    print(f"\n{len(found)} settings, worst relative difference {found[name]:.2e} ({name})")
+
+
+def test_there_are_thirty_settings():
+    assert len(golden.SETTINGS) == 30
+
+
+@pytest.mark.parametrize("name", golden.SETTINGS)
+def test_the_page_equals_the_library(page, worst, name):
+    told = golden.export(name)
+    got = page.evaluate(RUN, told)
+    assert got["status"] == "finished" and got["steps"] == told["steps"]
+    found = {}
+    for record, values in told["records"].items():
+        scale = np.abs(values).max() if record in SIGNED else None
+        found[record] = difference(values, got["records"][record], scale)
+    found["attention"] = difference(np.ravel(told["attention"]), got["attention"])
+    if "admissible" in told:
+        found["admissible"] = difference(told["admissible"], got["admissible"])
+    if "target" in told:
+        terms = told["target"]["identity"]  # they cancel: relative to the largest
+        scale = max(map(abs, terms.values()))
+        found["identity"] = max(difference(value, got["identity"][key], scale) for key, value in terms.items())
+        theorem = told["target"].get("theorem", {})
+        found |= {f"theorem {key}": difference(value, got["theorem"][key]) for key, value in theorem.items()}
+    worst[name] = max(found.values())
+    assert worst[name] < TOLERANCE, found

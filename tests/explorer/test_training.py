@@ -1,0 +1,220 @@
+"""The page opened from a disk: train, pause, scrub, compare, share, tour; the numbers are the library's."""
+
+import numpy as np
+import pytest
+from processes import wait_until
+
+pytestmark = pytest.mark.browser
+
+SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=60"
+LONG = SMALL.replace("numSteps=60", "numSteps=100000")
+
+
+def repeated(code):
+    """What the library makes of the exported code."""
+    scope = {}
+    exec(code.replace("print(run)", "run"), scope)
+    return scope["run"]
+
+
+@pytest.mark.parametrize(
+    "more", ["", "&heads=10^12", "&start=gaussian&heads=3&decoder=last", "&data=random&optimizer=adam&stepSize=0.01"]
+)
+def test_the_losses_shown_are_the_librarys_to_the_digits_shown(opened, more):
+    tab = opened(SMALL + more.replace("10^12", "1e12"))
+    tab.train()
+    run = repeated(tab.ask("explorer.pythonCode(explorer.app.run)"))
+    steps = tab.ask("explorer.app.run.steps")
+    assert run.steps.tolist() == steps and run.last_step == 60
+    for place, values in (("#nowTrain", run.train_loss), ("#nowTest", run.test_loss), ("#nowMargin", run.margin)):
+        assert tab.text(place) == tab.page.evaluate("(x) => explorer.number(x)", float(values[-1]))
+    got = tab.ask("explorer.app.run.rows.map((row) => row.trainLoss)")
+    np.testing.assert_allclose(got, run.train_loss, rtol=1e-9)
+
+
+def test_training_is_live_and_can_be_paused_stepped_and_reset(opened):
+    tab = opened(LONG)
+    tab.page.click("#train")
+    tab.until("explorer.app.run.last.step > 0")
+    first = tab.ask("explorer.app.run.last.step")
+    tab.until(f"explorer.app.run.last.step > {first}")
+    tab.page.click("#train")
+    tab.status("paused")
+    step = tab.ask("explorer.app.run.step")
+    tab.page.click("#step")
+    tab.until(f"explorer.app.run.step > {step}")
+    assert tab.text("#train") == "Train"
+    tab.page.click("#reset")
+    tab.until("explorer.app.run.step === 0 && explorer.app.run.rows.length === 1")
+    assert tab.text("#nowStep") == "0" and tab.complaints == []
+
+
+def test_the_speed_can_be_limited(opened):
+    tab = opened(LONG)
+    tab.page.select_option("#speed", "10")
+    tab.page.evaluate("() => { window.began = performance.now(); }")
+    tab.page.click("#train")
+    tab.until("explorer.app.run.last.step > 4")
+    assert tab.ask("explorer.app.run.step <= 2 + 10 * (performance.now() - began) / 1000")
+
+
+def test_the_page_answers_while_it_trains(opened):
+    tab = opened(LONG.replace("n=20", "n=500"))
+    tab.page.click("#train")
+    tab.until("explorer.app.run.last.step > 0")
+    longest = tab.page.evaluate(
+        """() => new Promise((done) => {
+          let before = performance.now(), longest = 0, count = 0;
+          const frame = () => { const now = performance.now(); longest = Math.max(longest, now - before); before = now;
+            if (++count < 40) requestAnimationFrame(frame); else done(longest); };
+          requestAnimationFrame(frame);
+        })"""
+    )
+    assert longest < 60_000  # the frames came at all while the worker was busy
+    assert tab.ask("explorer.app.training")
+
+
+def test_the_time_slider_scrubs_every_view(opened):
+    tab = opened(SMALL + "&heads=1")
+    tab.train()
+    end = {place: tab.text(place) for place in ("#nowStep", "#nowTrain", "#nowMargin", "#identity", "#picture")}
+    picture = "document.querySelector('.map canvas').toDataURL()"
+    map_end = tab.ask(picture)
+    tab.page.locator("#time").focus()
+    tab.page.keyboard.press("Home")
+    tab.until("document.querySelector('#nowStep').textContent === '0'")
+    assert all(tab.text(place) != shown for place, shown in end.items())
+    assert tab.ask(picture) != map_end
+    tab.page.keyboard.press("End")
+    tab.until("document.querySelector('#nowStep').textContent === '60'")
+    assert tab.text("#nowTrain") == end["#nowTrain"] and tab.ask(picture) == map_end
+    tab.page.click("#play")
+    tab.until("document.querySelector('#nowStep').textContent === '60' && !explorer.app.playing")
+
+
+def test_a_second_run_is_pinned_beside_the_first_and_a_link_shares_both(opened):
+    tab = opened(SMALL + "&heads=1")
+    tab.train()
+    tab.page.click("#pin")
+    tab.set("heads", 1000)
+    tab.train()
+    assert tab.text("#pinned").startswith("Pinned: 1 head,")
+    assert tab.ask("explorer.app.charts.loss.series.map((one) => one.label)") == [
+        "train",
+        "test",
+        "train · pinned",
+        "test · pinned",
+    ]
+    assert tab.page.locator(".map").count() == 3  # two classes of this run, one of the pinned one
+    tab.page.click("#share")
+    tab.until("explorer.app.copied")
+    link, loss = tab.ask("explorer.app.copied"), tab.ask("explorer.app.run.last.trainLoss")
+    assert tab.page.evaluate("() => navigator.clipboard.readText()") == link
+    other = opened(SMALL)
+    other.page.evaluate("(link) => { location.hash = link; }", link.split("#")[1])
+    other.until("explorer.app.pinned && explorer.app.run.status === 'finished'")
+    assert other.ask("[explorer.app.run.model.H, explorer.app.pinned.model.H]") == [1000, 1]
+    assert other.ask("explorer.app.run.last.trainLoss") == loss
+
+
+def test_the_tour_has_eight_stops_and_each_sets_what_it_shows(opened):
+    tab = opened(SMALL)
+    tab.page.click("#startTour")
+    titles = []
+    for place in range(8):
+        tab.until(f"explorer.app.tour.at === {place} && explorer.app.run.settings === explorer.app.settings")
+        titles.append(tab.text("#tour h3"))
+        assert tab.page.locator(".pointed").count() == 1
+        if place in (1, 4, 5, 6):
+            tab.status("finished")
+        if place == 4:  # silent, with both sides of each condition
+            assert tab.page.locator("#verdictsBody [data-verdict=SILENT]", has_text="you have 8").count() >= 1
+        if place == 5:  # here the theorem speaks, and the run keeps its promise
+            assert tab.page.locator("#verdictsBody [data-verdict=HOLDS]", has_text="Theorem 1").count() == 1
+            bound, mean = tab.ask(
+                "[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]"
+            )
+            assert mean <= bound < np.log(2)  # and says more than nothing
+        tab.page.click("#tourNext")
+    assert tab.page.locator("#tour").is_hidden() and len(set(titles)) == 8
+    assert tab.complaints == []
+
+
+def test_a_takeaway_is_decided_by_runs_and_can_be_shown(opened):
+    tab = opened(SMALL)
+    assert tab.page.locator(".takeaway").count() == 5
+    tab.page.click("#ask-start")
+    tab.until("document.querySelector('#takeaway-start .chip').textContent === 'no'")
+    assert "within a factor" in tab.text("#takeaway-start")
+    tab.page.locator("#takeaway-start .link").click()
+    tab.until("explorer.app.pinned && explorer.app.run.settings.start === 'gaussian'")
+    assert tab.complaints == []
+
+
+def test_terms_explain_themselves_on_hover_focus_and_tap(opened):
+    tab = opened(SMALL)
+    tab.page.locator("[data-term=stepSize]").hover()
+    tip = tab.page.locator("#tip")
+    assert tip.is_visible() and "Corollary 1" in tip.inner_text() and "cor1.2" in tip.inner_text()
+    tab.page.keyboard.press("Escape")
+    assert tip.is_hidden()
+    tab.page.locator("[data-term=heads]").focus()
+    assert "cost as much as two" in tip.inner_text()
+    known = set(tab.ask("Object.keys(explorer.terms)"))
+    assert set(tab.ask("[...document.querySelectorAll('[data-term]')].map((e) => e.dataset.term)")) <= known
+
+
+def test_keys_and_chart_values(opened):
+    tab = opened(SMALL)
+    tab.page.locator("body").press("s")
+    tab.until("explorer.app.run.step >= 1")
+    tab.page.locator("body").press("Space")
+    tab.status("finished")
+    tab.page.locator("body").press("ArrowLeft")
+    assert tab.text("#nowStep") == "59"
+    tab.page.locator("#charts canvas").first.hover()
+    assert "train" in tab.page.locator("#charts .readout").first.inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_every_width_and_both_themes(opened, width, scheme):
+    tab = opened(SMALL, width=width, height=844, scheme=scheme)
+    tab.train()
+    assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.ask("document.documentElement.dataset.theme") == scheme
+    paper = tab.ask("getComputedStyle(document.body).backgroundColor")
+    tab.page.locator(".theme").click()
+    assert tab.ask("getComputedStyle(document.body).backgroundColor") != paper
+    assert tab.complaints == []
+
+
+def test_a_diverging_run_says_so(opened):
+    tab = opened(SMALL + "&start=gaussian&scale=10&stepSize=1000&data=random&tokenNorm=4&loss=hyperbolic")
+    tab.page.click("#train")
+    tab.until("['finished', 'diverged'].includes(document.documentElement.dataset.status)")
+    if tab.ask("document.documentElement.dataset.status") == "diverged":
+        assert "no longer finite" in tab.text("#message")
+    assert tab.complaints == []
+
+
+def test_two_tabs_do_not_disturb_each_other_and_closing_ends_the_workers(opened):
+    one, two = opened(LONG), opened(SMALL + "&heads=1")
+    one.page.click("#train")
+    one.until("explorer.app.run.last.step > 0")
+    two.train()
+    ended = []
+    workers = list(one.page.workers)
+    assert workers
+    for worker in workers:
+        worker.on("close", lambda worker: ended.append(worker))
+    one.page.close()
+    wait_until(lambda: two.ask("1") and len(ended) == len(workers), what="end of the workers")
+    assert two.text("#nowStep") == "60"
+
+
+def test_workers_do_not_pile_up(opened):
+    tab = opened(SMALL)
+    for heads in range(1, 13):
+        tab.set("heads", heads)
+    assert len(tab.page.workers) <= 2  # the run's, and perhaps the one that looks for the edge
