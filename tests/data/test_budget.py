@@ -48,7 +48,9 @@ def test_kernels_of_many_sequences_are_refused_here(monkeypatch):
 
 def test_days_of_work_are_refused_unless_they_are_allowed(monkeypatch):
     many = DATA.subset(np.tile(np.arange(60), 3400))
-    with pytest.raises(ValueError, match="204,001 runs of 1,000 steps takes at least .*; pass fewer steps, num_left_out=50 or"):
+    with pytest.raises(
+        ValueError, match="204,001 runs of 1,000 steps takes at least .*; pass fewer steps, num_left_out=50 or"
+    ):
         mh.leave_one_out(MODEL, many, step_size=0.1, num_steps=1000)
     with pytest.raises(ValueError, match="takes at least 16.7 h"):
         budget.fits_time("it", 6e4, "do less")
