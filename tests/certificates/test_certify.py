@@ -9,6 +9,7 @@ import pytest
 from model.modules import pooled_mlp
 from paper_settings import setting
 
+from manyheads.certificates import provenance
 from manyheads.certificates.certify import certify
 from manyheads.certificates.examination import Examination
 from manyheads.certificates.ledger import about_runs
@@ -237,11 +238,13 @@ def test_leave_one_out_statements_run_their_twins(run):
     assert found.items[0].measured > 0 and "40 leave-one-out runs" in said
 
 
-def test_a_single_precision_run_of_a_billion_heads_is_told_from_other_data(run):
-    s, _ = run
-    start = first_phase(s.fresh, 1e9)
-    single = train(start, s.dataset, step_size=0.2, num_steps=10, dtype="float32")
-    found = certify(single, s.dataset, ["identity"])
-    assert found.verdict is Verdict.HOLDS
+def test_a_single_precision_run_of_very_many_heads_belongs_to_its_data():
+    # its losses are off by 4%, which the rounding of the scores explains
+    s = setting("B")
+    start, plan = first_phase(s.fresh, 1e12), {"step_size": 0.2, "num_steps": 10}
+    single, walk = train(start, s.dataset, **plan, dtype="float32"), follow(start, s.dataset, **plan)
+    assert np.max(np.abs(single.train_loss / walk.loss[single.steps] - 1)) > 0.02
+    provenance.check_data(single, s.dataset)
+    provenance.compare(single, s.dataset, walk.loss, walk.gradient_norm, 10)
     with pytest.raises(ValueError, match="fingerprint"):
-        certify(single, replace(s.dataset, tokens=1.01 * s.dataset.tokens), ["identity"])
+        provenance.check_data(single, replace(s.dataset, tokens=1.01 * s.dataset.tokens))

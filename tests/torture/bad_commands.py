@@ -153,10 +153,9 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
         line = [verb, *base(verb, folder), option, str(bad_path(rng, folder))]
         line += ["--steps", "2", "--examples", "4", "--quiet"] if verb == "train" else []
     elif kind == "odd text":
-        ends = {"run": ["no-such-study"], "explore": ["--port", "65536"]}
         line = [
             verb,
-            *ends.get(verb, []),
+            *(base(verb, folder) if verb in ("run", "explore", "train", "certify", "plan", "verify") else []),
             *(pick(ODD) for _ in range(int(rng.integers(1, 4)))),
         ]
     else:

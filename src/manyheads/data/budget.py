@@ -18,7 +18,7 @@ MEMORY, HOURS = "MANYHEADS_MEMORY", "MANYHEADS_HOURS"  # GiB that may be used, h
 USUAL_HOURS = 12.0
 FEWER = "pass fewer sequences, dataset.subset(range(1000)) say"
 STEP_SECONDS = 3e-5  # least time of a step, however small
-FLOPS = {"cpu": 5e10, "gpu": 5e13}  # floating-point operations per second of a core, of a GPU, at best
+FLOP, ENTRY = {"cpu": 2e-11, "gpu": 2e-14}, {"cpu": 1e-9, "gpu": 1e-12}  # seconds of a core, of a GPU, at best
 
 
 def fits_memory(what: str, size: float, remedy: str) -> None:
@@ -68,11 +68,14 @@ def total_memory() -> float:
 
 
 def descent_seconds(num_steps: float, num_examples: int, num_tokens: int, dim: int, num_classes: int) -> float:
-    """The least time of that many steps of descent, of n H (4 T d^2 + 8 T^2 d) operations for H different heads."""
-    T, d = num_tokens, dim
-    flops = float(num_examples) * num_classes * (4.0 * T * d * d + 8.0 * T * T * d)
-    on_cpu = jax.default_backend() == "cpu"
-    return num_steps * max(STEP_SECONDS, flops / (FLOPS["cpu"] * (os.cpu_count() or 1) if on_cpu else FLOPS["gpu"]))
+    """The least time of that many steps of descent.
+
+    A step is n H (4 T d^2 + 8 T^2 d) operations for H different heads, and passes over n H T (T + d) entries.
+    """
+    n, H, T, d = float(num_examples), num_classes, num_tokens, dim
+    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    seconds = n * H * (FLOP[kind] * (4.0 * T * d * d + 8.0 * T * T * d) + ENTRY[kind] * T * (T + d))
+    return num_steps * max(STEP_SECONDS, seconds / ((os.cpu_count() or 1) if kind == "cpu" else 1))
 
 
 def duration(seconds: float) -> str:
