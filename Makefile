@@ -55,9 +55,10 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv (about a minute the first time)" >&2
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==$(UV_VERSION)
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' || { \
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' || { \
 		echo "uv could not install; trying pip, which reads its own settings (a few minutes)" >&2; \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'; }
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 .venv/.docs: $(READY)
