@@ -73,3 +73,24 @@ def test_a_program_that_was_told_to_ignore_ctrl_c_does(start):
         "signal.raise_signal(signal.SIGINT); signal.raise_signal(signal.SIGINT)\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+HELD = """
+import os, signal
+from manyheads.cli.interrupt import twice_ends_at_once
+from manyheads.training.keyboard import deaf_children
+twice_ends_at_once()
+try:
+    with deaf_children():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signal.SIGINT in signal.sigpending(), "a thread took the signal"
+        print("held", flush=True)
+except KeyboardInterrupt:
+    print("raised")
+"""
+
+
+def test_ctrl_c_waits_while_processes_are_started():
+    """The thread that listens for a second Ctrl-C must not take the first one from the main thread, which holds it back."""
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["held", "raised"], done.stderr

@@ -167,7 +167,7 @@ def test_what_needs_attention_says_so():
     mixture = mh.TokenizedMixture(num_tokens=5, dim=4, num_patterns=1, sparsity=0.4, signal=1.0, key=jax.random.key(0))
     with pytest.raises(ValueError, match="must be a Trajectory, made by train .* or a MultiHead"):
         mh.attention_focus(model, data)
-    with pytest.raises(ValueError, match="the paper's direction moves both blocks of a MultiHead"):
+    with pytest.raises(ValueError, match="must be a MultiHead, made by zero_start or first_phase"):
         mh.margin_ladder(model, data, mixture=mixture, num_starts=1, num_steps=0, key=jax.random.key(0))
     half, data = any_model("readout frozen")
     whole = mh.attention_focus(half.full, data)

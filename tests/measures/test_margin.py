@@ -215,8 +215,9 @@ def test_features_of_very_different_norms_keep_their_margin():
     assert found.lower <= 4e-200 <= found.upper and found.converged
 
 
-def test_features_without_an_entry_have_no_margin():
-    assert hard_margin([1, -1], features=np.zeros((2, 0))).verdict == "not separable"
+def test_features_without_an_entry_are_refused():
+    with pytest.raises(ValueError, match=r"features has shape \(2, 0\), but 2 labels need shape \(2, p\)"):
+        hard_margin([1, -1], features=np.zeros((2, 0)))
 
 
 @pytest.mark.parametrize("p", [3, 40])

@@ -26,7 +26,9 @@ def twice_ends_at_once() -> None:
     heard, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    threading.Thread(target=_listen, args=(heard, program), daemon=True).start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the thread inherits it: only the main thread
+    threading.Thread(target=_listen, args=(heard, program), daemon=True).start()  # gets the signal, or holds it back
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _listen(heard: int, program: Program) -> None:
