@@ -76,13 +76,14 @@ def test_a_program_that_was_told_to_ignore_ctrl_c_does(start):
 
 
 HELD = """
-import os, signal
+import os, signal, time
 from manyheads.cli.interrupt import twice_ends_at_once
 from manyheads.training.keyboard import deaf_children
 twice_ends_at_once()
 try:
     with deaf_children():
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)  # another thread would take it now
         assert signal.SIGINT in signal.sigpending(), "a thread took the signal"
         print("held", flush=True)
 except KeyboardInterrupt:
