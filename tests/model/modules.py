@@ -68,9 +68,9 @@ def any_model(name, seed=0, masked=True, shape=(7, 5, 4)):
 OTHERS = ("mlp", "attention and mlp", "low rank")
 
 
-def mostly(*names: str) -> list:
+def mostly(*names: str, among: tuple[str, ...] = OTHERS) -> list:
     """These models in every run of the tests, the others in the long one."""
-    return [pytest.param(name, marks=() if name in names else pytest.mark.full) for name in OTHERS]
+    return [pytest.param(name, marks=() if name in names else pytest.mark.full) for name in among]
 
 
 FROZEN = ("readout frozen", "key_query frozen")
