@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from manyheads.training.keyboard import Program
 
 INTERRUPTED = 130
+_leaving = threading.RLock()
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
@@ -67,6 +69,8 @@ def all_is_said(code: int) -> None:
 
 def leave(message: str = "error: interrupted\n") -> None:
     """End the process now; files are written whole or not at all, and workers follow."""
+    if not _leaving.acquire(blocking=False):
+        time.sleep(10)  # another thread has said it, and ends the process
     with suppress(OSError):
         os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}{message}".encode())
     os._exit(INTERRUPTED)
