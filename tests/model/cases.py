@@ -17,9 +17,7 @@ KINDS = [
 ]
 
 # Every choice occurs in the first three; the rest are for the long run.
-SOME_KINDS = [
-    pytest.param(kind, marks=() if i in (0, 5, 10) else pytest.mark.full) for i, kind in enumerate(KINDS)
-]
+SOME_KINDS = [pytest.param(kind, marks=() if i in (0, 5, 10) else pytest.mark.full) for i, kind in enumerate(KINDS)]
 
 
 def random_case(seed, *, decoder="full", factored=False, masked=False, shape=(7, 5, 4), counts=(1, 5, 3), exponent=0.5):

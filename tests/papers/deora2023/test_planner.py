@@ -66,6 +66,7 @@ def test_what_our_version_asks_for_makes_its_hypotheses_true(data, planned):
     assert conditions.bound <= 0.2 * (1 + 1e-6)
 
 
+@pytest.mark.full
 def test_a_gaussian_start_gets_finite_demands(data):
     """Copies of plain Gaussian heads would have scores that grow like sqrt(H), and no number of heads would do."""
     few = data.subset(range(40))
