@@ -18,6 +18,7 @@ from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.regime import MOST_HEADS
 from manyheads.papers.manyheads2026.forecast import ENLARGE, PIECE, Forecast, Piece
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ starts = lazy("manyheads.training.start")
 
 PIECES = 100  # at least, of a region that ends because no margin is left
 MOST_PIECES = 1000
-MOST_HEADS = 1e24
 SHARES = [2.0**-k for k in range(7)]  # of the step size 4/b1^2 that are tried
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyheads._lazy import compiled, lazy
+from manyheads.papers.deora2023.sharper import ENLARGE, EXACT_UP_TO
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -23,8 +24,6 @@ kernels = lazy("manyheads.measures.kernel")
 separations = lazy("manyheads.measures.margin")
 neighborhood = lazy("manyheads.measures.neighborhood")
 
-ENLARGE = 1e-9  # relative, of every bound: ten thousand times what float64 loses here
-EXACT_UP_TO = 3000  # sequences for which the margin's direction and the kernel's top eigenvalue are computed exactly
 RATIOS = np.linspace(0, 1, 21)
 
 

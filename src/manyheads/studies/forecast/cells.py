@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from manyheads.certificates.walk import follow
-from manyheads.papers.manyheads2026.forecast import Forecast, first_forecast, forecast
+from manyheads.papers.manyheads2026.forecast import ENLARGE, Forecast, first_forecast, forecast
 from manyheads.studies.kit.cells import descend
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
@@ -55,8 +55,8 @@ def _compared(setup: Setup, step: int, promise: Forecast) -> dict:
     at = follow(setup.start, data, step_size=eta, num_steps=step).final
     loss = np.minimum.accumulate(follow(at, data, step_size=eta, num_steps=steps).loss)
     within = promise.steps <= steps
-    kept = loss[promise.steps[within]] <= promise.certified_loss[within] * (1 + 1e-9)
-    half = np.flatnonzero(loss <= loss[0] / 2 * (1 + 1e-9))
+    kept = loss[promise.steps[within]] <= promise.certified_loss[within] * (1 + ENLARGE)
+    half = np.flatnonzero(loss <= loss[0] / 2 * (1 + ENLARGE))
     return {
         "promised": steps,
         "measured": int(half[0]) if len(half) else math.inf,
