@@ -92,8 +92,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "attention-mass",
             "Attention on the relevant tokens over time",
-            f"Focus: mean attention on relevant tokens, of {NUM_HEADS} heads. @1: all heads. @2: the two kinds of heads "
-            "that the first phase makes. Means and 95% intervals over seeds.",
+            f"Focus: mean attention on relevant tokens, of {NUM_HEADS} heads. @1: all heads. @2: the two kinds of "
+            "heads that the first phase makes. Means and 95% intervals over seeds.",
             [
                 Panel("All heads", STEP, FOCUS, [*by_start("step", later["focus"]), uniform]),
                 Panel("First-phase start, by sign", STEP, FOCUS, [*by_sign, uniform]),
