@@ -9,9 +9,8 @@ from manyheads.explorer import golden
 
 RUN = Path(__file__).with_name("golden.js").read_text()
 TOLERANCE = 1e-9  # relative; at 10^12 heads two classes of opposite sign leave 10^6 times the rounding of float64
+QUICK = ("the default", "10^12 heads", "Gaussian, pooled", "last token, ragged", "normalized", "Adam")
 SIGNED = ("margin",)  # these pass through zero: relative to their largest value along the run
-
-pytestmark = pytest.mark.browser
 
 
 def difference(wanted, got, scale=None):
@@ -43,7 +42,9 @@ def test_there_are_thirty_settings():
     assert len(golden.SETTINGS) == 30
 
 
-@pytest.mark.parametrize("name", golden.SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.browser) for name in golden.SETTINGS]
+)
 def test_the_page_equals_the_library(page, worst, name):
     told = golden.export(name)
     got = page.evaluate(RUN, told)
