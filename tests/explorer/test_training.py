@@ -153,6 +153,9 @@ def test_the_tour_has_eight_stops_and_each_sets_what_it_shows(opened):
                 "[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]"
             )
             assert mean <= bound < np.log(2)  # and says more than nothing
+        if place == 6:  # leaving one out, in numbers
+            tab.page.click("#measureIt")
+            tab.until("document.querySelector('#measureTold').textContent.includes('left out:')")
         tab.page.click("#tourNext")
     assert tab.page.locator("#tour").is_hidden() and len(set(titles)) == 8
     assert tab.complaints == []

@@ -11,7 +11,7 @@ from manyheads.studies.kit.words import tick_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetched
 SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond", "P": "cross"}
-SHAPES |= {"X": "triangle-right", "": "circle"}
+SHAPES |= {"X": "triangle-right", "<": "triangle-left", "": "circle"}
 HEIGHT = 270
 MAP_HEIGHT = 230
 LINE_HEIGHT = 20

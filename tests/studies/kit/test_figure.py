@@ -79,7 +79,14 @@ def contrast(a: str, b: str) -> float:
 def test_neighboring_numbers_of_heads_differ_in_color_and_marker():
     """For every grid of the studies, and for decades and doublings."""
     grids = [[2**k for k in range(12)], [1, 4, 16, 64, 256, 1024], [1, 16, 256, 4096, 1e6, 1e9, 1e12], [2, 256, 1e6]]
-    grids += [[10**k for k in range(13)], [1, 8, 64, 1024], [2, 64, 1024], [1, 2, 4, 16, 64, 256, 4096, 1e6, 1e9]]
+    grids += [
+        [10**k for k in range(13)],
+        [1, 8, 64, 1024],
+        [2, 64, 1024],
+        [2, 16, 1024],
+        [1, 4, 12],
+        [1, 2, 4, 16, 64, 256, 4096, 1e6, 1e9],
+    ]
     for grid in grids:
         looks = [palette.look(palette.heads(h)) for h in grid]
         for i, (one, other) in enumerate(zip(looks, looks[1:], strict=False)):

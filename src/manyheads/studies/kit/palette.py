@@ -61,8 +61,8 @@ ROLES = {
 # The same H looks the same everywhere. Every doubling takes the next color and the next marker, up to 2^16 heads; from
 # there on every decade does. The two cycles differ in length, so that few pairs of H look alike.
 VIOLET, BROWN, SLATE = ("#5b4bb5", "#a99cf5"), ("#7a4b1e", "#d0a273"), ("#43566b", "#b3c2d4")
-_HEAD_COLORS = (VIOLET, ORANGE, BLUE, RED, GREEN, PINK, BROWN, SLATE)
-_HEAD_MARKERS = ("o", "s", "^", "D", "v", "P")
+_HEAD_COLORS = (VIOLET, ORANGE, BLUE, RED, GREEN, PINK, BROWN, SLATE, SKY)
+_HEAD_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 
 def heads(num_heads: float) -> str:
@@ -74,7 +74,7 @@ def look(role: str) -> Look:
     """How a role is drawn; an unknown role is an error, so that colors are chosen here and nowhere else."""
     if role.startswith("heads:"):
         count = float(role.removeprefix("heads:"))
-        turn = round(math.log2(count)) if count <= 2**16 else 15 + round(math.log10(count))
+        turn = round(math.log2(count)) if count <= 2**16 else 19 + round(math.log10(count))
         light, dark = _HEAD_COLORS[turn % len(_HEAD_COLORS)]
         return Look(light, dark, _HEAD_MARKERS[turn % len(_HEAD_MARKERS)])
     if role not in ROLES:
