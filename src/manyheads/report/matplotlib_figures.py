@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +73,20 @@ def save(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
 def _draw(figure: Figure, slide: bool = False):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     count = len(figure.panels)
     columns = max(1, figure.columns)
     characters: float = CHARACTERS
     if slide:
         columns = max(columns, {4: 2}.get(count, min(count, 3)))
-        characters *= SLIDE[0] / WIDTH / LARGER / columns
+        characters *= 0.7 * SLIDE[0] / WIDTH / LARGER / columns  # axes have labels beside them
     lines = -(-len(figure.panels) // columns)
     legends = figure.legends()
     heights = [_height(panel) for panel in figure.panels] if columns == 1 else [WIDTH / columns + 0.35] * lines
     height = sum(heights) + sum(map(_legend_height, legends))
-    canvas = Canvas(figsize=SLIDE if slide else (WIDTH, height), layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15) if slide else "constrained"
+    canvas = Canvas(figsize=SLIDE if slide else (WIDTH, height), layout=layout)
     FigureCanvasAgg(canvas)
     if slide:
         canvas.suptitle(figure.title, fontsize=1.35 * SLIDE_STYLE["axes.titlesize"], fontweight="bold")
@@ -93,7 +96,8 @@ def _draw(figure: Figure, slide: bool = False):
             shown = _map(place, panel)
         else:
             _panel(place, panel)
-            _legend(place, panel.title, legends[i] if i < len(legends) else [], characters)
+            title = textwrap.fill(panel.title, int(characters)) if slide else panel.title
+            _legend(place, title, legends[i] if i < len(legends) else [], characters)
     for place in axes[len(figure.panels) :]:
         place.set_visible(False)
     if maps := [p for p in figure.panels if isinstance(p, MapPanel)]:
