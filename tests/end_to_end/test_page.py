@@ -100,6 +100,55 @@ def test_the_light_page_is_drawn_without_a_library_in_both_themes(opened, page_p
     assert color() != before  # the drawing follows the theme
 
 
+def test_every_id_is_there_once_and_every_link_leads_somewhere(opened):
+    page, *_ = opened()
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids))
+    targets = page.evaluate(
+        "[...document.querySelectorAll('main a, nav a, .hero a')].map((e) => e.getAttribute('href'))"
+    )
+    targets = {name[1:] for name in targets if name.startswith("#") and name != "#"}  # Vega's menu has empty ones
+    assert targets <= set(ids) and {"the-ledger", "literal", "how-to-reproduce"} <= targets
+
+
+def test_the_first_screen_names_the_paper_and_shows_formula_figure_and_conclusion(opened):
+    page, *_ = opened()
+    for part in (".paper cite", ".formula math", ".first-figure .chart svg", ".lead"):
+        box = page.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] < 900 and box["height"] > 15, part
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_name_of_a_legend_hides_its_curve_and_a_tap_shows_values(browser, page_path, example_study, tmp_path, light):
+    path = build(page_path.parent, studies=[str(example_study)], light=tmp_path).page if light else page_path
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_function("document.documentElement.dataset.ready")
+    figure = page.locator("#figure-example")
+    groups = figure.locator('g[data-s="1"]' if light else 'g[class*=" s1x"]')
+    assert groups.count() > 0 and groups.last.evaluate("e => getComputedStyle(e).display") != "none"
+    point = figure.locator("g[data-tips]").last if light else figure.locator("g.mark-symbol").last
+    figure.locator(".chart").scroll_into_view_if_needed()
+    x, y = point.evaluate(
+        "(g) => { const m = g.getScreenCTM(); const [x, y] = g.dataset.tips ? g.dataset.tips.split(';').at(-1).split(',')"
+        " : g.lastElementChild.getAttribute('transform').match(/-?[\\d.]+/g);"
+        " return [m.a * x + m.e, m.d * y + m.f]; }"
+    )
+    page.touchscreen.tap(x, y)
+    tip = page.locator("#page-tip")
+    page.wait_for_function("document.querySelector('#page-tip.visible')")
+    assert "heads" in tip.inner_text() and "train loss" in tip.inner_text()
+    figure.locator(".legend button").nth(1).tap()
+    assert groups.last.evaluate("e => getComputedStyle(e).display") == "none"
+    figure.locator(".legend button").nth(1).tap()
+    assert groups.last.evaluate("e => getComputedStyle(e).display") != "none"
+    menu = page.locator(".contents a", has_text="Reproduce")
+    menu.tap()
+    page.wait_for_function("location.hash === '#how-to-reproduce'")
+    context.close()
+
+
 @pytest.mark.full
 def test_the_story_runs_from_the_command_line_to_the_page(opened, tmp_path):
     command = [sys.executable, "-m", "manyheads.cli.main", "run", "--out", str(tmp_path / "story")]

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytestmark = pytest.mark.browser
-
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
 # control -> a new value, and what must be true of the run afterwards
 CONTROLS = {
@@ -38,6 +36,7 @@ def test_every_control_is_tested(opened):
     assert names == set(CONTROLS) | others
 
 
+@pytest.mark.browser
 def test_every_control_changes_what_it_says(opened):
     tab = opened(SMALL)
     for name, (value, expected) in CONTROLS.items():
@@ -51,6 +50,7 @@ def test_every_control_changes_what_it_says(opened):
     assert tab.complaints == []
 
 
+@pytest.mark.browser
 def test_controls_of_other_data_and_starts(opened):
     tab = opened(SMALL)
     tab.set("start", "gaussian")
@@ -70,6 +70,7 @@ def test_controls_of_other_data_and_starts(opened):
     assert tab.complaints == []
 
 
+@pytest.mark.browser
 def test_sliders_move_by_keyboard_and_show_their_value(opened):
     tab = opened(SMALL)
     slider = tab.page.locator("#set-heads")
@@ -80,6 +81,7 @@ def test_sliders_move_by_keyboard_and_show_their_value(opened):
     tab.until("explorer.app.run.model.H === 1e12")
 
 
+@pytest.mark.browser
 def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(opened):
     tab = opened(SMALL)
     tab.until("document.querySelector('.mark.edge')")
@@ -107,6 +109,7 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(opened):
         ("#__proto__=1&constructor=2", "is not a setting"),
     ],
 )
+@pytest.mark.browser
 def test_a_link_with_impossible_values_says_so_and_works(opened, link, words):
     tab = opened(link)
     assert words in tab.text("#message")
@@ -115,6 +118,7 @@ def test_a_link_with_impossible_values_says_so_and_works(opened, link, words):
     assert tab.complaints == []
 
 
+@pytest.mark.browser
 def test_a_typed_value_that_is_not_possible_is_refused_in_words(opened):
     tab = opened(SMALL)
     tab.set("stepSize", "many")
@@ -122,6 +126,7 @@ def test_a_typed_value_that_is_not_possible_is_refused_in_words(opened):
     assert tab.ask("explorer.app.settings.stepSize") == 0.5
 
 
+@pytest.mark.browser
 def test_every_preset_trains(opened):
     tab = opened(SMALL)
     names = tab.ask("[...document.querySelector('#preset').options].map((o) => o.value).filter(Boolean)")

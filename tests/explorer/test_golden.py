@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import manyheads as mh
 from manyheads.explorer import golden
 
 RUN = Path(__file__).with_name("golden.js").read_text()
 TOLERANCE = 1e-9  # relative; at 10^12 heads two classes of opposite sign leave 10^6 times the rounding of float64
+QUICK = ("the default", "10^12 heads", "Gaussian, pooled", "last token, ragged", "normalized", "Adam")
 SIGNED = ("margin",)  # these pass through zero: relative to their largest value along the run
-
-pytestmark = pytest.mark.browser
 
 
 def difference(wanted, got, scale=None):
@@ -43,7 +43,9 @@ def test_there_are_thirty_settings():
     assert len(golden.SETTINGS) == 30
 
 
-@pytest.mark.parametrize("name", golden.SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.browser) for name in golden.SETTINGS]
+)
 def test_the_page_equals_the_library(page, worst, name):
     told = golden.export(name)
     got = page.evaluate(RUN, told)
@@ -63,3 +65,24 @@ def test_the_page_equals_the_library(page, worst, name):
         found |= {f"theorem {key}": difference(value, got["theorem"][key]) for key, value in theorem.items()}
     worst[name] = max(found.values())
     assert worst[name] < TOLERANCE, found
+
+
+LEFT_OUT = """(told) => {
+  const train = Engine.dataFromLists(told.train), model = Engine.modelFromLists(told.start, train.T);
+  const search = Engine.leaveOneOut({ model, train, loss: told.loss, stepSize: told.stepSize, numSteps: told.numSteps }, 3);
+  for (;;) { const { value, done } = search.next(); if (done) return value; }
+}"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["strong noise", "from zero"])
+def test_leaving_one_out_equals_the_library(page, name):
+    told = golden.export(name)
+    kept = told["train"]
+    data = mh.Dataset.from_arrays(np.asarray(kept["tokens"]), np.asarray(kept["labels"]))
+    start = mh.MultiHead(*(np.asarray(told["start"][part]) for part in ("keyQuery", "readout", "multiplicity")))
+    wanted = mh.leave_one_out(start, data, step_size=told["stepSize"], num_steps=told["numSteps"], indices=[0, 1, 2])
+    got = page.evaluate(LEFT_OUT, told)
+    for here, there in (("distance", "distance"), ("left_out_loss", "leftOut"), ("seen_loss", "seen")):
+        assert difference(getattr(wanted, here)[:, -1], [one[there] for one in got["found"]]) < TOLERANCE, here
+    assert got["moved"] > 10 * max(one["distance"] for one in got["found"])

@@ -12,8 +12,6 @@ import psutil
 import pytest
 from processes import descendants, end, processes, wait_until
 
-pytestmark = pytest.mark.browser
-
 TINY = "#T=3&d=4&M=2&relevant=1&n=8&nTest=8&nFresh=8&numSteps=10"
 ANSWER = 1200  # seconds; the library starts and compiles, on a machine that may be busy
 
@@ -37,6 +35,16 @@ class Served:
     @property
     def work(self):
         return descendants(self.process)
+
+
+def chromium_memory():
+    """Bytes that all processes of the browser hold for themselves."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "chrom" in process.name():
+                total += process.memory_full_info().uss
+    return total
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +82,7 @@ def test_the_page_is_the_same_and_asks_only_its_server(server, opened):
     assert tab.ask("document.documentElement.dataset.served") == "yes" and tab.complaints == []
 
 
+@pytest.mark.browser
 def test_the_good_start_card_has_numbers_and_what_would_make_the_theorem_speak(server, opened):
     tab = opened(TINY, address=server.address)
     text = ask(tab, "#askStart")
@@ -82,6 +91,7 @@ def test_the_good_start_card_has_numbers_and_what_would_make_the_theorem_speak(s
     wait_until(lambda: not server.work, what="end of the work")
 
 
+@pytest.mark.browser
 def test_all_theorems_are_asked_about_the_run_shown(server, opened):
     tab = opened(TINY, address=server.address)
     tab.train()
@@ -91,12 +101,14 @@ def test_all_theorems_are_asked_about_the_run_shown(server, opened):
     assert tab.page.locator("#libraryOut [data-verdict=SILENT]").count() > 3
 
 
+@pytest.mark.browser
 def test_hard_margins_are_shown_on_their_scales(server, opened):
     tab = opened(TINY, address=server.address)
     text = ask(tab, "#askMargins")
     assert "readout scale: best linear classifier" in text and "tangent scale: best direction (P3)" in text
 
 
+@pytest.mark.browser
 def test_data_drawn_by_the_library_need_only_a_seed(server, opened):
     tab = opened(TINY + "&start=gaussian&heads=3", address=server.address)
     assert "seed 1" in ask(tab, "#askDraw")
@@ -111,6 +123,7 @@ def test_data_drawn_by_the_library_need_only_a_seed(server, opened):
     assert tab.ask("[...new Set(explorer.app.run.train.pattern)].every((k) => k >= 0)")
 
 
+@pytest.mark.browser
 def test_own_data_are_trained_on_and_their_names_stay_text(server, opened, tmp_path):
     rng = np.random.default_rng(0)
     tokens = rng.standard_normal((40, 3, 2))
@@ -132,6 +145,7 @@ def test_own_data_are_trained_on_and_their_names_stay_text(server, opened, tmp_p
     np.testing.assert_allclose(tab.ask("explorer.app.run.last.trainLoss"), scope["run"].train_loss[-1], rtol=1e-9)
 
 
+@pytest.mark.browser
 def test_a_bad_upload_is_a_message_in_the_page(server, opened, tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"nonsense")
     (tmp_path / "bad.csv").write_text("one,two\n1,2\n")
@@ -143,6 +157,7 @@ def test_a_bad_upload_is_a_message_in_the_page(server, opened, tmp_path):
     assert tab.ask("explorer.app.run.settings.data") == "mixture"
 
 
+@pytest.mark.browser
 def test_closing_the_tab_ends_its_work_and_stop_does_too(server, opened):
     for leave in ("stop", "close"):
         tab = opened(TINY, address=server.address)
@@ -156,10 +171,11 @@ def test_closing_the_tab_ends_its_work_and_stop_does_too(server, opened):
     assert server.process.poll() is None
 
 
+@pytest.mark.browser
 def test_twenty_sessions_leave_nothing_behind(server, opened):
     watched = psutil.Process(server.process.pid)
     opened(TINY, address=server.address).page.close()
-    threads, memory = watched.num_threads(), watched.memory_info().rss
+    threads, memory, browser_memory = watched.num_threads(), watched.memory_info().rss, chromium_memory()
     for _ in range(20):
         tab = opened(TINY, address=server.address)
         tab.page.click("#askCertify")
@@ -168,9 +184,11 @@ def test_twenty_sessions_leave_nothing_behind(server, opened):
     wait_until(lambda: not server.work, what="end of all work")
     wait_until(lambda: watched.num_threads() <= threads, what="end of all threads")
     assert watched.memory_info().rss - memory < 100e6
+    wait_until(lambda: chromium_memory() - browser_memory < 100e6, what="memory that the browser gives back")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.browser
 def test_the_end_of_the_server_ends_its_work(opened, how):
     with processes() as start:
         own = Served(start)

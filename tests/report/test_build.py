@@ -60,7 +60,8 @@ def test_the_page_holds_everything_and_names_no_outside_source(folder, example_s
     head = html[: html.index("<script>")]
     assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", head) == []
     for figure in (f for chapter in report.chapters for f in chapter.figures):
-        for path in (f"figures/{figure.name}.pdf", f"figures/{figure.name}.png", f"data/{figure.name}.csv"):
+        names = (f"figures/{figure.name}{end}" for end in (".pdf", ".png", "-slide.png"))
+        for path in (*names, f"data/{figure.name}.csv"):
             assert (folder / path).stat().st_size > 0 and path in html
     stored = json.loads((folder / "data" / "findings.json").read_text())
     assert stored["findings"]["example"]["numbers"]["loss_ratio"]["seeds"] == 3
@@ -84,7 +85,7 @@ def test_the_csv_of_a_map_names_its_values_and_a_clipped_band_is_not_stored():
 def test_a_text_cannot_break_out_of_its_place(folder, example_study, monkeypatch):
     evil = "</script><script>alert(1)</script>"
     module = sys.modules["example_study"]
-    monkeypatch.setattr(module, "STUDY", replace(module.STUDY, claim=evil))
+    monkeypatch.setattr(module, "STUDY", replace(module.STUDY, claim=evil, title=evil))
     html = build(folder, studies=[str(example_study)]).page.read_text()
     assert evil not in html and "&lt;script&gt;alert(1)" in html
 

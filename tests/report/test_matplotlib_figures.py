@@ -10,21 +10,23 @@ from manyheads.report import matplotlib_figures as printed
 
 @pytest.mark.parametrize("figure", [example(), maps()], ids=lambda figure: figure.name)
 def test_figures_fit_one_column_and_embed_their_fonts(figure, tmp_path):
-    pdf, png = printed.save(figure, tmp_path)
+    pdf, png, slide = printed.save(figure, tmp_path)
     content = pdf.read_bytes()
     width = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", content)[1]) / 72
     assert width == pytest.approx(printed.WIDTH, abs=1e-3) and width < 3.5
     assert b"/FontFile2" in content and b"/Type3" not in content
     size = np.frombuffer(png.read_bytes()[16:24], ">u4")
     assert size[0] == round(printed.WIDTH * printed.RESOLUTION)
+    assert np.frombuffer(slide.read_bytes()[16:24], ">u4").tolist() == [1920, 1080]  # 16:9
 
 
+@pytest.mark.parametrize("slide", [False, True])
 @pytest.mark.parametrize("figure", [example(), maps()], ids=lambda figure: figure.name)
-def test_no_text_leaves_the_paper_or_covers_another(figure):
+def test_no_text_leaves_the_paper_or_covers_another(figure, slide):
     import matplotlib
 
-    with matplotlib.rc_context(printed.STYLE):
-        canvas = printed._draw(figure)
+    with matplotlib.rc_context(printed.SLIDE_STYLE if slide else printed.STYLE):
+        canvas = printed._draw(figure, slide)
         canvas.canvas.draw()
         renderer = canvas.canvas.get_renderer()
         for axes in canvas.axes:

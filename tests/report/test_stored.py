@@ -156,5 +156,7 @@ def test_markup_in_the_texts_of_a_study_is_text(capsys):
     show_answers(SimpleNamespace(chapters=[chapter], num_figures=1, page="p"))
     assert "[/b]" in capsys.readouterr().out
     ledger = verdicts.ledger_table([])
-    page = render([chapter], ledger=ledger, card=[], reproduce={"commands": mark, "facts": []}, scale=mark, static=True)
+    page = render(
+        [chapter], ledger=ledger, starts=[], reproduce={"commands": mark, "facts": []}, scale=mark, static=True
+    )
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page

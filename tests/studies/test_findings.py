@@ -53,10 +53,10 @@ def heads_results(slope, gap, depth, gaussian=None, noise=0.0):
 def test_heads_slower_or_faster_more_or_less_convex():
     slower = heads.finding(heads_results(0.4, -1.0, -0.5))
     assert slower.answer.startswith("No: on the mixture more heads train slower") and "more convex" in slower.answer
-    assert "-0.5 (95% interval" in slower.sentence and "the order stays the same" in slower.sentence
+    assert "-0.5 from the" in slower.text and "the order stays the same" in slower.text
     faster = heads.finding(heads_results(-0.4, 1.0, 0.5))
     assert faster.answer.startswith("Yes: on the mixture more heads train faster") and "less convex" in faster.answer
-    assert "the order stays the same" in faster.sentence
+    assert "the order stays the same" in faster.text
     nothing = heads.finding(heads_results(0.0, None, -0.5))
     assert nothing.answer.startswith("No effect") and "convex along the run at every" in nothing.answer
     assert len(heads.figures(heads_results(0.4, -1.0, -0.5))) == 3
@@ -64,7 +64,7 @@ def test_heads_slower_or_faster_more_or_less_convex():
 
 def test_heads_that_depend_on_the_start_are_not_called_undecided():
     opposite = heads.finding(heads_results(0.4, -1.0, -0.5, gaussian=-0.4))
-    assert "; with the best step size for each, more heads are slower." in opposite.sentence
+    assert "; with the best step size for each, more heads are slower." in opposite.text
     assert opposite.answer.startswith(
         "It depends on the start: at equal step size more heads are slower from the first-phase start and faster from"
     )
@@ -80,7 +80,7 @@ def test_heads_without_runs_are_not_measured():
     some["convexity_random"]["gap"][0, 0] = np.nan
     found = heads.finding(some)
     assert found.answer.startswith("No: on the mixture more heads train slower") and "more convex" in found.answer
-    assert "2 of 124 cells are missing and left out." in found.sentence
+    assert "2 of 124 cells are missing and left out." in found.text
     assert heads.figures(some)
     nothing = heads.finding(heads_results(np.nan, np.nan, np.nan))
     assert nothing.answer == "Not measured; the effect on convexity is not measured"
@@ -109,13 +109,13 @@ def margins_results(one, many, growing=True):
 def test_margins_reached_or_not():
     short = margins.finding(margins_results(0.7, 0.8))
     assert short.answer.startswith("No: after 2,000 steps one head has 70% of it, many heads stay below the linear")
-    assert "It still grows" in short.sentence and "does not get past" in short.sentence
+    assert "still grows" in short.text and "does not get past" in short.text
     there = margins.finding(margins_results(1.2, 1.5, growing=False))
     assert there.answer == "Yes: one head reaches the attention margin, many heads pass the linear margin"
-    assert "It falls" in there.sentence and "gets past the best linear" in there.sentence
+    assert "one head falls" in there.text and "gets past the best linear" in there.text
     assert len(margins.figures(margins_results(0.7, 0.8))) == 2
     near = margins.finding(margins_results(0.7, 1.0))
-    assert near.answer.endswith("of it") and "is not clearly different from that of the best linear" in near.sentence
+    assert near.answer.endswith("of it") and "is not clearly different from that of the best linear" in near.text
 
 
 def test_margins_that_are_missing_decide_nothing():
@@ -125,7 +125,7 @@ def test_margins_that_are_missing_decide_nothing():
     found = margins.finding(some)
     key = "share.1"
     assert before.numbers[key].estimate.count == 3 and found.numbers[key].estimate.count == 2
-    assert found.sentence.endswith("1 of 54 cells is missing and left out.") and margins.figures(some)
+    assert found.text.endswith("1 of 54 cells is missing and left out.") and margins.figures(some)
     assert margins.finding(margins_results(np.nan, np.nan)).answer == "Not measured"
 
 
@@ -160,9 +160,9 @@ def attention_results(mass, difference, over_time=(0.3, 0.8, 1.0)):
 
 def test_attention_toward_or_away():
     toward = attention.finding(attention_results(0.5, 0.2))
-    assert toward.answer.startswith("At the relevant tokens") and "sign + look there more" in toward.sentence
+    assert toward.answer.startswith("At the relevant tokens") and "sign + look there more" in toward.text
     away = attention.finding(attention_results(0.1, -0.05))
-    assert away.answer.startswith("Away from the relevant tokens") and "sign - look there more" in away.sentence
+    assert away.answer.startswith("Away from the relevant tokens") and "sign - look there more" in away.text
     assert len(attention.figures(attention_results(0.5, 0.2))[1].panels) == 6
 
 
@@ -177,7 +177,7 @@ def test_attention_more_and_more_only_if_it_grows():
     assert attention.finding(mixed).answer == "It depends on the start"
     mixed["look"]["focus"].loc[{"start": "zero"}] = np.nan
     assert attention.finding(mixed).answer.startswith("Undecided")
-    assert attention.finding(mixed).sentence.endswith("3 of 9 cells are missing and left out.")
+    assert attention.finding(mixed).text.endswith("3 of 9 cells are missing and left out.")
     assert attention.finding(attention_results(np.nan, 0.2)).answer == "Not measured"
 
 
@@ -210,7 +210,7 @@ def test_no_number_of_heads_may_suffice():
     made = literal_results(0)
     made["a"]["suffices"][1] = np.inf
     found = literal.finding(made)
-    assert "in 1 of 3 draws more than 1,024 heads are needed in fact" in found.sentence
+    assert "in 1 of 3 draws more than 1,024 heads are needed in fact" in found.text
     assert found.numbers["suffices.a"].estimate.count == 0  # not the mean of those that do
     bars = {mark.label: mark for mark in literal.figures(made)[0].panels[0].marks}
     assert bars["suffices, measured"].rows() == [] and len(bars["ours, loss 1/200"].rows()) == 1
@@ -225,7 +225,7 @@ def test_the_literal_theorem_is_not_said_to_hold_where_nothing_was_checked():
         made["a"][name] = made["a"][name].astype(float)
         made["a"][name][0] = np.nan
     found = literal.finding(made)
-    assert found.answer.endswith("every conclusion holds") and "1 of 3 cells is missing" in found.sentence
+    assert found.answer.endswith("every conclusion holds") and "1 of 3 cells is missing" in found.text
     assert len(literal.figures(made)[1].panels) == 1
     for name in made["a"]:
         made["a"][name][:] = np.nan
@@ -248,11 +248,11 @@ def step_results(factor, slope=0.0):
 
 def test_the_step_size_is_too_careful_or_too_large():
     careful = step_size.finding(step_results(1000))
-    assert "too careful" in careful.answer and "hardly depends on H" in careful.sentence
+    assert "too careful" in careful.answer and "hardly depends on H" in careful.text
     assert "too large" in step_size.finding(step_results(0.5)).answer
     assert "nearly right" in step_size.finding(step_results(2.0)).answer
-    assert "grows with H" in step_size.finding(step_results(1000, 0.5)).sentence
-    assert "falls with H" in step_size.finding(step_results(1000, -0.5)).sentence
+    assert "grows with H" in step_size.finding(step_results(1000, 0.5)).text
+    assert "falls with H" in step_size.finding(step_results(1000, -0.5)).text
     assert len(step_size.figures(step_results(1000))[0].panels) == 2
 
 
@@ -281,12 +281,12 @@ def test_step_sizes_that_are_missing_or_capped_decide_nothing():
     some["random"]["stable"][0, :3] = np.nan
     some["random"]["capped"] = some["random"]["capped"].astype(float) * np.nan
     found = step_size.finding(some)
-    assert "too careful" in found.answer and found.sentence.endswith("3 of 32 cells are missing and left out.")
-    assert "lower bound" not in found.sentence  # a missing cell was not capped
+    assert "too careful" in found.answer and found.text.endswith("3 of 32 cells are missing and left out.")
+    assert "lower bound" not in found.text  # a missing cell was not capped
     assert step_size.finding(step_results(np.nan)).answer == "Not measured"
     capped = step_results(1000, 0.5)
     capped["mixture"]["capped"][0, 0] = True
-    said = step_size.finding(capped).sentence
+    said = step_size.finding(capped).text
     assert "on the mixture these are lower bounds" in said
     assert "is not measured on the mixture and grows with H on random labels" in said
 
@@ -320,14 +320,14 @@ def test_a_check_that_did_not_run_has_not_failed():
     made["checks"]["holds"].loc[{"statement": "thm1"}] = np.nan
     found = ledger_study.finding(made)
     assert "that were checked (1 were not) hold once corrected" in found.answer
-    assert f"1 of {len(ledger()) + 1} cells is missing" in found.sentence
+    assert f"1 of {len(ledger()) + 1} cells is missing" in found.text
     made["checks"]["holds"].loc[{"statement": "lemma1"}] = 0.0
     assert ledger_study.finding(made).answer.endswith("fail even when corrected: lemma1")
     made["checks"]["holds"][:] = np.nan
     for name in ("holds", "silent", "violated"):
         made["run"][name] = made["run"][name] * np.nan
     nothing = ledger_study.finding(made)
-    assert nothing.answer == "Not measured" and "The ordinary run with 64 heads is missing." in nothing.sentence
+    assert nothing.answer == "Not measured" and "The ordinary run with 64 heads is missing." in nothing.text
 
 
 @pytest.mark.parametrize("study", [heads, margins, attention, literal, step_size, ledger_study])

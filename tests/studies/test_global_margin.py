@@ -30,15 +30,15 @@ def results(heads, found=(2.0, 1.5, 1.2), sparsity=(0.6, 0.9), signal=(0.9, 0.6,
 def test_the_answer_follows_the_shares():
     closing = global_margin.finding(results([0.75, 0.9, 1.0]))
     assert closing.answer == "With 1 head 25% below it; with 8 heads the gap is gone"
-    assert "falls with H" in closing.sentence and "the gap is larger where few tokens are relevant" in closing.sentence
-    assert "at S = 2." in closing.sentence
+    assert "falls with H" in closing.text and "the gap is larger where few tokens are relevant" in closing.text
+    assert "at S = 2." in closing.text
     opening = global_margin.finding(results([1.0, 0.9, 0.7], found=(1.0, 1.5, 2.0), sparsity=(0.9, 0.6)))
     assert opening.answer == "No gap with 1 head, but 30% with 8 heads"
-    assert "grows with H" in opening.sentence and "the gap is smaller where few tokens are relevant" in opening.sentence
+    assert "grows with H" in opening.text and "the gap is smaller where few tokens are relevant" in opening.text
     lasting = global_margin.finding(results([0.5, 0.5, 0.5]))
     assert lasting.answer == "Below it at every H: by 50% with 1 head, 50% with 8"
     none = global_margin.finding(results([1.0, 1.0, 1.0], sparsity=(0.9, 0.9)))
-    assert none.answer.startswith("No gap") and "not clearly different where few tokens" in none.sentence
+    assert none.answer.startswith("No gap") and "not clearly different where few tokens" in none.text
 
 
 def test_what_is_undecided_is_not_called_gone():
@@ -61,12 +61,12 @@ def test_missing_margins_are_left_out():
     some = results([0.5, 0.5, 0.5])
     some["heads"]["found"][0, 0] = np.nan
     found = global_margin.finding(some)
-    assert found.answer.startswith("Below it at every H") and found.sentence.endswith(
+    assert found.answer.startswith("Below it at every H") and found.text.endswith(
         "1 of 32 cells is missing and left out."
     )
     nan = float("nan")
     nothing = global_margin.finding(results([nan] * 3, [nan] * 3, [nan] * 2, [nan] * 3))
-    assert nothing.answer == "Not measured" and "over the signal it was not measured" in nothing.sentence
+    assert nothing.answer == "Not measured" and "over the signal it was not measured" in nothing.text
 
 
 def test_the_best_start_counts():

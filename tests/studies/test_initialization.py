@@ -41,10 +41,10 @@ def test_the_answer_follows_the_losses():
     assert alike.answer.startswith("They train alike, within 5%")
     zero = initialization.finding(results(named(0.01, 0.02, 0.03, 0.04)))
     assert zero.answer.startswith("The zero start trains fastest")
-    assert "from the Gaussian start it is 4 (95% interval" in zero.sentence
+    assert "from the Gaussian start it is 4 times" in zero.text
     gaussian = initialization.finding(results(named(0.04, 0.03, 0.02, 0.01), margins=(1.0, 1.0, 1.0, 2.0)))
     assert gaussian.answer.startswith("The Gaussian start trains fastest")
-    assert "largest from the Gaussian start, 2 (95%" in gaussian.sentence
+    assert "largest from the Gaussian start, 2, against" in gaussian.text
     two = initialization.finding(results(named(0.01, 0.01, 0.03, 0.04)))
     assert two.answer.startswith("No clear winner among zero and first phase")
 
@@ -58,7 +58,7 @@ def test_different_heads_are_counted_in_the_data():
 
 def test_what_is_so_by_construction_is_called_so():
     found = initialization.finding(results(named(1, 1, 1, 1)))
-    assert "by construction" in found.notes[0] and "Training never made" not in found.sentence
+    assert "by construction" in found.notes[0] and "Training never made" not in found.text
 
 
 def test_alike_means_all_of_them():
@@ -74,9 +74,9 @@ def test_a_start_that_did_not_run_is_left_out():
     made["gaussian"]["train_loss"][1, 0] = np.nan
     found = initialization.finding(made)
     assert found.answer.startswith("The first phase start trains fastest; different heads out of 16: first phase 2")
-    assert found.sentence.endswith("9 of 32 cells are missing and left out.") and initialization.figures(made)
+    assert found.text.endswith("9 of 32 cells are missing and left out.") and initialization.figures(made)
     nothing = initialization.finding(results(named(*[np.nan] * 4)))
-    assert nothing.answer == "Not measured" and nothing.sentence == "32 of 32 cells are missing and left out."
+    assert nothing.answer == "Not measured" and nothing.text == "32 of 32 cells are missing and left out."
 
 
 def test_figures_compare_at_equal_heads():

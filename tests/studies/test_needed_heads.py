@@ -38,12 +38,12 @@ FITTED = [[2, 1, 2], [2, 1, 3], [2, 2, 2]]
 def test_the_answer_follows_the_runs():
     found = needed_heads.finding(results(GROWING, FLAT, FITTED))
     assert found.answer.startswith("Yes: one head never fits")
-    assert "need more heads the more sequences" in found.sentence and "They need more than" in found.sentence
+    assert "need more heads the more sequences" in found.text and "Random labels need more than" in found.text
     other = needed_heads.finding(results(FLAT, GROWING, FITTED, one_head=True))
     assert other.answer == "No: one head fits the construction"
-    assert "no clear trend" in other.sentence and "They need fewer than" in other.sentence
+    assert "no clear trend" in other.text and "Random labels need fewer than" in other.text
     falling = needed_heads.finding(results([row[::-1] for row in GROWING], FLAT, FITTED))
-    assert "need fewer heads the more sequences" in falling.sentence
+    assert "need fewer heads the more sequences" in falling.text
 
 
 def test_a_run_below_the_proved_number_is_reported_as_a_contradiction():
@@ -54,7 +54,7 @@ def test_a_run_below_the_proved_number_is_reported_as_a_contradiction():
 def test_nothing_fitted_is_not_called_a_proof():
     nothing = needed_heads.finding(results(GROWING, FLAT, np.full((2, 3), np.inf)))
     assert nothing.answer.endswith("neither did any number tried")
-    assert "Parity took training more than 16 heads for 2 tokens in 2 of 2 draws" in nothing.sentence
+    assert "Parity took training more than 16 heads for 2 tokens in 2 of 2 draws" in nothing.text
 
 
 def test_a_cell_that_failed_does_not_say_that_one_head_fits():
@@ -64,12 +64,12 @@ def test_a_cell_that_failed_does_not_say_that_one_head_fits():
         made["parity"][name][1] = np.nan
     found = needed_heads.finding(made)
     assert found.answer.startswith("Yes: one head never fits")
-    assert found.sentence.endswith("1 of 9 cells is missing and left out.") and needed_heads.figures(made)
+    assert found.text.endswith("1 of 9 cells is missing and left out.") and needed_heads.figures(made)
     for data in made.values():
         for name in data:
             data[name] = data[name].astype(float) * np.nan
     nothing = needed_heads.finding(made)
-    assert nothing.answer == "Not measured" and "were not measured" in nothing.sentence
+    assert nothing.answer == "Not measured" and "were not measured" in nothing.text
 
 
 def test_draws_that_need_more_than_was_tried_are_not_left_out():
@@ -78,7 +78,7 @@ def test_draws_that_need_more_than_was_tried_are_not_left_out():
     found = needed_heads.finding(made)
     assert found.numbers["needed.random_labels.64"].estimate.value == 15.5
     assert found.numbers["needed.random_labels.64"].caption.endswith("(lower bound: 2 of 4 need more)")
-    assert "need more than 16 heads at n = 64 in 2 of 4 draws" in found.sentence and "no exponent" in found.sentence
+    assert "need more than 16 heads at n = 64 in 2 of 4 draws" in found.text and "no exponent" in found.text
     assert found.numbers["exponent.random_labels"].estimate.count == 0
     assert found.numbers["random_over_planted"].estimate.count == 0
     (figure,) = needed_heads.figures(made)

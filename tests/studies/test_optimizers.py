@@ -41,7 +41,7 @@ def test_the_answer_follows_who_reaches_the_attention_margin():
     assert normalized.answer.endswith("plain descent, Polyak's step and Adam do not")
     plain = optimizers.finding(results({"gd": high, "normalized": low, "polyak": low, "adam": high}))
     assert plain.answer.startswith("Yes: plain descent and Adam reach 90%")
-    assert "normalized descent 0.5 with 2 heads and 0.2 (95% interval" in plain.sentence
+    assert "With 2 heads: plain descent 0.99, normalized descent 0.5" in plain.text
     nobody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, low)))
     assert nobody.answer.startswith("No: no optimizer reaches 90%")
     everybody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, high)))
@@ -64,7 +64,7 @@ def test_a_missing_run_is_left_out_and_does_not_choose_the_step_size():
     key = "share.gd.2"
     found = optimizers.finding(made)
     assert found.numbers[key].estimate.value == pytest.approx(0.5, rel=0.02) and found.numbers[key].estimate.count == 3
-    assert found.sentence.endswith("1 of 32 cells is missing and left out.")
+    assert found.text.endswith("1 of 32 cells is missing and left out.")
     for data in made.values():
         for name in data:
             data[name][:] = np.nan

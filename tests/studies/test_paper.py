@@ -33,15 +33,15 @@ def test_the_answer_follows_the_losses():
     assert slower.answer.endswith("from a zero start and are better from a Gaussian start")
     faster = answer([0.2, 0.3], [2.0, 3.0])
     assert faster.answer == "On the mixture more heads are better; on planted data more heads are worse"
-    assert "the test loss is 0.2 (95% interval" in faster.sentence
+    assert "the test loss is 0.2 times" in faster.text
 
 
 def test_distinct_heads_are_counted_not_assumed():
     one = answer([4.0, 3.0], [1.0, 0.5])
-    assert "1 distinct head at every H" in one.sentence and "slows" not in one.sentence
+    assert "1 distinct head at every H" in one.text and "slows" not in one.text
     assert any("by construction" in note for note in one.notes)
     two = {"mixture": made("first_phase", [1.0, 1.0], classes=3), "planted": made("gaussian", [1.0, 1.0])}
-    assert "up to 2 distinct heads" in paper.finding(two).sentence
+    assert "up to 2 distinct heads" in paper.finding(two).text
 
 
 def test_missing_trials_are_left_out():
@@ -49,12 +49,12 @@ def test_missing_trials_are_left_out():
     made_up["mixture"]["final_test_loss"][0, 0, 0] = np.nan
     found = paper.finding(made_up)
     assert found.answer.startswith("On the mixture more heads are worse")
-    assert found.sentence.endswith("1 of 40 cells is missing and left out.")
+    assert found.text.endswith("1 of 40 cells is missing and left out.")
     for data in made_up.values():
         for name in data:
             data[name][:] = np.nan
     nothing = paper.finding(made_up)
-    assert nothing.answer == "Not measured" and "distinct" not in nothing.sentence
+    assert nothing.answer == "Not measured" and "distinct" not in nothing.text
 
 
 def test_what_the_paper_states_is_run_at_every_scale():

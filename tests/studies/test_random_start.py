@@ -37,16 +37,16 @@ def test_the_answer_follows_the_margins():
     assert (
         same.answer == "Yes: all 36 Gaussian starts separate the mixture, with the margin of the first phase, within 5%"
     )
-    assert "separated from 4 heads on in every draw; there the margin grows" in same.sentence
-    assert "hardly changes with H" in same.sentence
+    assert "separated from 4 heads on in every draw; there the margin grows" in same.text
+    assert "hardly changes with H" in same.text
     none = random_start.finding(results([0.0, 0.0, 0.0], [0.0, 0.0, 0.0]))
     assert none.answer == "No: none of 36 Gaussian starts separates the mixture"
-    assert "in no number of heads always" in none.sentence and "could not be measured" in none.sentence
+    assert "in no number of heads always" in none.text and "could not be measured" in none.text
     larger = random_start.finding(results([0.0, 1.0, 2.0], [0.4, 0.2, 0.1], dim=(1.0, 0.5)))
     assert larger.answer.startswith("Sometimes: 32 of 36") and larger.answer.endswith(
         "larger margin than the first phase"
     )
-    assert "falls with the dimension" in larger.sentence and "there the margin falls with H" in larger.sentence
+    assert "falls with the dimension" in larger.text and "there the margin falls with H" in larger.text
     smaller = random_start.finding(results([0.5, 0.5, 0.5], [0.1, 0.1, 0.1]))
     assert smaller.answer.endswith("with a smaller margin than the first phase")
 
@@ -58,14 +58,14 @@ def test_a_draw_that_did_not_run_is_not_called_inseparable():
     made["heads"]["separable"][0, 1] = made["heads"]["margin"][0, 1] = np.nan
     made["labels"]["separable"][1, 2] = made["labels"]["margin"][1, 2] = np.nan
     found = random_start.finding(made)
-    assert found.answer.startswith("Yes: all 35 Gaussian starts") and "from 4 heads on in every draw" in found.sentence
-    assert found.sentence.endswith("2 of 48 cells are missing and left out.")
+    assert found.answer.startswith("Yes: all 35 Gaussian starts") and "from 4 heads on in every draw" in found.text
+    assert found.text.endswith("2 of 48 cells are missing and left out.")
     shares = random_start.figures(made)[0].panels[2].marks
     assert shares[0].y == (1.0, 1.0, 1.0) and shares[1].y == (0.0, 1.0, 1.0)
     for data in made.values():
         data["separable"][:] = data["margin"][:] = np.nan
     nothing = random_start.finding(made)
-    assert nothing.answer == "Not measured" and "in no draw that was run" in nothing.sentence
+    assert nothing.answer == "Not measured" and "in no draw that was run" in nothing.text
     assert random_start.figures(made)
 
 
@@ -73,7 +73,7 @@ def test_from_a_number_of_heads_on_means_every_larger_one():
     def said(*separated):
         made = results([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
         made["labels"]["separable"][:] = np.arange(4) < np.array(separated)[:, None]
-        return random_start.finding(made).sentence
+        return random_start.finding(made).text
 
     assert "from 16 heads on in every draw" in said(4, 3, 4)
     assert "from 1 head on in every draw" in said(4, 4, 4)
@@ -86,9 +86,9 @@ def test_the_margin_over_the_scale_is_in_the_answer():
     found = random_start.finding(made)
     assert found.numbers["scale.readout_scale"].estimate.value == pytest.approx(1.5)
     assert found.numbers["scale.key_query_scale"].estimate.value == pytest.approx(0.5)
-    assert "norm of a head's U goes from 0.1 to 1 it grows 1.5" in found.sentence
-    assert "norm of a head's W goes from 0.1 to 1 it falls to 0.5" in found.sentence
-    same = random_start.finding(results([1.0, 1.0, 1.0], [0.1, 0.1, 0.1])).sentence
+    assert "norm of a head's U goes from 0.1 to 1 it grows 1.5" in found.text
+    assert "norm of a head's W goes from 0.1 to 1 it falls to 0.5" in found.text
+    same = random_start.finding(results([1.0, 1.0, 1.0], [0.1, 0.1, 0.1])).text
     assert "norm of a head's U goes from 0.1 to 1 it hardly changes" in same
     assert not any("arger readout" in note for note in found.notes)
 

@@ -25,7 +25,8 @@ HARD = {**MIXTURE, "sparsity": 0.125, "noise_mu": 0.5, "noise_nu": 0.5, "noise_n
 RECORDS = {"trainLoss": "train_loss", "testLoss": "test_loss", "margin": "margin", "gradientNorm": "gradient_norm",
            "distance": "distance", "readoutNorm": "readout_norm", "mass": "attention_mass"}  # fmt: skip
 
-# name -> what differs from: noisy mixture, first phase, 8 heads, plain descent, logistic loss, full readout, no mask
+# name -> what differs from: noisy mixture, first phase, 8 heads, plain descent, logistic loss, full readout, no mask.
+# Few shapes of arrays, so that the library compiles few programs.
 SETTINGS: dict[str, dict[str, Any]] = {
     "the default": {},
     "one head": {"heads": 1},
@@ -38,9 +39,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "from zero": {"start": "zero"},
     "from zero, 10^12 heads": {"start": "zero", "heads": 10**12},
     "Gaussian, 4 heads": {"start": "gaussian", "heads": 4},
-    "Gaussian, large": {"start": "gaussian", "heads": 6, "scale": 3.0, "step_size": 0.2},
-    "Gaussian, pooled": {"start": "gaussian", "heads": 3, "decoder": "pooled"},
-    "Gaussian, last token": {"start": "gaussian", "heads": 5, "decoder": "last"},
+    "Gaussian, large": {"start": "gaussian", "heads": 4, "scale": 3.0, "step_size": 0.2},
+    "Gaussian, pooled": {"start": "gaussian", "heads": 4, "decoder": "pooled"},
+    "Gaussian, last token": {"start": "gaussian", "heads": 4, "decoder": "last"},
     "small, without noise": {"data": SMALL, "step_size": 1.0},
     "strong noise": {"data": HARD, "step_size": 0.2},
     "hyperbolic loss": {"loss": "hyperbolic", "step_size": 0.2},
@@ -109,8 +110,8 @@ def _attention(model, data: Dataset) -> np.ndarray:
 
 
 def _data(wish, num_examples: int, keys) -> tuple[Any, list[Dataset]]:
-    makers = {"random_labels": lambda: RandomLabels(num_tokens=6, dim=6),
-              "planted": lambda: Planted(num_tokens=6, dim=6, teacher_heads=2, key=keys[0])}  # fmt: skip
+    makers = {"random_labels": lambda: RandomLabels(num_tokens=8, dim=10),
+              "planted": lambda: Planted(num_tokens=8, dim=10, teacher_heads=2, key=keys[0])}  # fmt: skip
     task = makers[wish]() if isinstance(wish, str) else TokenizedMixture(**wish, key=keys[0])
     return task, [task.sample(count, key=key) for count, key in zip((60, num_examples, 20), keys[1:4], strict=True)]
 

@@ -1,7 +1,7 @@
 """From a folder of stored studies to the page, the figures for print and the data as files. Computes nothing else.
 
 The folder holds `run.json` (which studies, at which scale) and `studies/NAME/SWEEP/`, one sweep each. Next to them are
-written `index.html`, `figures/*.pdf`, `figures/*.png`, `data/*.csv` and `data/findings.json`.
+written `index.html`, `figures/` (PDF, PNG and slides), `data/*.csv` and `data/findings.json`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def build(
     html = render(
         chapters,
         ledger=verdicts.ledger_table(results),
-        card=verdicts.good_starts(results),
+        starts=verdicts.good_starts(results),
         reproduce=_reproduce(run, results, absent),
         scale=run["scale"],
         static=bool(light),
@@ -149,6 +149,7 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
                 "question": chapter.study.question,
                 "answer": chapter.finding.answer,
                 "sentence": chapter.finding.sentence,
+                "details": list(chapter.finding.details),
                 "notes": list(chapter.finding.notes),
                 "numbers": {name: entry(number) for name, number in chapter.finding.numbers.items()},
             }

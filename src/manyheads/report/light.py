@@ -1,11 +1,17 @@
-"""Drawings for a page without a drawing library: one SVG per panel, drawn once from the views of the page."""
+"""Drawings for a page without a drawing library: one SVG per panel, drawn once from the views of the page.
+
+A group of marks keeps what a reader may ask of it: `data-s`, its place in the legend, and `data-tips`, a text for each
+mark. A line has tips at its points, which are not drawn again where they are hidden.
+"""
 
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 
 from manyheads.report import vega
+from manyheads.studies.kit.estimate import number
 
 WIDTH = 340
 INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
@@ -18,26 +24,66 @@ LOOK = {
 }
 IDLE = r' (aria-\w+|role|class|version|xmlns:xlink|pointer-events|font-family|opacity(?=="1"))="[^"]*"'
 COORDINATE = r'(?<!opacity=")(?<![\d.])-?\d+\.\d\d+'
+SHOWN = ("x", "y", "value")  # fields of a tip
+GROUP = r'<g class="mark-(\w+) role-mark (\w*)marks"([^>]*)>(.*?)</g>'
 
 
 def svg(name: str, view: dict[str, Any], colors: dict[str, str]) -> str:
-    """A view as an SVG without tooltips, coordinates to a tenth, colors as variables of `style`.
+    """A view as an SVG, coordinates to a tenth, colors as variables of `style`.
 
     Its ids begin with its name, so that those of several drawings on one page differ.
     """
     import vl_convert
 
     visible = {**_still(view), "width": WIDTH}
-    if "layer" in view:
-        visible["layer"] = [_still(layer) for layer in view["layer"] if layer["mark"].get("opacity") != vega.HIDDEN]
-    drawn = re.sub(IDLE, "", vl_convert.vegalite_to_svg(visible, vl_version="6.1", config=LOOK))
-    drawn = re.sub("<[^>]*>", lambda tag: re.sub(COORDINATE, _tenth, tag[0]), drawn)  # labels stay as they are
+    layers = {layer["name"]: layer for layer in view.get("layer", ())}
+    if layers:
+        visible["layer"] = [_still(layer) for layer in layers.values()]
+    drawn = vl_convert.vegalite_to_svg(visible, vl_version="6.1", config=LOOK)
+    drawn = re.sub(GROUP, lambda found: _group(found, layers.get(found[2].rstrip("_"), view)), drawn, flags=re.DOTALL)
+    drawn = re.sub(IDLE, "", drawn)
+    drawn = re.sub("<[^>]*>", lambda tag: tag[0] if "data-tips" in tag[0] else _rounded(tag[0]), drawn)
     drawn = re.sub(r"\b(clip|gradient)_?(?=\d)", rf"{name}-\1", drawn)
     return re.sub("|".join(colors), lambda found: f"var(--c{found[0][1:]})", drawn) if colors else drawn
 
 
-def _tenth(found: re.Match) -> str:
-    return f"{float(found[0]):.1f}".removesuffix(".0")
+def _group(found: re.Match, layer: dict[str, Any]) -> str:
+    """A group of marks with its place in the legend and its tips, if it has any."""
+    kind, name, attributes, marks = found.groups()
+    series = re.match(r"s(\d+)x", name)
+    said = f' data-s="{series[1]}"' if series else ""
+    tips = layer.get("encoding", {}).get("tooltip")
+    rows = layer.get("data", {}).get("values", [])
+    drawn = re.findall(r"<(?:path|line) [^>]*>", marks)
+    if tips and rows and len(rows) == len(drawn):
+        texts = [_tip(row, tips) for row in rows]
+        if kind == "symbol":
+            places = [re.search(r"translate\((-?[\d.]+),(-?[\d.]+)\)", mark) for mark in drawn]
+            texts = [f"{_tenth(p[1])},{_tenth(p[2])},{t}" if p else "" for p, t in zip(places, texts, strict=True)]
+        titles = [tip["title"] for tip in tips if tip["field"] in SHOWN]
+        names = "|".join(text.replace("|", "/") for text in (rows[0].get("series", ""), *titles))
+        said += f' data-names="{escape(names)}" data-tips="{escape(";".join(texts))}"'
+    mark = layer.get("mark")
+    hidden = isinstance(mark, dict) and mark.get("opacity") == vega.HIDDEN
+    return f"<g{attributes}{said}>{'' if hidden else marks}</g>"
+
+
+def _tip(row: dict[str, Any], tips: list[dict[str, Any]]) -> str:
+    """The values of a mark, divided by |: where it is, how large it is, and its interval if it has one."""
+    shown = [row[tip["field"]] for tip in tips if tip["field"] in SHOWN]
+    texts = [number(value, 4) if isinstance(value, float | int) else str(value) for value in shown]
+    if "low" in row:
+        texts.append(f"{number(row['low'])} to {number(row['high'])}")
+    return "|".join(text.replace("|", "/").replace(";", ",") for text in texts)
+
+
+def _rounded(tag: str) -> str:
+    """A tag with its coordinates to a tenth; labels, which are outside of tags, stay as they are."""
+    return re.sub(COORDINATE, lambda found: _tenth(found[0]), tag)
+
+
+def _tenth(coordinate: str) -> str:
+    return f"{float(coordinate):.1f}".removesuffix(".0")
 
 
 def _still(layer: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Figures for print: matplotlib, one column wide, fonts embedded, as PDF and PNG."""
+"""Figures for print, one column wide as PDF and PNG, and for slides, 16:9 with large type; drawn by matplotlib."""
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,25 @@ STYLE: dict[Any, Any] = {
     "savefig.facecolor": "white",
 }
 MAP_COLORS = "cividis"
+SLIDE = 40 / 3, 7.5  # inches, 16:9
+SLIDE_RESOLUTION = 144  # 1920 x 1080 pixels
+LARGER = 2.2  # type and lines on a slide over those in print
+SLIDE_STYLE = {
+    name: LARGER * value if isinstance(value, float | int) and not isinstance(value, bool) else value
+    for name, value in STYLE.items()
+    if name != "pdf.fonttype"
+}
+CHARACTERS = 54  # of a legend over a column in print
 
 
-def save(figure: Figure, folder: Path) -> tuple[Path, Path]:
-    """Draw a figure and write `NAME.pdf` and `NAME.png` into a folder."""
+def save(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
+    """Draw a figure and write `NAME.pdf`, `NAME.png` and `NAME-slide.png` into a folder."""
     import matplotlib
+
+    slide = folder / f"{figure.name}-slide.png"
+    with matplotlib.rc_context(SLIDE_STYLE):
+        metadata = {"Software": None, "Title": figure.title}
+        _draw(figure, slide=True).savefig(slide, dpi=SLIDE_RESOLUTION, metadata=metadata)
 
     with matplotlib.rc_context(STYLE):
         drawn = _draw(figure)
@@ -52,27 +67,37 @@ def save(figure: Figure, folder: Path) -> tuple[Path, Path]:
         drawn.savefig(paths[1], dpi=RESOLUTION, metadata={"Software": None, "Title": figure.title})
         drawn.set_layout_engine("none")  # everything is in its place now
         drawn.savefig(paths[0], metadata={"CreationDate": None, "Title": figure.title, "Creator": "manyheads"})
-    return paths
+    return *paths, slide
 
 
-def _draw(figure: Figure):
+def _draw(figure: Figure, slide: bool = False):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    count = len(figure.panels)
     columns = max(1, figure.columns)
+    characters: float = CHARACTERS
+    if slide:
+        columns = max(columns, {4: 2}.get(count, min(count, 3)))
+        characters *= 0.7 * SLIDE[0] / WIDTH / LARGER / columns  # axes have labels beside them
     lines = -(-len(figure.panels) // columns)
     legends = figure.legends()
     heights = [_height(panel) for panel in figure.panels] if columns == 1 else [WIDTH / columns + 0.35] * lines
     height = sum(heights) + sum(map(_legend_height, legends))
-    canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15) if slide else "constrained"
+    canvas = Canvas(figsize=SLIDE if slide else (WIDTH, height), layout=layout)
     FigureCanvasAgg(canvas)
-    axes = canvas.subplots(lines, columns, squeeze=False, height_ratios=heights).ravel()
+    if slide:
+        canvas.suptitle(figure.title, fontsize=1.35 * SLIDE_STYLE["axes.titlesize"], fontweight="bold")
+    axes = canvas.subplots(lines, columns, squeeze=False, height_ratios=heights if not slide else None).ravel()
     for i, (place, panel) in enumerate(zip(axes, figure.panels, strict=False)):
         if isinstance(panel, MapPanel):
             shown = _map(place, panel)
         else:
             _panel(place, panel)
-            _legend(place, panel.title, legends[i] if i < len(legends) else [])
+            title = textwrap.fill(panel.title, int(characters)) if slide else panel.title
+            _legend(place, title, legends[i] if i < len(legends) else [], characters)
     for place in axes[len(figure.panels) :]:
         place.set_visible(False)
     if maps := [p for p in figure.panels if isinstance(p, MapPanel)]:
@@ -83,8 +108,10 @@ def _draw(figure: Figure):
     return canvas
 
 
-def _legend(axes, title: str, entries: list) -> None:
+def _legend(axes, title: str, entries: list, characters: float) -> None:
     """The title of a panel and, below it, its series, above the axes where nothing is hidden."""
+    import matplotlib
+
     if not entries:
         axes.set_title(title)
         return
@@ -92,9 +119,9 @@ def _legend(axes, title: str, entries: list) -> None:
         handles=[_handle(*entry) for entry in entries],
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),
-        ncols=_legend_columns(entries),
+        ncols=_legend_columns(entries, characters),
         title=title or None,
-        title_fontproperties={"weight": "bold", "size": 7.5},
+        title_fontproperties={"weight": "bold", "size": matplotlib.rcParams["axes.titlesize"]},
         alignment="left",
         frameon=False,
         handlelength=2.6,
@@ -105,10 +132,10 @@ def _legend(axes, title: str, entries: list) -> None:
     legend.set_in_layout(True)
 
 
-def _legend_columns(entries: list) -> int:
+def _legend_columns(entries: list, characters: float = CHARACTERS) -> int:
     """As many columns as fit above the axes."""
     widest = max((len(label) for _, label, _ in entries), default=1)
-    return max(1, min(4, int(54 / (widest + 8)), len(entries)))
+    return max(1, min(4, int(characters / (widest + 8)), len(entries)))
 
 
 def _legend_height(entries: list) -> float:
@@ -128,7 +155,7 @@ def _panel(axes, panel: Panel) -> None:
     grouped = [mark for mark in panel.marks if mark.kind == "bars"]
     for mark in panel.marks:
         if mark.kind == "rule":
-            axes.axhline(mark.y[0], **_stroke(look(mark.role)), linewidth=1.0)
+            axes.axhline(mark.y[0], **_stroke(look(mark.role)))
         elif mark.kind == "bars":
             _bars(axes, mark, categories, grouped.index(mark), len(grouped))
         else:
@@ -218,7 +245,7 @@ def _map(axes, panel: MapPanel):
     axes.tick_params(length=0)
     axes.set_xlabel(panel.x.label)
     axes.set_ylabel(panel.y.label)
-    axes.set_title(panel.title, loc="center", fontsize=6.5, fontweight="normal")
+    axes.set_title(panel.title, loc="center", fontsize="small", fontweight="normal")
     return shown
 
 

@@ -13,9 +13,12 @@ from typing import Any
 import manyheads
 from manyheads.report import light, vega
 from manyheads.report.legend import legend_svg
+from manyheads.report.mathml import typeset
 from manyheads.studies.kit.estimate import number
-from manyheads.studies.kit.figure import Figure, MapPanel
+from manyheads.studies.kit.figure import Figure, MapPanel, place
 from manyheads.studies.kit.study import Finding, Number, Study
+
+MOST_SERIES = 16  # entries of a legend that can be pressed
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def render(
     chapters: Sequence[Chapter],
     *,
     ledger: dict[str, Any],
-    card: list[dict[str, Any]],
+    starts: list[dict[str, str]],
     reproduce: dict[str, Any],
     scale: str,
     static: bool = False,
@@ -49,9 +52,10 @@ def render(
         trim_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["typeset"] = lambda text: Markup(typeset(text))
     figures: dict[str, Any] = {}
     colors: dict[str, str] = {"#1d2530": "#eef1f5"}
-    shown = []
+    shown, first = [], ""
     for chapter in chapters:
         drawn = []
         for figure in chapter.figures:
@@ -60,6 +64,8 @@ def render(
             colors |= vega.colors(figure)
             drawings = [light.svg(name, figures[name], vega.colors(figure)) if static else "" for name in names]
             drawn.append(_figure(figure, names, drawings, Markup))
+            if static and not first:
+                first = light.svg("first-screen", figures[names[0]], vega.colors(figure))
         shown.append(
             {
                 "study": chapter.study,
@@ -75,26 +81,54 @@ def render(
         title="manyheads: what is true of training multi-head attention",
         kicker=f"{len(chapters)} {'question' if len(chapters) == 1 else 'questions'}, {scale} scale",
         headline="What is true of training multi-head attention?",
-        lead="A paper proves when gradient descent trains many attention heads, and when what they learn generalizes. "
-        "This page shows what it claims, what we measured, how tight the bounds are, and where the print is wrong. "
-        "Answers and their numbers are computed from stored runs; claims, notes, settings and captions are written.",
+        conclusion=conclusion(chapters),
+        first=Markup(first),
         version=manyheads.__version__,
         chapters=shown,
         ledger=ledger,
-        card=card,
+        starts=starts,
         reproduce=reproduce,
         static=static,
-        style=Markup((files / "page.css").read_text() + (light.style(colors) if static else "")),
+        style=Markup((files / "page.css").read_text() + _toggles() + (light.style(colors) if static else "")),
         script=Markup((files / "page.js").read_text()),
         vega="" if static else Markup(re.sub("</script", r"<\\/script", javascript(), flags=re.IGNORECASE)),
         views=Markup(views),
     )
 
 
+def conclusion(chapters: Sequence[Chapter]) -> list[str]:
+    """Three sentences for the first screen: the conclusions that stand alone, then answers under their titles."""
+    alone = [chapter.finding.conclusion for chapter in chapters if chapter.finding.conclusion]
+    others = [f"{c.study.title}: {c.finding.answer}." for c in chapters if not c.finding.conclusion]
+    return [*alone, *others][:3]
+
+
+def _toggles() -> str:
+    """Rules that hide a series whose entry in the legend was pressed."""
+    hidden = (f'.off-{i} g[data-s="{i}"],.off-{i} g[class*=" s{i}x"]' for i in range(MOST_SERIES))
+    return f"{','.join(hidden)}{{display:none}}\n"
+
+
+def _caption(figure: Figure, markup) -> str:
+    """The caption with the places of panels as they are drawn: side by side, or stacked where the screen is narrow."""
+    count = len(figure.panels)
+
+    def words(found: re.Match) -> str:
+        first = found.start() == 0 or text[: found.start()].endswith(". ")
+        wide, narrow = (place(int(found[1]), count, across=across, first=first) for across in (True, False))
+        return f'<span class="wide">{wide}</span><span class="narrow">{narrow}</span>'
+
+    text = str(markup.escape(figure.caption))
+    return markup(re.sub(r"@([1-3])", words, text)) if count in (2, 3) else markup(text)
+
+
 def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> dict[str, Any]:
     """What the template of a figure needs; a legend shared by all panels stands above them."""
     legends = [
-        [{"svg": markup(legend_svg(role, kind)), "label": label} for role, label, kind in legend]
+        [
+            {"svg": markup(legend_svg(role, kind)), "label": label, "place": i if i < MOST_SERIES else None}
+            for i, (role, label, kind) in enumerate(legend)
+        ]
         for legend in figure.legends()
     ]
     shared = legends[0] if len(legends) == 1 else []
@@ -103,7 +137,7 @@ def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> di
     return {
         "name": figure.name,
         "title": figure.title,
-        "caption": figure.caption,
+        "caption": _caption(figure, markup),
         "legend": shared,
         "panels": [
             {"view": name, "legend": legend, "drawing": markup(drawing)}
@@ -132,5 +166,5 @@ def javascript() -> str:
 
 def _row(row: Number) -> dict[str, str]:
     estimate = row.estimate
-    interval = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.count > 1 else "none"
-    return {"name": row.caption, "value": number(estimate.value), "interval": interval, "count": str(estimate.count)}
+    value, count = number(estimate.value), str(estimate.count)
+    return {"name": row.caption, "value": value, "interval": estimate.interval, "count": count}

@@ -11,7 +11,7 @@ from manyheads.studies.kit.words import tick_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetched
 SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond", "P": "cross"}
-SHAPES |= {"X": "triangle-right", "": "circle"}
+SHAPES |= {"X": "triangle-right", "<": "triangle-left", "": "circle"}
 HEIGHT = 270
 MAP_HEIGHT = 230
 LINE_HEIGHT = 20
@@ -40,17 +40,26 @@ def _panel(panel: Panel) -> dict[str, Any]:
     bars = [mark for mark in panel.marks if mark.kind == "bars"]
     if panel.sideways:
         return _sideways(panel, bars, y)
-    layers = _bars(bars, x, y, panel) if bars else []
+    layers = _named(_bars(bars, x, y, panel), panel) if bars else []
     for mark in panel.marks:
         if mark.kind == "line":
-            layers += _line(mark, x, y, panel)
+            layers += _named(_line(mark, x, y, panel), panel, len(layers))
         elif mark.kind == "rule":
-            layers.append(_rule(mark, y, panel))
+            layers += _named([_rule(mark, y, panel)], panel, len(layers))
     view = {**_frame(panel.title), "layer": layers}
     if not panel.categorical:
         zoom = {"type": "interval", "encodings": ["x", "y"], "zoom": "wheel![event.ctrlKey || event.metaKey]"}
         layers[0]["params"] = [{"name": "view", "select": zoom, "bind": "scales"}]
     return view
+
+
+def _named(layers: list[dict[str, Any]], panel: Panel, first: int = 0) -> list[dict[str, Any]]:
+    """Layers with names: `s2x5` draws the series that is at place 2 of the legend. The page hides a series by it."""
+    places = {label: i for i, (_, label, _) in enumerate(panel.legend())}
+    for i, layer in enumerate(layers):
+        rows = layer["data"]["values"]
+        layer["name"] = f"s{places[rows[0]['series']] if rows else 0}x{first + i}"
+    return layers
 
 
 def _frame(title: str) -> dict[str, Any]:
@@ -144,7 +153,7 @@ def _series_side(bars: list[Mark]) -> tuple[dict[str, Any], dict[str, Any]]:
     names = [mark.label for mark in bars]
     side = {"field": "series", "type": "nominal", "sort": names}
     palette = {"domain": names, "range": [look(mark.role).light for mark in bars]}
-    return side, {**side, "scale": palette, "legend": None}
+    return {**side, "scale": {"domain": names}}, {**side, "scale": palette, "legend": None}
 
 
 def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
@@ -159,10 +168,11 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
         scale = {"domain": [floor, 2 * max(row.get("high", row["y"]) for row in rows)], "padding": 0}
         encoding["y2"] = {"datum": floor}
     encoding["y"] = y = {**y, "scale": {**y["scale"], **scale}}
-    data = {"values": rows}
-    layers = [{"data": data, "mark": {"type": "bar"}, "encoding": encoding}]
-    if any("low" in row for row in rows):
-        layers.append(_interval(data, {"type": "rule", "color": look("measured").light}, x, y, xOffset=side))
+    layers = []
+    for data in ({"values": mark.rows()} for mark in bars):
+        layers.append({"data": data, "mark": {"type": "bar"}, "encoding": encoding})
+        if any("low" in row for row in data["values"]):
+            layers.append(_interval(data, {"type": "rule", "color": look("measured").light}, x, y, xOffset=side))
     return layers
 
 
@@ -178,8 +188,8 @@ def _sideways(panel: Panel, bars: list[Mark], values: dict) -> dict[str, Any]:
         "tooltip": _tooltip(bars[0], panel),
     }
     frame = {**_frame(panel.title), "height": 90 + LINE_HEIGHT * len(panel.categories)}
-    rows = [row for mark in bars for row in mark.rows()]
-    return {**frame, "data": {"values": rows}, "mark": "bar", "encoding": encoding}
+    layers = [{"data": {"values": mark.rows()}, "mark": {"type": "bar"}, "encoding": encoding} for mark in bars]
+    return {**frame, "layer": _named(layers, panel)}
 
 
 def _map(panel: MapPanel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The ledger and the card of good starts, from what the stored runs carry."""
+"""The ledger and the table of good starts, from what the stored runs carry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ABOUT = (
 
 
 def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
-    """What the template of the ledger needs: every entry with its checks and the runs that it applies to."""
+    """What the template of the ledger needs: every entry that a stored run speaks of, with its checks and runs."""
     results = list(results)
     spoken: dict[str, list[dict[str, str]]] = {}
     for item in _texts(results, "ledger"):
@@ -40,8 +40,8 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
     return {
         "about": ABOUT,
         "counts": counts,
-        "statements": [_row(entry, spoken.get(entry.name, [])) for entry in statements()],
-        "errata": [_row(entry, spoken.get(entry.name, [])) for entry in errata_entries()],
+        "statements": [_row(entry, spoken[entry.name]) for entry in statements() if entry.name in spoken],
+        "errata": [_row(entry, spoken[entry.name]) for entry in errata_entries() if entry.name in spoken],
     }
 
 
@@ -76,42 +76,31 @@ def _check(item: dict[str, Any]) -> dict[str, str]:
     return {"run": "check", "name": item["verdict"], "reason": reason}
 
 
-def good_starts(results: Iterable[Results]) -> list[dict[str, Any]]:
-    """One card per start and number of heads, of the first seed that has one: P1, P2, P3 and what they mean."""
-    cards = []
+def good_starts(results: Iterable[Results]) -> list[dict[str, str]]:
+    """One row per start and number of heads, of the first seed that has one: P1, P2, P3 and whether it is good."""
+    rows = []
     for result in results:
         for dataset in result.values():
             if "good_start" in dataset:
                 texts = dataset["good_start"].transpose("seed", ...).values
                 for column in texts.reshape(len(texts), -1).T:
                     stored = (json.loads(str(text) or "[]") for text in column)
-                    cards += [_card(item) for item in next(filter(None, stored), [])]
-    return cards
+                    rows += [_start(item) for item in next(filter(None, stored), [])]
+    return rows
 
 
-def _card(start: dict[str, Any]) -> dict[str, Any]:
+def _start(start: dict[str, Any]) -> dict[str, str]:
     margin = start["p3_margin"]
-    separates = margin > 0
-    if separates:
-        judgment = f"A good start: the tangent kernel separates the data with margin {number(margin)}."
-    else:
-        judgment = "No good start: the tangent kernel is not proved to separate the data"
-        if "p3_upper" in start:
-            judgment += f" (no margin above {number(start['p3_upper'])})"
-        judgment += "."
+    heads, _, where = start["about"].partition(" on ")
+    upper = f", none above {number(start['p3_upper'])}" if "p3_upper" in start else ""
     return {
         "name": start["name"],
-        "about": start["about"],
-        "mood": "good" if separates else "bad",
-        "judgment": judgment,
-        "properties": [
-            {"id": "P1", "text": "largest norm of a head, B₂", "value": number(start["b2"])},
-            {"id": "P2", "text": "largest score at the start, B_Φ", "value": number(start["b_phi"])},
-            {
-                "id": "P3",
-                "text": "margin of the tangent kernel, γ, for a direction of norm √2",
-                "value": number(margin),
-            },
-            {"id": "", "text": "distinct heads among all of them", "value": start["distinct"]},
-        ],
+        "heads": heads,
+        "where": where,
+        "b2": number(start["b2"]),
+        "b_phi": number(start["b_phi"]),
+        "margin": number(margin),
+        "distinct": start["distinct"],
+        "mood": "holds" if margin > 0 else "silent",
+        "judgment": "good" if margin > 0 else f"not proved to separate{upper}",
     }

@@ -98,7 +98,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "paper-mixture",
             "The mixture experiment",
-            f"{sizes['mixture']}, step size {STEP_SIZE:g}, {TRIALS} trials. Top: from zero. Below: last step, from "
+            f"{sizes['mixture']}, step size {STEP_SIZE:g}, {TRIALS} trials. @1: from zero. @2 and @3: last step, from "
             "zero and from the first phase. Means and 95% intervals.",
             [
                 Panel("Over time, zero start", STEP, TEST_LOSS, over_time),

@@ -33,7 +33,7 @@ def test_a_share_has_wilsons_interval_within_0_and_1(hits):
 def test_one_seed_decides_nothing():
     found = mean([5.0])
     assert not found.above(-1e9) and not found.below(1e9)
-    assert str(found) == "5 (one seed, no interval)"
+    assert (str(found), found.interval) == ("5", "none")
 
 
 def test_what_failed_is_left_out_and_nothing_is_not_a_number():
@@ -70,9 +70,9 @@ def test_ticks_read_well(value, text):
     assert tick_text(value) == text
 
 
-def test_only_one_seed_is_called_one_seed():
-    assert str(Estimate(3.0, 2.0, math.inf, 12)) == "3 (95% interval from 2 without an upper end)"
-    assert str(mean([3.0])) == "3 (one seed, no interval)"
+def test_only_one_seed_has_no_interval():
+    assert Estimate(3.0, 2.0, math.inf, 12).interval == "from 2"
+    assert Estimate(3.0, 2.0, 4.5, 12).interval == "2 to 4.5" and mean([3.0]).interval == "none"
 
 
 def test_no_number_of_heads_has_a_text():

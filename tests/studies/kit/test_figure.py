@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from manyheads.studies.kit import palette
-from manyheads.studies.kit.figure import Axis, Figure, MapPanel, Mark, Panel, line, over_seeds, rule
+from manyheads.studies.kit.figure import Axis, Figure, MapPanel, Mark, Panel, line, over_seeds, place, rule
 
 STEP, LOSS = Axis("step", "steps"), Axis("train loss", "nats", log=True)
 
@@ -74,6 +74,30 @@ def contrast(a: str, b: str) -> float:
 
     high, low = sorted((luminance(a), luminance(b)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+def test_neighboring_numbers_of_heads_differ_in_color_and_marker():
+    """For every grid of the studies, and for decades and doublings."""
+    grids = [[2**k for k in range(12)], [1, 4, 16, 64, 256, 1024], [1, 16, 256, 4096, 1e6, 1e9, 1e12], [2, 256, 1e6]]
+    grids += [
+        [10**k for k in range(13)],
+        [1, 8, 64, 1024],
+        [2, 64, 1024],
+        [2, 16, 1024],
+        [1, 4, 12],
+        [1, 2, 4, 16, 64, 256, 4096, 1e6, 1e9],
+    ]
+    for grid in grids:
+        looks = [palette.look(palette.heads(h)) for h in grid]
+        for i, (one, other) in enumerate(zip(looks, looks[1:], strict=False)):
+            assert one.light != other.light and one.dark != other.dark and one.marker != other.marker, grid[i : i + 2]
+
+
+def test_a_panel_is_where_it_is_drawn():
+    row = [place(i, 3, across=True) for i in (1, 2, 3)]
+    assert row == ["left", "middle", "right"] and place(2, 2, across=True) == "right"
+    assert [place(i, 3, across=False) for i in (1, 2, 3)] == ["top", "middle", "bottom"]
+    assert place(1, 2, across=False, first=True) == "Top"
 
 
 @pytest.mark.parametrize("role", [*palette.ROLES, *(palette.heads(10**k) for k in range(8))])

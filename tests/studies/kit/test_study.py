@@ -34,9 +34,11 @@ def test_numbers_have_short_names_each_once():
 
 def test_a_finding_ends_with_what_is_missing():
     nan = float("nan")
-    assert conclude("yes", ["A.", ""], Numbers(), [[1.0, nan]]).sentence == "A. 1 of 2 cells is missing and left out."
+    assert conclude("yes", ["A.", ""], Numbers(), [[1.0, nan]]).text == "A. 1 of 2 cells is missing and left out."
     whole = conclude("yes", ["A."], Numbers(), [[1.0, 2.0]])
-    assert (whole.answer, whole.sentence) == ("Yes", "A.")
+    assert (whole.answer, whole.text) == ("Yes", "A.")
+    long = conclude("yes", ["A.", "", "B.", "C.", "D."], Numbers(), [[nan]])
+    assert long.sentence == "A. B." and long.details == ("C.", "D.", "1 of 1 cells is missing and left out.")
 
 
 def test_a_setting_says_whose_it_is():

@@ -60,8 +60,9 @@ class Worker_ {
   end() { this.worker.terminate(); }
 }
 
-// A whole run in a worker of its own, for the takeaways: resolves with its records.
-function trial(settings, own, progress, stop) {
+// A whole run in a worker of its own, for the takeaways: resolves with its records. With `count` runs that leave out each of
+// so many sequences: resolves with what that changes.
+function trial(settings, own, progress, stop, count = 0) {
   return new Promise((resolve, reject) => {
     const worker = new Worker_((heard) => {
       if (heard.type === "progress") { progress(heard.share); return; }
@@ -69,6 +70,6 @@ function trial(settings, own, progress, stop) {
       if (heard.type === "trial") resolve(heard); else reject(new Error(heard.text));
     });
     stop.push(() => { worker.end(); reject(new Error("stopped")); });
-    worker.ask("trial", { settings: engineSettings(mended(settings).settings), own });
+    worker.ask("trial", { settings: engineSettings(mended(settings).settings), own, count });
   });
 }

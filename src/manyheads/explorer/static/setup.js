@@ -89,6 +89,27 @@ function prepare(settings, own = null) {
   return { spec, parts, theory };
 }
 
+// What leaving out each of the first `count` sequences does to the end of a run: how far the parameters are from those of
+// the whole run, and the loss of that sequence under both. The sum over the others keeps its 1/n, as in the paper: that is
+// their mean with a smaller step. A generator, so that a worker can stop between two runs.
+function* leaveOneOut(spec, count) {
+  const { model, train, loss, stepSize } = spec, { n } = train, all = Array.from({ length: n }, (_, i) => i), found = [];
+  const end = (data, size) => {
+    const run = new Run({ ...spec, train: data, test: null, optimizer: "gd", stepSize: size, target: null, recordSteps: [] });
+    while (run.status === "running") run.advance();
+    return run;
+  };
+  const whole = end(train, stepSize);
+  for (let i = 0; i < Math.min(count, n); i++) {
+    yield i;
+    const without = end(subset(train, all.filter((k) => k !== i)), stepSize * (n - 1) / n);
+    const one = new Objective(model, subset(train, [i]), loss);
+    found.push({ distance: fullNorm(model, whole.dW.map((x, k) => x - without.dW[k]), whole.dU.map((x, k) => x - without.dU[k])),
+      leftOut: one.meanLoss(without.W, without.U), seen: one.meanLoss(whole.W, whole.U) });
+  }
+  return { found, moved: fullNorm(model, whole.dW, whole.dU) };
+}
+
 // Attention of every class on sequence i at displacement (dW, dU): (classes, queries, tokens), and each class's part.
 function lookAt(model, data, dW, dU, i) {
   const one = subset(data, [i]), objective = new Objective(model, one, "logistic");

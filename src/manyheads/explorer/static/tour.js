@@ -1,21 +1,21 @@
 // The paper's story in eight stops: each sets the state, says what to look at, and points there.
 const TOUR = [
   { title: "What attention must find", at: "#maps", settings: { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", numSteps: 1 }, train: false,
-    text: "A sequence has eight tokens. Two of them (filled, framed) carry the pattern of the label; the others are distractions. The model sees only numbers. At the start every token looks at all tokens alike: each square of the map has the same shade. A good model would turn its attention to the framed columns." },
+    text: "The task: say which of two patterns a sequence of eight tokens carries. Two of the tokens (filled, framed) show it; the other six are distractions, and nobody tells the model which are which. An attention head lets every token look at all tokens and average what it sees; the map shows where each token (row) looks (column). At the start all squares have the same shade: it looks everywhere alike. A good head would learn to look at the framed columns." },
   { title: "One head", at: "#curves", settings: { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", stepSize: 0.5, numSteps: 600 }, train: true,
-    text: "One head learns by plain gradient descent, the method of the paper. The loss falls, and a little later the share of attention on the relevant tokens rises: the head has found them. Drag the time slider and watch the map follow." },
+    text: "One head learns by plain gradient descent, the method of the paper: at every step all numbers of the model move a little in the direction that lowers the loss. The loss says how wrong the model is on the training sequences: 0.69 is guessing, 0 is perfect. It falls, and a little later the share of attention on the relevant tokens rises: the head has found them. Drag the time slider and watch the map follow." },
   { title: "Many heads: the lazy regime", at: "#curves", settings: { ...STUDY_MIXTURE, n: 80, heads: 1e6, start: "zero", stepSize: 0.5, numSteps: 600 }, train: true, pin: { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", stepSize: 0.5, numSteps: 600 },
-    text: "Now a million heads; the run with one head is pinned beside it (dashed). The loss falls here too, but the attention does not move: with H heads each one takes steps of order 1/√H, so only the readout learns. The paper's theorem is proved in this regime: many heads make the loss nearly convex." },
+    text: "Now a million heads, whose answers are added up; the run with one head is pinned beside it (dashed). The loss falls here too, but the attention does not move: the work is shared by H heads, so each one moves only about 1/√H as far. What learns is the readout, the weights that turn what the heads see into an answer. This is called the lazy regime, and the paper's theorem lives there: with many heads the loss is nearly convex, shaped like a bowl, so descent cannot get stuck." },
   { title: "How long attention stays asleep", at: "#curves", settings: { ...STUDY_MIXTURE, n: 80, nTest: 0, heads: 64, start: "zero", stepSize: 2, numSteps: 3000 }, train: true, pin: { ...STUDY_MIXTURE, n: 80, nTest: 0, heads: 4, start: "zero", stepSize: 2, numSteps: 3000 },
-    text: "Compare 4 heads (pinned) with 64. Both wake up, the larger one much later. The loss falls like 1/k, so the push on the attention fades and the distance covered grows like log k, while each head needs about √H times as much: the waking time grows like the exponential of √H. This law is our own reading of the runs, not a statement of the paper. Press “measure it” below." , measure: true },
+    text: "Compare 4 heads (pinned) with 64. Both wake up (their attention leaves the even share), the larger one much later. The better the model gets, the weaker the push on its attention: after k steps a head has moved about as far as log k. With more heads it needs √H times as much, so the waking time grows like the exponential of √H. This law is our own reading of the runs, not a statement of the paper. Press “measure it” below.", measure: measureSleep },
   { title: "Where the theorem is silent", at: "#verdicts", settings: { ...STUDY_MIXTURE, n: 80, heads: 8, stepSize: 0.5, numSteps: 300 }, train: true,
-    text: "Eight heads, an ordinary run, and it works. What does Theorem 1 say about it? Nothing: it needs vastly more heads and a far smaller step. Silent does not mean wrong. The card shows both sides of each condition, so you see by how much it is missed." },
+    text: "Eight heads, an ordinary run, and it works. Theorem 1, the paper's promise about training, says: with enough heads and small enough steps the loss gets as low as you like. What does it say about this run? Nothing: it asks for vastly more heads and far smaller steps. Silent does not mean wrong, it means that the promise does not apply. The card shows what is asked and what is there, so you see by how much it is missed." },
   { title: "Where it speaks", at: "#verdicts", settings: { ...PRESETS.literal.settings }, train: true,
-    text: "A smaller task, 100,000 heads and a step size that the theorem allows. Now every hypothesis is true, the theorem promises a mean loss, and the run keeps the promise, with room to spare. Heads come in two classes, so this run is exact, not sampled." },
-  { title: "Generalization and leave-one-out", at: "#curves", settings: { ...PRESETS.generalization.settings }, train: true,
-    text: "Forty training sequences and much noise: the test loss stays above the train loss. Theorem 2 bounds this gap by asking how far the result moves when one sequence is left out: if no single sequence matters much, nothing can be learned by heart. Raise n and train again: the gap shrinks about like 1/n." },
+    text: "A smaller task, 100,000 heads and a step size that the theorem allows. Now every condition is met, the theorem promises how small the loss is on average over the run, and the run keeps the promise, with room to spare. All heads of one kind stay equal here and there are two kinds, so the page computes 100,000 heads exactly at the cost of two." },
+  { title: "Generalization and leave-one-out", at: "#curves", settings: { ...PRESETS.generalization.settings }, train: true, measure: measureLeftOut,
+    text: "Does it work on sequences it has not seen? The test loss says so. With forty training sequences and much noise it stays above the train loss: part of what was learned is noise. Theorem 2 bounds this gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, nothing can have been learned by heart. Press “measure it”: ten runs, each without one sequence. Then raise n and train again: the gap shrinks about like 1/n." },
   { title: "What is open", at: "#takeaways", settings: { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 64, optimizer: "normalized", stepSize: 0.5, numSteps: 300 }, train: true, pin: { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 64, stepSize: 0.5, numSteps: 300 },
-    text: "The theorem explains training where attention hardly moves; why few heads find the relevant tokens is open. Normalized descent (solid) wakes 64 heads that plain descent (pinned) leaves asleep, and no theorem here covers it. Test five popular sentences below: some are true, some are not, one depends." },
+    text: "What the paper claims: with enough heads, plain descent trains attention to any loss, and what it learns carries over. Where it is silent: at the few heads that people use, and about how attention finds the relevant tokens, because in its regime attention hardly moves. That is open. Normalized descent, whose steps do not fade (solid), wakes 64 heads that plain descent (pinned) leaves asleep; no theorem here covers it. Test five popular sentences below: some are true, some are not, one depends." },
 ];
 
 // The waking time: the first step at which the mean attention on relevant tokens is 0.05 above even (0.25).
@@ -35,6 +35,14 @@ async function measureSleep(out, stops) {
   out.textContent = `Attention 0.05 above even: ${found.map(([heads, step]) => `${headsText(heads)} at step ${number(step)}`).join(", ")}. Every unit of √H makes it about ${number(Math.exp(slope), 2)} times as long.`;
 }
 
+// What leaving out each of ten sequences changes, in the setting of the stop.
+async function measureLeftOut(out, stops) {
+  const count = 10, settings = PRESETS.generalization.settings;
+  const { found, moved } = await trial(settings, null, (share) => { out.textContent = `training without sequence ${number(share * count + 1)} of ${count} …`; }, stops, count);
+  const mean = (name) => number(found.reduce((sum, one) => sum + one[name], 0) / found.length, 3);
+  out.textContent = `Training moves the parameters by ${number(moved, 3)}; leaving out one of ${settings.n} sequences moves the result by ${mean("distance")} on average. A sequence has loss ${mean("seen")} where it was trained on and ${mean("leftOut")} where it was left out: that is what the test loss sees.`;
+}
+
 class Tour {
   constructor(place, app) {
     this.app = app;
@@ -47,8 +55,8 @@ class Tour {
     for (const stop of this.stops.splice(0)) stop();
     if (k === null || k < 0 || k >= TOUR.length) { this.at = null; this.place.hidden = true; this.point(null); document.body.classList.remove("touring"); this.app.showLink(); return; }
     this.at = k;
-    const stop = TOUR[k], out = el("p", { class: "note", id: "sleepTold", "aria-live": "polite" });
-    const measure = stop.measure ? el("button", { type: "button", id: "measureSleep", onclick: () => measureSleep(out, this.stops).catch(() => {}) }, "Measure it") : null;
+    const stop = TOUR[k], out = el("p", { class: "note", id: "measureTold", "aria-live": "polite" });
+    const measure = stop.measure ? el("button", { type: "button", id: "measureIt", onclick: () => stop.measure(out, this.stops).catch(() => {}) }, "Measure it") : null;
     fill(this.place, el("p", { class: "kicker" }, `Stop ${k + 1} of ${TOUR.length}`), el("h3", {}, stop.title), el("p", {}, stop.text), measure, measure ? out : null,
       el("div", { class: "row" }, el("button", { type: "button", id: "tourBack", disabled: k === 0, onclick: () => this.go(k - 1) }, "Back"),
         el("button", { type: "button", id: "tourNext", class: "primary", onclick: () => this.go(k + 1) }, k + 1 < TOUR.length ? "Next" : "End of the tour"),

@@ -48,6 +48,18 @@ function trial(id, settings, own) {
   go();
 }
 
+// Runs without each of some sequences, one at a time.
+function without(id, settings, own, count) {
+  const { spec } = Engine.prepare({ ...settings, optimizer: "gd", nTest: 0 }, own), search = Engine.leaveOneOut(spec, count), token = (active = {});
+  const look = () => {
+    if (active !== token) return;
+    const { value, done } = search.next();
+    if (done) say({ type: "trial", id, ...value });
+    else { say({ type: "progress", id, share: value / count }); later(look); }
+  };
+  look();
+}
+
 const ANSWERS = {
   prepare({ id, settings, own }) {
     active = null;
@@ -66,7 +78,7 @@ const ANSWERS = {
     say({ type: "rows", id, rows, step: run.step, status: run.status });
   },
   edge({ id, settings, own }) { edge(id, settings, own); },
-  trial({ id, settings, own }) { trial(id, settings, own); },
+  trial({ id, settings, own, count }) { if (count) without(id, settings, own, count); else trial(id, settings, own); },
 };
 
 // Step 0 without moving: what is shown before training.

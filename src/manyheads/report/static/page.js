@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const views = document.getElementById("views");  // none on a page of drawings, which the style sheet recolors
+  const views = document.getElementById("page-views");  // none on a page of drawings, which the style sheet recolors
   const { figures, colors } = views ? JSON.parse(views.textContent) : {};
   const root = document.documentElement;
   const wide = window.matchMedia("(prefers-color-scheme: dark)");
@@ -39,7 +39,7 @@
       let view = figures[place.dataset.view];
       if (mode === "dark") view = recolor(view);
       if (coarse) view = still(view);
-      const name = place.closest("figure").id.replace("figure-", "");
+      const name = place.dataset.file;
       const result = await vegaEmbed(place, view, { renderer: "svg", config: look(), downloadFileName: name, actions: { export: true, source: false, compiled: false, editor: false } });
       place.dataset.drawn = "yes";
       return result;
@@ -66,11 +66,78 @@
     if (before === "dark") draw("dark");
   });
 
+  // Press a name of a legend: its curve goes and comes back.
+  document.addEventListener("click", (event) => {
+    const entry = event.target.closest(".legend button");
+    if (!entry) return;
+    const shown = entry.getAttribute("aria-pressed") !== "true";
+    entry.setAttribute("aria-pressed", shown);
+    entry.closest(".panel, .first-figure, figure").classList.toggle(`off-${entry.dataset.place}`, !shown);
+  });
+
+  // Values of a drawing: of the mark under the pointer, or of the nearest point.
+  const reach = 28;
+  const tip = document.createElement("div");
+  tip.id = "page-tip";
+  tip.setAttribute("role", "status");
+  document.body.append(tip);
+  const asked = (event, chart) => {
+    const group = event.target.parentNode;
+    const own = group.dataset && group.dataset.tips && !group.dataset.tips.match(/^-?[\d.]+,-?[\d.]+,/);
+    if (own) return { group, text: group.dataset.tips.split(";")[[...group.children].indexOf(event.target)] };
+    let best = { distance: reach };
+    for (const each of chart.querySelectorAll("g[data-tips]")) {
+      if (getComputedStyle(each).display === "none") continue;
+      const frame = each.getScreenCTM();
+      for (const point of each.dataset.tips.split(";")) {
+        const [x, y, ...rest] = point.split(",");
+        if (!rest.length) continue;
+        const distance = Math.hypot(frame.a * x + frame.e - event.clientX, frame.d * y + frame.f - event.clientY);
+        if (distance < best.distance) best = { distance, group: each, text: rest.join(",") };
+      }
+    }
+    return best;
+  };
+  const words = (event, chart) => {
+    const { group, text } = asked(event, chart);
+    if (!text) return "";
+    const [series, ...names] = group.dataset.names.split("|");
+    return [series, ...text.split("|").map((value, i) => `${names[i] || "95% interval"}: ${value}`)].filter(Boolean).join("\n");
+  };
+  // Vega shows values under a mouse; its marks carry them, and a finger gets those of the nearest one.
+  const carried = (event, chart) => {
+    let best = { distance: reach };
+    for (const mark of chart.querySelectorAll("path")) {
+      const tooltip = mark.__data__ && mark.__data__.tooltip;
+      if (!tooltip || typeof tooltip !== "object") continue;
+      const box = mark.getBoundingClientRect();
+      const distance = mark === event.target ? 0 : Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY);
+      if (box.width && distance < best.distance) best = { distance, tooltip };
+    }
+    return Object.entries(best.tooltip || {}).map(([name, value]) => (name === "series" ? value : `${name}: ${value}`)).join("\n");
+  };
+  const tell = (event) => {
+    const chart = event.target.closest && event.target.closest(".chart");
+    const text = !chart ? "" : !views ? words(event, chart) : event.pointerType === "touch" ? carried(event, chart) : "";
+    tip.classList.toggle("visible", Boolean(text));
+    if (!text) return;
+    tip.textContent = text;
+    const box = tip.getBoundingClientRect(), width = document.documentElement.clientWidth;
+    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, width - box.width - 4))}px`;
+    tip.style.top = `${event.clientY + 18 + box.height > window.innerHeight ? event.clientY - box.height - 14 : event.clientY + 18}px`;
+  };
+  document.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") tell(event); });
+  document.addEventListener("click", tell);
+  window.addEventListener("scroll", () => tip.classList.remove("visible"), { passive: true });
+
   const links = new Map([...document.querySelectorAll(".contents a")].map((a) => [a.hash.slice(1), a]));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) {
       links.forEach((a) => a.classList.remove("here"));
-      links.get(entry.target.id)?.classList.add("here");
+      const link = links.get(entry.target.id);
+      link?.classList.add("here");
+      const bar = link?.closest("ol");  // on a narrow screen the contents are a strip
+      if (bar && bar.scrollWidth > bar.clientWidth) bar.scrollTo({ left: link.offsetLeft - 40, behavior: "smooth" });
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
   links.forEach((_, id) => { const part = document.getElementById(id); if (part) seen.observe(part); });

@@ -57,12 +57,14 @@ def finding(results: Results) -> Finding:
     shares = ", ".join(f"{number(e.value)} from the {label}" for label, e in focus.items())
     changes = ", ".join(f"{e} from the {label}" for label, e in growth.items())
     classes = number(float(data["classes"].sel(start="first_phase").max()))
-    sentence = (
+    sentences = [
         f"Uniform attention would put {SPARSITY:g} on the relevant tokens; after training {NUM_HEADS} heads put "
-        f"{shares}. Over the last tenfold steps that changed by {changes}. From the first phase there are {classes} "
-        f"distinct heads among {NUM_HEADS}, and {split}. Their key-query weights have a cosine of "
-        f"{numbers['alignment.first_phase'].estimate} with the paper's W_*, in absolute value."
-    )
+        f"{shares}.",
+        f"From the first phase there are {classes} distinct heads among {NUM_HEADS}, and {split}.",
+        f"Over the last tenfold steps attention there changed by {changes}.",
+        f"The key-query weights of the first phase have a cosine of {numbers['alignment.first_phase'].estimate} with "
+        "the paper's W_*, in absolute value.",
+    ]
     no_trend = "without a clear further trend from every start"
     trend = choose_all(
         growth.values(), above="more and more", below="but less and less", undecided=no_trend, missing=no_trend
@@ -75,7 +77,7 @@ def finding(results: Results) -> Finding:
         mixed="It depends on the start",
         undecided="Undecided: from some starts attention does not clearly differ from uniform",
     )
-    return conclude(answer, [sentence], numbers, [last])
+    return conclude(answer, sentences, numbers, [last])
 
 
 def figures(results: Results) -> list[Figure]:
@@ -90,8 +92,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "attention-mass",
             "Attention on the relevant tokens over time",
-            f"Focus: mean attention on relevant tokens, of {NUM_HEADS} heads; right, the two kinds of heads that the "
-            "first phase makes. Means and 95% intervals over seeds.",
+            f"Focus: mean attention on relevant tokens, of {NUM_HEADS} heads. @1: all heads. @2: the two kinds of "
+            "heads that the first phase makes. Means and 95% intervals over seeds.",
             [
                 Panel("All heads", STEP, FOCUS, [*by_start("step", later["focus"]), uniform]),
                 Panel("First-phase start, by sign", STEP, FOCUS, [*by_sign, uniform]),
@@ -123,7 +125,7 @@ def _maps(data) -> Figure:
         "attention-maps",
         "Where the heads look",
         "Mean attention weights from the first-phase start, with the relevant tokens of every sequence put first "
-        "(positions 1 and 2). Top: heads that started with sign +; bottom: with sign -.",
+        "(positions 1 and 2). The titles name the sign with which the heads started.",
         panels,
         columns=3,
     )

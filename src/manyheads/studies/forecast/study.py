@@ -154,7 +154,7 @@ def figures(results: Results) -> list[Figure]:
     heads = Figure(
         "forecast-heads",
         "Where the forecast speaks",
-        "Left: how much of the log loss is certified to fall from the start on. Right: steps within which the loss is "
+        "@1: how much of the log loss is certified to fall from the start on. @2: steps within which the loss is "
         "certified to be halved, over the steps that it took, from the first step that speaks. Means and 95% intervals "
         "over seeds.",
         speak,

@@ -103,12 +103,13 @@ def finding(results: Results) -> Finding:
     else:
         measured = any(bool(values.notnull().any()) for values in (cover["hypotheses"], gaps["gap"], loo["gap"]))
         answer = f"{shrinks}; {verdict}" if measured else "Not measured"
-    sentence = (
-        f"{shrinks}. With {many} heads instead of {few} it {grows}: {more} times. Leaving one sequence out moves the "
-        f"parameters by n to the power {spread}. The left-out loss is {left_out} times the test loss, the certificate "
-        f"made from it {certificate} times, Lemma 3 {lemma3} times the gap."
-    )
+    sentences = [f"{shrinks}; with {many} heads instead of {few} it {grows}: {more} times.", about]
     details = [
+        f"Leaving one sequence out moves the parameters by n to the power {spread}.",
+        f"The left-out loss is {left_out} times the test loss, the certificate made from it {certificate} times, "
+        f"Lemma 3 {lemma3} times the gap.",
+    ]
+    details += [
         f"{name} is exceeded by more than half of a 95% interval at {'; '.join(exceeded[name])}." for name in broken
     ]
     notes = (
@@ -116,7 +117,7 @@ def finding(results: Results) -> Finding:
         "The certificate and Lemma 3 hold in expectation over samples; verdicts allow half of a 95% interval.",
     )
     cells = [gaps["gap"].isel(size=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)]
-    return conclude(answer, [sentence, about, *details], numbers, cells, notes)
+    return conclude(answer, [*sentences, *details], numbers, cells, notes)
 
 
 def _theorem2(cover: xarray.Dataset, factor: Estimate) -> tuple[str, str]:
@@ -184,7 +185,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "generalization-gap",
             "Gap and stability, times n",
-            "Test loss minus train loss, and the distance that leaving one sequence out makes, each times n: flat "
+            "@1: test loss minus train loss. @2: the distance that leaving one sequence out makes. Each times n: flat "
             f"is the law 1/n. Step size {STEP_SIZE:g}, {STEPS} steps; means and 95% intervals.",
             [
                 Panel("Gap times n", size, Axis("n × gap", "nats"), by_heads("sizes", gaps["gap"] * gaps["sizes"])),
@@ -199,8 +200,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "generalization-bounds",
             "What is certified",
-            f"Top: {heads_text(float(most['num_heads']))} heads, step size {STEP_SIZE:g}, the test loss and its "
-            f"certificate; middle: its gap and Lemma 3. Bottom: {heads_text(LITERAL_HEADS)} heads, step size "
+            f"@1: {heads_text(float(most['num_heads']))} heads, step size {STEP_SIZE:g}, the test loss and its "
+            f"certificate. @2: its gap and Lemma 3. @3: {heads_text(LITERAL_HEADS)} heads, step size "
             f"{LITERAL_STEP:g}, Theorem 2 made literal.",
             [
                 Panel(

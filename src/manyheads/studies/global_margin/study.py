@@ -68,19 +68,20 @@ def finding(results: Results) -> Finding:
     if by_signal:
         weakest, strength = min(by_signal, key=lambda pair: pair[0].value)
         signal = f"over the signal the share is least, {weakest}, at S = {strength:g}."
-    sentence = (
+    sentences = [
         f"The best tangent margin of the starts is {one} of the best margin found with {heads(least)} and {many} with "
-        f"{heads_text(most)}. The model's own margin {trend} with H at equal norm (exponent {growth}). With one head "
-        f"the gap is {smaller} where few tokens are relevant (share {number(sparse.value)} against "
-        f"{number(dense.value)}); {signal}"
-    )
+        f"{heads_text(most)}.",
+        f"With one head the gap is {smaller} where few tokens are relevant (share {number(sparse.value)} against "
+        f"{number(dense.value)}); {signal}",
+        f"The model's own margin {trend} with H at equal norm (exponent {growth}).",
+    ]
     notes = (
         "The best margin found is attained by the model: the true one is as large or larger, shares are upper bounds.",
         "Both margins are at norm √2, one of the direction in the linearized model, one of the parameters; a start of "
         "larger norm has larger tangent features, so a share above 1 is possible.",
     )
     cells = [data["found"] for data in results.values()]
-    return conclude(_answer(shares["heads"], heads(least), heads_text(most)), [sentence], numbers, cells, notes)
+    return conclude(_answer(shares["heads"], heads(least), heads_text(most)), sentences, numbers, cells, notes)
 
 
 def _where(name: str, value: float) -> str:
@@ -129,7 +130,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "global_margin-heads",
             "The model's margin and the tangent margins",
-            "The margin that ascent finds at parameter norm √2, the best tangent margin of three starts, and "
+            "@1: the margin that ascent finds at parameter norm √2. @2: the best tangent margin of three starts. @3: "
             "the best of those as a share of the first. Means and 95% intervals over seeds.",
             [
                 Panel("Margin of the model", HEADS, Axis("margin", "parameters of norm √2", scale="norm"), [own]),
@@ -140,8 +141,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "global_margin-data",
             "The share over sparsity and signal",
-            "One head: the best tangent margin as a share of the best margin found, over the share of relevant tokens "
-            "and the norm of the patterns.",
+            "One head: the best tangent margin as a share of the best margin found. @1: over the share of relevant "
+            "tokens. @2: over the norm of the patterns.",
             [
                 Panel("Share of relevant tokens", Axis("sparsity ζ", "share"), share, shares["sparsity"]),
                 Panel("Strength of the signal", Axis("signal S", "norm of a pattern"), share, shares["signal"]),

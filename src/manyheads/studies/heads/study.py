@@ -96,14 +96,15 @@ def finding(results: Results) -> Finding:
         trained += "the order stays the same when every number of heads has its best step size."
     else:
         trained += f"with the best step size for each, more heads are {once(said['best'], 'from the')}."
-    convexity, cost = _convexity(results, numbers)
+    convexity, cost, losing = _convexity(results, numbers)
     cells = [last, *(results[name]["gap"] for name in DATA), results["curvature"]["smallest"]]
     note = (
         "Each head moves its attention by a step of order 1/√H; the second figure shows how much attention ends on "
         "the relevant tokens."
     )
-    sentences = [trained, cost, _curvature(results, numbers)]
-    return conclude(f"{_speed(said['equal'])}; {convexity}", sentences, numbers, cells, [note])
+    sentences, speed_answer = [trained, cost, *losing, _curvature(results, numbers)], _speed(said["equal"])
+    conclusion = f"{speed_answer.removeprefix('No: ').removeprefix('Yes: ')}; {convexity}."
+    return conclude(f"{speed_answer}; {convexity}", sentences, numbers, cells, [note], conclusion)
 
 
 def _steps(speed) -> int:
@@ -125,9 +126,9 @@ def _speed(words: dict[str, str]) -> str:
     return f"{'Undecided' if vague else 'It depends on the start'}: at equal step size more heads are {each}"
 
 
-def _convexity(results: Results, numbers: Numbers) -> tuple[str, str]:
-    """The answer about convexity, and what non-convexity costs."""
-    changes, parts = [], []
+def _convexity(results: Results, numbers: Numbers) -> tuple[str, str, list[str]]:
+    """The answer about convexity, what non-convexity costs, and how much more it costs few heads."""
+    changes, parts, losing = [], [], []
     for name, label in DATA.items():
         data = results[name]
         H, share = rows("num_heads", data["gap"] / data["mean_loss"])
@@ -146,8 +147,9 @@ def _convexity(results: Results, numbers: Numbers) -> tuple[str, str]:
         end = "none" if by_number[-1] < SEEN else f"{number(100 * by_number[-1])}%"
         parts.append(
             f"on {label} at most {number(100 * by_number[top])}% of the mean loss (at H = {heads_text(H[top])}) and "
-            f"{end} at {heads_text(H[-1])}, few heads losing a share of {more} more than many"
+            f"{end} at {heads_text(H[-1])}"
         )
+        losing.append(f"On {label} few heads lose a share of {more} more than many.")
     said = {
         (): "it is convex along the run at every number of heads",
         ("more",): "descent gets more convex with heads",
@@ -156,7 +158,7 @@ def _convexity(results: Results, numbers: Numbers) -> tuple[str, str]:
         ("not measured",): "the effect on convexity is not measured",
     }
     answer = said.get(tuple(sorted(set(changes) - {"always"})), "the effect on convexity is undecided")
-    return answer, f"Non-convexity costs descent {'; '.join(parts)}."
+    return answer, f"Non-convexity costs descent {'; '.join(parts)}.", losing
 
 
 def _depth(results: Results):
@@ -188,9 +190,9 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "heads-speed",
             "Loss over time and over the number of heads",
-            f"Loss on the tokenized mixture: over time, and after {steps} steps at step size {STEP_SIZE:g} and at the "
-            f"best of {DOUBLINGS + 1} step sizes from {STEP_SIZE:g} to {largest:g} for each number of heads. Geometric "
-            "means and 95% intervals over seeds.",
+            f"Loss on the tokenized mixture. @1: over time. @2: after {steps} steps at step size {STEP_SIZE:g}. @3: at "
+            f"the best of {DOUBLINGS + 1} step sizes from {STEP_SIZE:g} to {largest:g} for each number of heads. "
+            "Geometric means and 95% intervals over seeds.",
             [
                 Panel("Over time, first-phase start", Axis("step", "steps"), TRAIN_LOSS, curves),
                 *(
@@ -202,8 +204,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "heads-focus",
             "Focus and test loss over the number of heads",
-            f"After {steps} steps at step size {STEP_SIZE:g}: the attention on relevant tokens (focus; "
-            f"{MIXTURE['sparsity']:g} if uniform), and the loss on fresh sequences.",
+            f"After {steps} steps at step size {STEP_SIZE:g}. @1: the attention on relevant tokens (focus; "
+            f"{MIXTURE['sparsity']:g} if uniform). @2: the loss on fresh sequences.",
             [
                 Panel("Focus", HEADS, FOCUS, by_start("num_heads", speed["focus"])),
                 Panel(
@@ -227,7 +229,7 @@ def _convexity_figure(results: Results) -> Figure:
     return Figure(
         "heads-convexity",
         "Non-convexity over the number of heads",
-        "First: the share of the mean train loss that is due to non-convexity along the run (proximal target). Second: "
+        "@1: the share of the mean train loss that is due to non-convexity along the run (proximal target). @2: "
         "the most negative eigenvalue of the Hessian at the start over the loss; Corollary 1 bounds it by b3/√H.",
         [
             Panel("Cost of non-convexity", HEADS, Axis("convexity gap", "% of mean loss"), marks),

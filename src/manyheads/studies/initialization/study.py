@@ -45,7 +45,7 @@ def finding(results: Results) -> Finding:
     cells = [data["train_loss"].isel(record=-1) for data in results.values()]
     if len(last) < 2:
         nothing = conclude("Not measured", [], numbers, cells)
-        return nothing if nothing.sentence else Finding("Not measured", "There are no two starts to compare.")
+        return nothing if nothing.text else Finding("Not measured", "There are no two starts to compare.")
     quantities = {
         "distinct": "distinct heads",
         "b2": "P1, largest norm of a head",
@@ -88,17 +88,17 @@ def finding(results: Results) -> Finding:
     widest, sharpest = (max(estimates, key=lambda n, e=estimates: e[n].value) for estimates in (margins, focus))
     rest = ", ".join(f"{number(e.value)} ({LABELS[n]})" for n, e in margins.items() if n != widest)
     steps = number(int(next(iter(results.values()))["step"].max()))
-    sentence = (
+    sentences = [
         f"With {heads_text(many)} heads the train loss after {steps} steps is least from the {LABELS[best]} start; "
-        f"from the {LABELS[order[-1]]} start it is {factors[order[-1]]} times as large. The tangent margin (P3) is "
-        f"largest from the {LABELS[widest]} start, {margins[widest]}, against {rest}. Most attention ends on the "
-        f"relevant tokens from the {LABELS[sharpest]} start, {focus[sharpest]}."
-    )
+        f"from the {LABELS[order[-1]]} start it is {factors[order[-1]]} times as large.",
+        f"The tangent margin (P3) is largest from the {LABELS[widest]} start, {margins[widest]}, against {rest}.",
+        f"Most attention ends on the relevant tokens from the {LABELS[sharpest]} start, {focus[sharpest]}.",
+    ]
     note = (
         "Heads that start equal get equal gradients and stay equal, whatever the data: this is so by construction "
         "(they are stored as one), and was not measured. H then only scales the steps."
     )
-    return conclude(answer, [sentence], numbers, cells, [note])
+    return conclude(answer, sentences, numbers, cells, [note])
 
 
 def figures(results: Results) -> list[Figure]:

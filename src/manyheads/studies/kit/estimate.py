@@ -30,13 +30,15 @@ class Estimate:
         return bool(self.high < threshold)
 
     def __str__(self) -> str:
-        if self.count == 0:
-            return "not measured"
-        if self.count == 1:
-            return f"{number(self.value)} (one seed, no interval)"
-        if self.high == math.inf:
-            return f"{number(self.value)} (95% interval from {number(self.low)} without an upper end)"
-        return f"{number(self.value)} (95% interval {number(self.low)} to {number(self.high)})"
+        """The value alone, for sentences; the table of numbers has the interval."""
+        return number(self.value) if self.count else "not measured"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; one seed has none."""
+        if self.count < 2:
+            return "none"
+        return f"from {number(self.low)}" if self.high == math.inf else f"{number(self.low)} to {number(self.high)}"
 
 
 NONE = Estimate(math.nan, math.nan, math.nan, 0)  # nothing was measured

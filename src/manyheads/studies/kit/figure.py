@@ -178,7 +178,11 @@ class MapPanel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels under one title, with a caption that says what to see. `name` becomes the name of its files."""
+    """Panels under one title, with a caption that says what to see. `name` becomes the name of its files.
+
+    In the caption `@1` stands for the place of the first panel: "left" where panels are side by side, "top" where they
+    are stacked.
+    """
 
     name: str
     title: str
@@ -195,6 +199,13 @@ class Figure:
         """(role, label, kind) of every series: one list for all panels where they agree, else one list per panel."""
         each = [panel.legend() for panel in self.panels]
         return each[:1] if all(legend == each[0] for legend in each) else each
+
+
+def place(panel: int, of: int, *, across: bool, first: bool = False) -> str:
+    """Where a panel is, counted from 1, of two or three side by side or stacked; `first` begins a sentence."""
+    ends = ("left", "right") if across else ("top", "bottom")
+    word = {1: ends[0], of: ends[1]}.get(panel, "middle")
+    return words.capital(word) if first else word
 
 
 def line(role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = "") -> Mark:

@@ -58,11 +58,11 @@ ROLES = {
     "adam": Look(*PINK, "D", (6, 2, 2, 2)),
 }
 
-# Few heads are dark, many are light; the same H has the same color everywhere.
-_RAMP_LIGHT = ((51, 34, 136), (32, 102, 160), (26, 140, 134), (92, 150, 60), (180, 124, 16))
-_RAMP_DARK = ((160, 150, 240), (98, 170, 226), (72, 200, 186), (150, 210, 112), (240, 200, 90))
-_RAMP_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DECADES = 6.0  # the ramp ends at 10^6 heads
+# The same H looks the same everywhere. Every doubling takes the next color and the next marker, up to 2^16 heads; from
+# there on every decade does. The two cycles differ in length, so that few pairs of H look alike.
+VIOLET, BROWN, SLATE = ("#5b4bb5", "#a99cf5"), ("#7a4b1e", "#d0a273"), ("#43566b", "#b3c2d4")
+_HEAD_COLORS = (VIOLET, ORANGE, BLUE, RED, GREEN, PINK, BROWN, SLATE, SKY)
+_HEAD_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 
 def heads(num_heads: float) -> str:
@@ -73,18 +73,10 @@ def heads(num_heads: float) -> str:
 def look(role: str) -> Look:
     """How a role is drawn; an unknown role is an error, so that colors are chosen here and nowhere else."""
     if role.startswith("heads:"):
-        decades = math.log10(float(role.removeprefix("heads:")))
-        place = (decades / _DECADES) ** 0.6  # most runs have few heads: spread those
-        marker = _RAMP_MARKERS[round(decades * 2) % len(_RAMP_MARKERS)]
-        return Look(_ramp(_RAMP_LIGHT, place), _ramp(_RAMP_DARK, place), marker)
+        count = float(role.removeprefix("heads:"))
+        turn = round(math.log2(count)) if count <= 2**16 else 19 + round(math.log10(count))
+        light, dark = _HEAD_COLORS[turn % len(_HEAD_COLORS)]
+        return Look(light, dark, _HEAD_MARKERS[turn % len(_HEAD_MARKERS)])
     if role not in ROLES:
         raise ValueError(f"role={role!r} has no look; choose one of {', '.join(ROLES)}, or palette.heads(H).")
     return ROLES[role]
-
-
-def _ramp(colors: tuple[tuple[int, int, int], ...], place: float) -> str:
-    position = min(max(place, 0.0), 1.0) * (len(colors) - 1)
-    left = min(int(position), len(colors) - 2)
-    share = position - left
-    mixed = (round(a + share * (b - a)) for a, b in zip(colors[left], colors[left + 1], strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -105,20 +105,39 @@ class Numbers(dict[str, Number]):
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer: a few words for the table, sentences with numbers, the numbers themselves, what limits them."""
+    """The answer: a few words for the table, two plain sentences, the numbers themselves, what limits them.
+
+    `details` are further sentences, which the page shows with the numbers. `conclusion` is the answer as a sentence
+    that stands alone; the first screen of the page shows three.
+    """
 
     answer: str
     sentence: str
     numbers: Mapping[str, Number] = field(default_factory=Numbers)
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    conclusion: str = ""
+
+    @property
+    def text(self) -> str:
+        """All sentences."""
+        return " ".join(filter(None, [self.sentence, *self.details]))
 
     def __str__(self) -> str:
-        return f"{self.answer}. {self.sentence}"
+        return f"{self.answer}. {self.text}"
 
 
-def conclude(answer: str, sentences: Sequence[str], numbers: Numbers, cells: Sequence, notes=()) -> Finding:
-    """A finding whose last sentence says how many of `cells`, arrays with one value per cell, are missing."""
-    return Finding(capital(answer), " ".join(filter(None, [*sentences, lacking(*cells)])), numbers, tuple(notes))
+def conclude(
+    answer: str, sentences: Sequence[str], numbers: Numbers, cells: Sequence, notes=(), conclusion: str = ""
+) -> Finding:
+    """A finding that shows the first two sentences and keeps the others as details.
+
+    The last one says how many of `cells`, arrays with one value per cell, are missing.
+    """
+    first, second, *details = [*filter(None, sentences), "", ""]
+    details = [*filter(None, details), lacking(*cells)]
+    sentence = " ".join(filter(None, [first, second]))
+    return Finding(capital(answer), sentence, numbers, tuple(notes), tuple(filter(None, details)), capital(conclusion))
 
 
 @dataclass(frozen=True)

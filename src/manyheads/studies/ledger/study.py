@@ -52,19 +52,24 @@ def finding(results: Results) -> Finding:
         answer = "Not measured"
     elif kept == statements:
         checked = f" that were checked ({unknown} were not)" if unknown else ""
-        answer = f"All {statements}{checked} hold once corrected; {wrong} are wrong as printed"
+        answer = f"All {statements} statements{checked} hold once corrected; {wrong} are wrong as printed"
     else:
         failed = names[~holds & known & ~errata].tolist()
         answer = f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
+    conclusion = f"{answer}." if kept and kept == statements else ""
     sentence = (
         f"{kept} of {statements} statements hold in their corrected form on {int(np.nansum(checks['trials'])):,} "
         f"random, adversarial and extremal inputs, and {int(holds[errata].sum())} of {int((errata & known).sum())} "
-        f"errata are reproduced, {wrong} of them real errors. Where a bound can be compared, the inputs reach "
-        f"{reached} of ours and {number(mean(printed).value)} of the printed one."
+        f"errata are reproduced, {wrong} of them real errors."
+    )
+    tight = (
+        f"Where a bound can be compared, the inputs reach {reached} of ours and {number(mean(printed).value)} of the "
+        "printed one."
     )
     note = "The interval is over statements, not over seeds."
+    cells = [told, results["run"]["violated"]]
     ordinary = _ordinary(results["run"].isel(seed=0))
-    return conclude(answer, [sentence, ordinary], numbers, [told, results["run"]["violated"]], [note])
+    return conclude(answer, [sentence, ordinary, tight], numbers, cells, [note], conclusion)
 
 
 def _is(name: str, kind: str) -> bool:

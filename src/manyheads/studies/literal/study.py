@@ -57,16 +57,17 @@ def finding(results: Results) -> Finding:
         numbers.add(f"saving.{name}", f"heads, paper's route / ours, {on}", ratio(asked, ours))
         enough = mean(data["suffices"].where(~_beyond(data).any()))
         numbers.add(f"suffices.{name}", f"heads that suffice in fact, {on}", enough)
-        parts.append(
+        parts += [
             f"On {on} ours certifies a mean loss below {CERTIFIED:g} from {number(heads.value)} heads on; the run "
-            f"there has a bound {tight} times the measured loss. For a target with loss 1/{STEPS} the paper's route "
-            f"with its constants asks for {number(float(asked.mean()))} heads, ours for {number(float(ours.mean()))}; "
-            f"{_suffices(data)}."
-        )
+            f"there has a bound {tight} times the measured loss.",
+            f"For a target with loss 1/{STEPS} the paper's route with its constants asks for "
+            f"{number(float(asked.mean()))} heads, ours for {number(float(ours.mean()))}; {_suffices(data)}.",
+        ]
     violated, holding = (sum(int(data[word].sum()) for data in results.values()) for word in ("violated", "holding"))
     parts.append(f"{holding} conclusions hold and {violated} are violated over all runs.")
     cells = [data["threshold"] for data in results.values()]
     least = min((float(m) for m in (d.mean() for d in cells) if m == m), default=np.nan)
+    conclusion = ""
     if np.isnan(least):
         answer = "Not measured"
     elif violated:
@@ -74,8 +75,9 @@ def finding(results: Results) -> Finding:
     else:
         there = "every conclusion holds" if holding else "no conclusion could be checked"
         answer = f"{number(least, 2)} heads; there {there}"
+        conclusion = f"Theorem 1 says nothing below {number(least, 2)} heads; there {there}."
     note = "Heads come in two classes, so these runs are exact, not sampled."
-    return conclude(answer, parts, numbers, cells, [note])
+    return conclude(answer, parts, numbers, cells, [note], conclusion)
 
 
 def _beyond(data):

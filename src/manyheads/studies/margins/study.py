@@ -94,15 +94,16 @@ def finding(results: Results) -> Finding:
         undecided=unknown,
         missing=unknown,
     )
-    sentence = (
-        f"From zero, one head reaches {few} of γ_attn, averaged over sparsities. {trend} "
-        f"With {heads_text(most)} heads the margin {lazy}: it is {many} times the best linear margin on the sample."
-    )
+    sentences = [
+        f"From zero, one head reaches {few} of the best margin that attention allows, averaged over sparsities.",
+        f"With {heads_text(most)} heads the margin {lazy}: it is {many} times the best linear margin on the sample.",
+        trend.replace("It", "The margin of one head", 1),
+    ]
     note = (
         "From a balanced first phase the readouts of the two signs cancel in the score but count in the norm, which "
         "dilutes the normalized margin when there are many heads; the zero start has no such effect."
     )
-    return conclude(answer, [sentence], numbers, [last, results["time"]["margin"].isel(record=-1)], [note])
+    return conclude(answer, sentences, numbers, [last, results["time"]["margin"].isel(record=-1)], [note])
 
 
 def figures(results: Results) -> list[Figure]:
@@ -133,7 +134,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "margins-sparsity",
             "Margin and focus over the share of relevant tokens",
-            "Zero start, at the last step, over the share of relevant tokens: the margin, and the attention "
+            "Zero start, at the last step, over the share of relevant tokens. @1: the margin. @2: the attention "
             "on relevant tokens (focus).",
             [
                 Panel("Margin", zeta, margin, ends),

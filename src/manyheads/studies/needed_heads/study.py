@@ -77,18 +77,19 @@ def finding(results: Results) -> Finding:
     versus = choose(
         compared,
         at=1,
-        above=f"They need more than the {PLANTED} (factor {compared})",
-        below=f"They need fewer than the {PLANTED} (factor {compared})",
-        undecided=f"They need as many heads, within the noise, as the {PLANTED} (factor {compared})",
-        missing=f"They cannot be compared with the {PLANTED}",
+        above=f"Random labels need more than the {PLANTED} (factor {compared})",
+        below=f"Random labels need fewer than the {PLANTED} (factor {compared})",
+        undecided=f"Random labels need as many heads, within the noise, as the {PLANTED} (factor {compared})",
+        missing=f"Random labels cannot be compared with the {PLANTED}",
     )
     each = per_head["random_labels"]
     memory = _memory(results["random_labels"], exponents["random_labels"])
-    sentence = (
-        f"{memory}{f'; at n = {last} one head per {each} sequences' if each.count else ''}. {versus}. Parity took "
-        f"training {_heads_for(parity, 0)} and {_heads_for(parity, -1)}; at least {', '.join(map(str, bounds))} are "
-        f"necessary for {', '.join(map(str, lengths))} tokens."
-    )
+    sentences = [
+        f"Parity took training {_heads_for(parity, 0)} and {_heads_for(parity, -1)}; at least "
+        f"{', '.join(map(str, bounds))} are necessary for {', '.join(map(str, lengths))} tokens.",
+        f"{memory}{f'; at n = {last} one head per {each} sequences' if each.count else ''}.",
+        f"{versus}.",
+    ]
     notes = (
         "One head averages the tokens' values, so it cannot give p p and q q one sign and p q, q p the other; a "
         "proof is in docs/theory/needed-heads.md, and why parity of T tokens needs (T-1)/2 heads. Heads that "
@@ -97,7 +98,7 @@ def finding(results: Results) -> Finding:
         f"the order of n/T heads memorize n sequences in a related model; here T = {SHAPE['num_tokens']}.",
     )
     cells = [data["needed"].isel({data["needed"].dims[-1]: 0}) for data in results.values()]
-    return conclude(_answer(parity, by_length, bounds), [sentence], numbers, cells, notes)
+    return conclude(_answer(parity, by_length, bounds), sentences, numbers, cells, notes)
 
 
 def _answer(parity: xarray.Dataset, needed: np.ndarray, bounds: np.ndarray) -> str:
@@ -190,8 +191,8 @@ def figures(results: Results) -> list[Figure]:
         Panel("Parity of the tokens", Axis("tokens", "count"), Axis("heads", "count"), parity),
     ]
     caption = (
-        f"Smallest number of heads with which some start reaches zero error. Top: random labels, and {PLANTED}, "
-        f"T={SHAPE['num_tokens']}, d={SHAPE['dim']}. Bottom: all sequences of two kinds of tokens, labeled by the "
+        f"Smallest number of heads with which some start reaches zero error. @1: random labels, and {PLANTED}, "
+        f"T={SHAPE['num_tokens']}, d={SHAPE['dim']}. @2: all sequences of two kinds of tokens, labeled by the "
         "parity of one kind. Means and 95% intervals over seeds"
     )
     beyond = any(np.isinf(data["needed"]).any() for data in results.values())

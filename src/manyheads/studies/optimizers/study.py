@@ -54,7 +54,7 @@ def finding(results: Results) -> Finding:
     heads, steps = first["num_heads"].values, int(first["step"].max())
     few, many = min(heads), max(heads)
     said: dict[str, set[str]] = {}
-    parts, focus = [], {}
+    parts, focus = {many: [], few: []}, {}
     for name, data in results.items():
         shares = {
             h: numbers.add(
@@ -65,20 +65,22 @@ def finding(results: Results) -> Finding:
             for h in heads
         }
         said[name] = {choose(e, at=REACHED, above="reach", below="miss", undecided="") for e in shares.values()}
-        parts.append(
-            f"{NAMES[name]} {number(shares[few].value)} with {heads_text(few)} heads and {shares[many]} with "
-            f"{heads_text(many)}"
-        )
+        for h in (many, few):
+            parts[h].append(f"{NAMES[name]} {shares[h]}")
         focus[name] = mean(_best(data, many, "focus").isel(record=-1))
         numbers.add(f"focus.{name}", f"focus, {NAMES[name]}, H = {heads_text(many)}", focus[name])
-    sentence = f"Share of the best attention margin after {number(steps)} steps, each optimizer at its best step size: "
-    sentence += f"{'; '.join(parts)}."
+    sentences = [
+        f"With {heads_text(many)} heads and its best step size each optimizer has this share of the best attention "
+        f"margin after {number(steps)} steps: {', '.join(parts[many])}.",
+        f"With {heads_text(few)} heads: {', '.join(parts[few])}.",
+    ]
     if seen := [n for n in focus if focus[n].count]:
         most = max(seen, key=lambda n: focus[n].value)
-        sentence += f" With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
+        looks = f"With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
+        sentences.insert(1, looks)
     note = "The best step size is the one of the four tried with the largest mean margin, chosen after the runs."
     cells = [data["attention"] for data in results.values()]
-    return conclude(_answer(said), [sentence], numbers, cells, [note])
+    return conclude(_answer(said), sentences, numbers, cells, [note])
 
 
 def _answer(said: dict[str, set[str]]) -> str:

@@ -83,14 +83,16 @@ def finding(results: Results) -> Finding:
             inside="with the margin of the first phase, within 5%",
             undecided="with a margin not clearly different from that of the first phase",
         )
-    sentence = (
-        f"On the mixture the margin with {many} heads is {compared} times that of the first phase. It {_trend(flat)} "
-        f"with H (exponent {flat}) and {_trend(by_dim)} with the dimension (exponent {by_dim}). {by_scale} Random "
-        f"labels are separated {_enough(results['labels'])}; there the margin {_trend(growth)} with H (exponent "
-        f"{growth})."
-    )
+    sentences = [
+        f"On the mixture the margin with {many} heads is {compared} times that of the first phase.",
+        f"Random labels are separated {_enough(results['labels'])}; there the margin {_trend(growth)} with H (exponent "
+        f"{growth}).",
+        f"On the mixture it {_trend(flat)} with H (exponent {flat}) and {_trend(by_dim)} with the dimension (exponent "
+        f"{by_dim}).",
+        by_scale,
+    ]
     note = "Every margin is a lower end that a direction proves; a margin of zero means that none was proved."
-    return conclude(answer, [sentence], numbers, [data["separable"] for data in results.values()], [note])
+    return conclude(answer, sentences, numbers, [data["separable"] for data in results.values()], [note])
 
 
 def _separated(count: int, total: int) -> str:
@@ -188,8 +190,9 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "random_start-heads",
             "Does a Gaussian start separate the data?",
-            "Best tangent margin at the start (proved lower ends; 0 where none is proved) over the number of heads, "
-            "for heads of norm about 1, and the share of draws that are separated. Means and 95% intervals over seeds.",
+            "Over the number of heads, for heads of norm about 1. @1 and @2: best tangent margin at the start (proved "
+            "lower ends; 0 where none is proved). @3: the share of draws that are separated. Means and 95% intervals "
+            "over seeds.",
             [
                 Panel("Mixture", HEADS, TANGENT_MARGIN, margins("heads", "num_heads")),
                 Panel("Random labels", HEADS, TANGENT_MARGIN, margins("labels", "num_heads", STARTS[:1])),

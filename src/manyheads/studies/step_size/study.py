@@ -38,7 +38,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def finding(results: Results) -> Finding:
     numbers = Numbers()
-    sentences, trends, factors = [], {}, []
+    sentences, details, trends, factors = [], [], {}, []
     for name, data in results.items():
         on = NAMES[name]
         H, stable = rows("num_heads", data["stable"])
@@ -60,20 +60,21 @@ def finding(results: Results) -> Finding:
         )
         least = float(np.nanmin(ours)) if np.isfinite(ours).any() else np.nan
         sentences.append(
-            f"On {on} the loss falls at every step up to {factor} times our 1/b₂(M) (geometric mean over H; the least "
-            f"of all runs is {number(least)}), {number(above.value)} times the printed 1/β₂(M)."
+            f"On {on} the loss falls at every step up to {factor} times our 1/b₂(M), {number(above.value)} times the "
+            "printed 1/β₂(M)."
         )
+        details.append(f"That is a geometric mean over H; the least of all runs on {on} is {number(least)}.")
         if capped:
-            sentences.append(
+            details.append(
                 f"Some of these runs were stable at the largest step size tried: on {on} these are lower bounds, and "
                 "there is no exponent of H."
             )
         factors.append(factor)
     largest = max(float(data["num_heads"].max()) for data in results.values())
-    sentences.append(f"From 1 to {heads_text(largest)} heads the stable step size {once(trends, 'on')}.")
+    details.append(f"From 1 to {heads_text(largest)} heads the stable step size {once(trends, 'on')}.")
     note = "The Section 6.1 value 1/ρ of the paper, drawn for the mixture, is for a target with loss 1/K."
     cells = [data["stable"] for data in results.values()]
-    return conclude(_answer(results, factors), sentences, numbers, cells, [note])
+    return conclude(_answer(results, factors), [*sentences, *details], numbers, cells, [note])
 
 
 def _answer(results: Results, factors: list[Estimate]) -> str:
