@@ -12,7 +12,7 @@ from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures import stability
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.generalization import (
     LeaveOneOut,
     certify_generalization,

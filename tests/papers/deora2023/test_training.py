@@ -10,8 +10,8 @@ from paper_settings import setting
 from manyheads.certificates.targets import along, mixture_direction, train_loss
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Certificate, Verdict
 from manyheads.certificates.walk import follow
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.corollaries import heads_for_good_start
-from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.initialization import good_start, reach
 from manyheads.papers.deora2023.regime import Ray, fixed_plan, heads_to_realize, run_literally, smallest_heads
 from manyheads.papers.deora2023.training import (

@@ -18,7 +18,9 @@ from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
-from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
+from manyheads.model.loss import Loss, get_loss
+from manyheads.papers.deora2023.setting import loss_scope
+from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, smoothness_bound
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
@@ -165,19 +167,20 @@ def forecast(
     step_size: float | None = None,
     reduce: float = 2.0,
     most_pieces: int = MOST_PIECES,
+    loss: str | Loss | None = None,
 ) -> Forecast:
-    """What plain gradient descent on the logistic loss is proved to reach from this model.
+    """What plain gradient descent on a loss, by default the logistic one, is proved to reach from this model.
 
-    `model` may be a run: then its last parameters and its step size are meant. The curve is followed until the bounds
-    end it, or for `most_pieces` pieces.
+    `model` may be a run: then its last parameters, its step size and its loss are meant. The curve is followed until
+    the bounds end it, or for `most_pieces` pieces.
     """
-    model, eta = _checked(model, step_size, reduce)
-    return _followed(Center.at(model, dataset), eta, reduce, most_pieces)
+    model, eta, loss = _checked(model, step_size, reduce, loss)
+    return _followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
 
 
 def _followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
     """The region from a first center on, until the bounds end it or `enough` nats are certified."""
-    loss, pieces, reason = float(np.mean(np.logaddexp(0.0, -state.margins))), [], "pieces"
+    loss, pieces, reason = float(np.mean(state.loss.at(state.margins))), [], "pieces"
     indicator, share = state.indicator(), 1.0
     while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
         direction, along = state.direction()
@@ -207,7 +210,8 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     The run is repeated in float64. Steps 0, 1, 2, 3, 5, 8, ... are tried, those with a hopeless indicator skipped; then
     the interval before the first success is halved until it is one step, as if success were never lost again.
     """
-    eta = _checked(run, None, reduce)[1]
+    _, eta, loss = _checked(run, None, reduce)
+    plan = {"step_size": eta, "loss": loss}
     tried = [0, 1]
     while tried[-1] < run.last_step:
         tried.append(min(tried[-1] + tried[-2], run.last_step))
@@ -215,12 +219,12 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
 
     def models(steps):
         again = descent.train(
-            run.start, dataset, step_size=eta, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
+            run.start, dataset, **plan, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
         )
         return {k: again.model(k) for k in steps if k <= again.last_step}
 
     def spoken(model) -> Forecast | None:
-        center = Center.at(model, dataset)
+        center = Center.at(model, dataset, loss)
         if center.indicator() < HOPELESS:
             return None
         found = _followed(center, eta, reduce, MOST_PIECES, math.log(reduce))
@@ -239,19 +243,23 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
                 between = [k for k in between if k > middle]
             else:
                 step, model, between = middle, path[middle], [k for k in between if k < middle]
-        return step, forecast(model, dataset, step_size=eta, reduce=reduce)
+        return step, forecast(model, dataset, **plan, reduce=reduce)
     return None
 
 
-def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
+def _checked(model, step_size, reduce, loss=None) -> tuple[MultiHead, float, Loss]:
     settings = getattr(model, "settings", None)
     if settings is not None:
-        if (settings.get("optimizer"), settings.get("loss")) != ("gd", "logistic"):
+        if settings.get("optimizer") != "gd":
             raise ValueError(
-                f"the run used {settings.get('optimizer')} on the {settings.get('loss')} loss; the forecast is proved "
-                "for plain gradient descent on the logistic loss."
+                f"the run used {settings.get('optimizer')}; the forecast is proved for plain gradient descent."
             )
         model, step_size = model.final, settings["step_size"] if step_size is None else step_size
+        loss = settings.get("loss") if loss is None else loss
+    loss = get_loss("logistic" if loss is None else loss)
+    known = loss_scope(loss)
+    if not known.holds:
+        raise ValueError(f"the forecast needs {known.text}: {known.remedy}.")
     if not isinstance(model, attention.MultiHead):
         raise ValueError("the forecast is proved for MultiHead models; pass one, or a run of one.")
     if isinstance(model.key_query, tuple):
@@ -260,7 +268,7 @@ def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
         raise ValueError(f"step_size={step_size} must be a finite number > 0; pass the step size of the descent.")
     if not 1 < reduce < math.inf:
         raise ValueError(f"reduce={reduce} must be a finite number > 1; 2 asks for half the loss.")
-    return model, float(step_size)
+    return model, float(step_size), loss
 
 
 def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
@@ -273,8 +281,8 @@ def _next(state: Center, direction, length: float, last: Piece, eta: float, star
     level = start_loss * math.exp(-last.nats)
     drift = new.ball.drift(radius)
     low, high = margin_box(new, drift, radius)
-    ratio = min(last.ratio, ratio_bound(low, high, level))
-    push = min(float(np.mean(slope(low))), level)
+    ratio = min(last.ratio, ratio_bound(low, high, level, state.loss))
+    push = min(float(np.mean(state.loss.slope_at(low))), state.loss.self_bound * level)
     reach = radius + eta * push * float(new.norms.max() + drift.gradient.max())
     smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
     efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
@@ -295,10 +303,9 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     step, promise = found
     steps = promise.steps_to_reduce
     assert steps is not None
-    again = descent.train(
-        work.run.start, work.dataset, step_size=promise.step_size, num_steps=step, record=10**9, dtype="float64"
-    )
-    walk = follower.follow(again.final, work.dataset, step_size=promise.step_size, num_steps=steps)
+    plan = {"step_size": promise.step_size, "loss": work.loss}
+    again = descent.train(work.run.start, work.dataset, **plan, num_steps=step, record=10**9, dtype="float64")
+    walk = follower.follow(again.final, work.dataset, **plan, num_steps=steps)
     reached = np.flatnonzero(walk.loss <= walk.loss[0] / 2 * (1 + ENLARGE))
     measured = float(reached[0]) if len(reached) else math.inf
     return [Certificate("forecast", f"{claim}, from step {step}", measured, (Bound(OURS, float(steps)),))]
