@@ -219,9 +219,8 @@ def test_a_radius_below_the_data_is_refused():
 
 def test_starts_that_were_not_examined_are_refused(literal):
     s, found, _ = literal
-    pooled = first_phase(s.fresh, 2, decoder="pooled")
-    with pytest.raises(ValueError, match="full readout"):
-        smallest_heads(pooled, s.dataset, [found.direction])
+    with pytest.raises(ValueError, match=r"scaling 1/sqrt\(H\)"):
+        smallest_heads(first_phase(s.fresh, 2, exponent=1.0), s.dataset, [found.direction])
     with pytest.raises(ValueError, match=r"scaling 1/sqrt\(H\)"):
         run_literally(first_phase(s.fresh, 2, exponent=1.0), s.dataset, found)
 

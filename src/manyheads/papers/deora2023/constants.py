@@ -101,6 +101,11 @@ class Shape:
         r"""$CGf^2$: with steps of at most its inverse the gap of Theorem 2 is free of $f$."""
         return self.loss.self_bound * self.loss.lipschitz * self.features(x) ** 2
 
+    @property
+    def gap_limit(self) -> str:
+        """What `stability` asks of a step size, in words."""
+        return "eta <= 1/b1(M)^2" if self.loss is LOGISTIC else "eta <= 1/(C G f(M)^2)"
+
     def drift(self, losses):
         r"""$CsR\sum\eta\hat L_k$, over $\sqrt H$: how far $U$ of one head moves; `losses` is $\sum\eta\hat L_k$."""
         return losses * self.rows * self.token_radius * (self.loss.self_bound * self.repeat)

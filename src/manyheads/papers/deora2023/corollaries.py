@@ -16,6 +16,7 @@ from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
+from manyheads.model.loss import LOGISTIC
 from manyheads.papers.deora2023 import training
 from manyheads.papers.deora2023.constants import HEADS_GENERALIZATION, HEADS_TRAINING, log_one_plus_exp
 from manyheads.papers.deora2023.generalization import bounded_norms, independence, one_sample
@@ -40,7 +41,6 @@ jax, starts = lazy("jax"), lazy("manyheads.training.start")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 
 STEPS = 100  # of the runs of the checks
-START_LIMIT = "eta <= D^2/log(1 + e^B_Phi)"  # a bound on the loss at the start; l(-B_Phi) for another loss
 HEADS_FORMULA = {
     PRINTED: "d sqrt(T) R^5 B_2^2 g_0^3, constant read as 1",
     EXPLICIT: "18 D^2 beta3(|theta|_{2,inf} + 3D)",
@@ -79,12 +79,13 @@ def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[
             "eta <= 1/rho(K), order with constant 1": 1 / shape.rho_printed(D, D),
             "eta <= 4 B_Phi^2/(gamma^2 log(1 + e^B_Phi))": 4 * B**2 / (good.margin**2 * log_one_plus_exp(B)),
         }
-    common = {"eta <= D^2": D**2, START_LIMIT: D**2 / float(shape.loss.at(-good.model_bound))}
+    most = "log(1 + e^B_Phi)" if shape.loss is LOGISTIC else "l(-B_Phi)"  # of the loss at the start
+    common = {"eta <= D^2": D**2, f"eta <= D^2/{most}": D**2 / float(shape.loss.at(-good.model_bound))}
     if variant == EXPLICIT:
         rho = shape.rho_explicit(target_norm(good, D / math.sqrt(2)), D, good.num_heads)
         return {"eta <= 1": 1.0, "eta <= 1/rho, rho of Section 6.1": 1 / rho} | common
     M = good_start_radius(good, num_steps)
-    return {"eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads), "eta <= 1/b1(M)^2": 1 / shape.stability(M)} | common
+    return {"eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads), shape.gap_limit: 1 / shape.stability(M)} | common
 
 
 @guarded()

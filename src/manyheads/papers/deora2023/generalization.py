@@ -89,7 +89,7 @@ def generalization_conditions(case: Case, num_examples: int, *, independent: boo
             remedy = f"use {gap:.3g} heads or more"
             hypotheses.append(Hypothesis.at_least(text, math.sqrt(case.num_heads), math.sqrt(gap), remedy))
             limit = 1 / case.shape.stability(case.radius)
-            hypotheses.append(training.step_at_most("eta <= 1/b1(M)^2", case.step_size, limit))
+            hypotheses.append(training.step_at_most(case.shape.gap_limit, case.step_size, limit))
             needed = max(needed, gap)
         up_to_constant = conditions.variant in (PRINTED, EXPLICIT)
         bound = gap_bound(case, num_examples)

@@ -108,8 +108,8 @@ def floors(low: np.ndarray, high: np.ndarray, loss: Loss) -> tuple[float, Callab
     r"""The least $w/\ell$ over boxes of margins, and the least $w-\mu\ell$ over each as a function of $\mu$.
 
     For the logistic loss $w-\mu\ell$ has one maximum in $m$, so it is least at an end, and $w/\ell$ falls with the
-    loss. For another loss a box is cut into cells: both $w$ and $\ell$ fall with $m$, so over a cell $w$ is at least that
-    of its upper end, and the loss at most that of its lower end.
+    loss. For another loss a box is cut into cells: both $w$ and $\ell$ fall with $m$, so over a cell $w$ is at least
+    that of its upper end, and the loss at most that of its lower end.
     """
     if loss is LOGISTIC:
         worst = loss.at(low)
