@@ -27,7 +27,7 @@ def rows(readout: Array, num_tokens: int, decoder: str) -> Array:
     if decoder == "full":
         return readout
     one = jnp.ones(num_tokens) if decoder == "pooled" else jnp.zeros(num_tokens).at[-1].set(1.0)
-    return one[:, None] * readout[..., None, :]
+    return jnp.einsum("t,...d->...td", one, readout)
 
 
 def single_head(point: Point, decoder: str = "full") -> Array:
