@@ -11,7 +11,7 @@ from paper_settings import setting
 
 from manyheads.certificates.certify import certify
 from manyheads.certificates.finding import Effort
-from manyheads.certificates.verdict import Verdict
+from manyheads.certificates.verdict import OURS, Verdict
 from manyheads.model.loss import HYPERBOLIC, LOGISTIC, LOSSES, Loss, misdeclared
 from manyheads.papers.deora2023 import carried
 from manyheads.papers.deora2023.constants import Shape
@@ -22,6 +22,7 @@ from manyheads.training.start import first_phase
 EXTREMAL = (carried.aligned_heads, carried.silent_heads, carried.idle_heads)
 QUICK = [("pooled", HYPERBOLIC), ("last", LOGISTIC)]
 REST = [pair for pair in carried.pairs() if pair not in QUICK]
+LATER = [QUICK[1], *REST]
 LAZY = [*QUICK, *(pytest.param(*pair, marks=pytest.mark.full) for pair in REST)]
 
 
@@ -75,18 +76,17 @@ def test_adversarial_points_and_runs_at_the_limit(statement):
     assert found.verdict is Verdict.HOLDS
 
 
-@pytest.mark.parametrize("decoder, loss", LAZY)
+@pytest.mark.parametrize("decoder, loss", [QUICK[0], *(pytest.param(*p, marks=pytest.mark.full) for p in LATER)])
 def test_a_run_is_certified_with_the_constants_of_its_readout_and_loss(decoder, loss, monkeypatch):
     s = setting("A")
     start = first_phase(s.fresh, 16, decoder=decoder, loss=loss)
     run = train(start, s.dataset, step_size=0.005, num_steps=20, loss=loss, dtype="float64")
     names = ["def1.p1", "def1.p3", "cor1.1", "cor1.2", "cor1.3", "descent", "identity", "thm1", "thm1.sharp"]
     found = certify(run, s.dataset, names, mixture=s.mixture)
-    for name in names[:-2]:
+    for name in names:
         assert {c.verdict for c in found.about(name)} == {Verdict.HOLDS}, name
-    for name in names[-2:]:  # 16 heads are too few; nothing else is missing
-        assert {c.verdict for c in found.about(name)} == {Verdict.SILENT}
-        assert all("enough heads" in c.reason and "prints its constants" not in c.reason for c in found.about(name))
+    for c in found.about("thm1"):  # the paper's own constants are for the full readout and the logistic loss
+        assert all(c.verdict_of(b.variant) is Verdict.SILENT for b in c.bounds if b.variant != OURS)
     (gradient,) = found.about("cor1.1")
     shape = Shape.of(s.dataset, decoder=decoder, loss=loss)
     assert gradient.bound().value >= shape.b1(0.0) * run.train_loss[-1]
@@ -100,22 +100,33 @@ def test_the_printed_constants_are_those_of_the_paper():
     assert [h.holds for h in case.shape.unprinted()] == [False] and Shape(4, 6, 1.2).unprinted() == ()
 
 
-def test_the_loss_of_a_user_speaks_when_its_constants_are_true():
-    assert misdeclared(LOGISTIC) == misdeclared(HYPERBOLIC) == misdeclared(softened()) == ""
-    s, own = setting("A"), softened()
-    LOSSES.register(own.name)(own)
-    try:
-        start = first_phase(s.fresh, 16, loss=own)
-        run = train(start, s.dataset, step_size=0.02, num_steps=20, loss=own, dtype="float64")
-        assert certify(run, s.dataset, ["cor1.1", "descent"]).verdict is Verdict.HOLDS
-        LOSSES._things[own.name] = replace(own, self_bound=1.9)
-        (found,) = certify(run, s.dataset, ["cor1.1"])
-        assert found.verdict is Verdict.SILENT and "self_bound=1.9 is false at the margin" in found.reason
-        LOSSES._things[own.name] = replace(own, lipschitz=math.inf)
-        (found,) = certify(run, s.dataset, ["cor1.1"])
-        assert found.verdict is Verdict.SILENT and "declares no finite constants" in found.reason
-    finally:
-        del LOSSES._things[own.name]
+@pytest.fixture
+def own():
+    loss = softened()
+    LOSSES.register(loss.name)(loss)
+    yield loss
+    del LOSSES._things[loss.name]
+
+
+@pytest.mark.full
+def test_the_loss_of_a_user_speaks_when_its_constants_are_true(own):
+    s = setting("A")
+    start = first_phase(s.fresh, 16, loss=own)
+    run = train(start, s.dataset, step_size=0.02, num_steps=20, loss=own, dtype="float64")
+    assert certify(run, s.dataset, ["cor1.1", "descent"]).verdict is Verdict.HOLDS
+
+
+def test_the_loss_of_a_user_is_silent_when_its_constants_are_false(own):
+    assert misdeclared(LOGISTIC) == misdeclared(HYPERBOLIC) == misdeclared(own) == ""
+    s = setting("A")
+    run = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=5, dtype="float64")
+    run = replace(run, settings=run.settings | {"loss": own.name})
+    LOSSES._things[own.name] = replace(own, self_bound=1.9)
+    (found,) = certify(run, s.dataset, ["cor1.1"])
+    assert found.verdict is Verdict.SILENT and "self_bound=1.9 is false at the margin" in found.reason
+    LOSSES._things[own.name] = replace(own, lipschitz=math.inf)
+    (found,) = certify(run, s.dataset, ["cor1.1"])
+    assert found.verdict is Verdict.SILENT and "declares no finite constants" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def idle_heads(decoder: str, loss: Loss, heads: float = MANY) -> tuple[float, fl
 # Statements -------------------------------------------------------------------------------------------------------
 
 
-PLACE = "Section 2, footnote on readouts and the sentence on losses: “our results also apply to”"
+PLACE = "Section 2, “our results also apply to” (readouts) and “our analysis extends to” (losses)"
 PROOF = "docs/theory/derivatives.md#other-readouts-and-losses"
 TERMS = (
     "s = √T, T, 1 and q = R² times the norm of U, u, u for a full, pooled, last-token readout; |ℓ'| ≤ Cℓ, |ℓ'| ≤ G and "
