@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jax import Array
 
     from manyheads.certificates.search import Point
+    from manyheads.papers.deora2023.regime import LiteralRun
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
 initialization = lazy("manyheads.papers.deora2023.initialization")
@@ -101,7 +102,7 @@ def search(share: Callable, decoder: str, loss: Loss) -> Search:
         return bound, bound
 
     return Search(
-        f"{share.__name__}, {decoder}, {loss.name}",
+        f"carried, {decoder}, {loss.name}",
         lambda point: share(point, decoder, loss)[0],
         bounds,
         partial(_drawn, decoder=decoder),
@@ -230,7 +231,7 @@ CONVEXITY = Statement(
 )
 
 
-def carried_runs(effort: Effort) -> Iterator[tuple[str, Loss, object]]:
+def carried_runs(effort: Effort) -> Iterator[tuple[str, Loss, LiteralRun]]:
     """For every pair a run at the smallest number of heads for which Theorem 1′ certifies a loss below that at zero."""
     for decoder, loss in pairs():
         for k in range(effort.count(3, 1)):

@@ -243,7 +243,7 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
                 between = [k for k in between if k > middle]
             else:
                 step, model, between = middle, path[middle], [k for k in between if k < middle]
-        return step, forecast(model, dataset, **plan, reduce=reduce)
+        return step, forecast(model, dataset, step_size=eta, loss=loss, reduce=reduce)
     return None
 
 
