@@ -194,6 +194,11 @@ TERMS = (
     "0 ≤ ℓ'' ≤ S; f = sR√(1 + q²), g = sR³(q + √(q² + 4))/2"
 )
 
+
+def check_gradient(effort: Effort) -> Finding:
+    return attacked(gradient_share, aligned_heads, effort)
+
+
 GRADIENT = Statement(
     id="cor1.1.carried",
     place=PLACE,
@@ -201,10 +206,15 @@ GRADIENT = Statement(
     ours=f"‖∇L̂‖ ≤ C f L̂ and ‖∇L̂‖ ≤ G f, where {TERMS}",
     proof=PROOF,
     remark="identical tokens and heads that bring the score where |ℓ'|/ℓ is largest attain it",
-    check=partial(attacked, gradient_share, aligned_heads),
+    check=check_gradient,
     tightness=1.0,
     used_by=("thm1", "thm2", "lemma3"),
 )
+
+
+def check_smoothness(effort: Effort) -> Finding:
+    return attacked(smoothness_share, silent_heads, effort)
+
 
 SMOOTHNESS = Statement(
     id="cor1.2.carried",
@@ -213,10 +223,15 @@ SMOOTHNESS = Statement(
     ours=f"‖∇²L̂‖ ≤ G g/√H + S f², where {TERMS}",
     proof=PROOF,
     remark="U = 0, identical tokens and many heads approach it",
-    check=partial(attacked, smoothness_share, silent_heads),
+    check=check_smoothness,
     tightness=1.0,
     used_by=("descent", "thm1"),
 )
+
+
+def check_convexity(effort: Effort) -> Finding:
+    return attacked(convexity_share, idle_heads, effort)
+
 
 CONVEXITY = Statement(
     id="cor1.3.carried",
@@ -225,7 +240,7 @@ CONVEXITY = Statement(
     ours=f"λ_min(∇²L̂) ≥ −(C g/√H) L̂, where {TERMS}",
     proof=PROOF,
     remark="two idle heads attain it for a full and a last-token readout, and up to 1/T for a pooled one",
-    check=partial(attacked, convexity_share, idle_heads),
+    check=check_convexity,
     tightness=1.0,
     used_by=("glqc", "thm1", "thm2"),
 )
