@@ -20,6 +20,7 @@ from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
 from manyheads.model.loss import Loss, get_loss
 from manyheads.papers.deora2023.setting import loss_scope
+from manyheads.papers.manyheads2026.promise import measured_against
 from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, smoothness_bound
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 attention = lazy("manyheads.model.attention")
 descent = lazy("manyheads.training.descent")
-follower = lazy("manyheads.certificates.walk")
+provenance = lazy("manyheads.certificates.provenance")
 attacks = lazy("manyheads.papers.manyheads2026.attack")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
@@ -68,7 +69,7 @@ class Forecast:
     """What is proved about the next steps of gradient descent, whatever else happens.
 
     `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
-    `certified_loss[i]`, and the loss decreases at every step until then. The iterates stay within `radius` of a known
+    `certified_loss[i]`; until then the loss decreases at every step, and the iterates stay within `radius` of a known
     center, hence within twice `radius` of the start. Every bound is enlarged by 1e-9 of itself for rounding. The same
     holds for every smaller step size after proportionally more steps.
     """
@@ -171,9 +172,11 @@ def forecast(
 ) -> Forecast:
     """What plain gradient descent on a loss, by default the logistic one, is proved to reach from this model.
 
-    `model` may be a run: then its last parameters, its step size and its loss are meant. The curve is followed until
-    the bounds end it, or for `most_pieces` pieces.
+    `model` may be a run on these data: then its last parameters, its step size and its loss are meant. The curve is
+    followed until the bounds end it, or for `most_pieces` pieces.
     """
+    if hasattr(model, "settings"):
+        provenance.check_data(model, dataset)
     model, eta, loss = _checked(model, step_size, reduce, loss)
     return _followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
 
@@ -210,6 +213,7 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     The run is repeated in float64. Steps 0, 1, 2, 3, 5, 8, ... are tried, those with a hopeless indicator skipped; then
     the interval before the first success is halved until it is one step, as if success were never lost again.
     """
+    provenance.check_data(run, dataset)
     _, eta, loss = _checked(run, None, reduce)
     plan = {"step_size": eta, "loss": loss}
     tried = [0, 1]
@@ -305,10 +309,8 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     assert steps is not None
     plan = {"step_size": promise.step_size, "loss": work.loss}
     again = descent.train(work.run.start, work.dataset, **plan, num_steps=step, record=10**9, dtype="float64")
-    walk = follower.follow(again.final, work.dataset, **plan, num_steps=steps)
-    reached = np.flatnonzero(walk.loss <= walk.loss[0] / 2 * (1 + ENLARGE))
-    measured = float(reached[0]) if len(reached) else math.inf
-    return [Certificate("forecast", f"{claim}, from step {step}", measured, (Bound(OURS, float(steps)),))]
+    claim, level = f"{claim}, from step {step}", promise.loss / 2
+    return [measured_against(work, "forecast", claim, again.final, level, steps, promise.step_size)]
 
 
 def check_forecast(effort: Effort) -> Finding:
