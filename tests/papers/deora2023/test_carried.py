@@ -21,7 +21,7 @@ from manyheads.training.start import first_phase
 
 EXTREMAL = (carried.aligned_heads, carried.silent_heads, carried.idle_heads)
 QUICK = [("pooled", HYPERBOLIC), ("last", LOGISTIC)]
-REST = [pair for pair in carried.pairs() if pair not in QUICK]
+REST = [pair for pair in carried.pairs(Effort(quick=False)) if pair not in QUICK]
 LAZY = [*QUICK, *(pytest.param(*pair, marks=pytest.mark.full) for pair in REST)]
 
 
@@ -56,7 +56,7 @@ def test_constants_are_attained(decoder, loss):
 
 
 def test_a_constant_that_is_too_small_is_violated(monkeypatch):
-    monkeypatch.setattr(carried, "pairs", lambda: QUICK[1:])
+    monkeypatch.setattr(carried, "pairs", lambda effort: QUICK[1:])
     for share, extremal in zip(
         (carried.gradient_share, carried.smoothness_share, carried.convexity_share), EXTREMAL, strict=True
     ):
@@ -95,7 +95,7 @@ def test_a_run_is_certified_with_the_constants_of_its_readout_and_loss():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("decoder, loss", carried.pairs())
+@pytest.mark.parametrize("decoder, loss", carried.pairs(Effort(quick=False)))
 def test_every_pair_is_certified_and_a_wrong_constant_is_violated(decoder, loss, monkeypatch):
     names = ["def1.p1", "def1.p3", "cor1.1", "cor1.2", "cor1.3", "descent", "identity", "thm1", "thm1.sharp"]
     run, data, found = certified(decoder, loss, names)
