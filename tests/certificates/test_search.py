@@ -10,7 +10,7 @@ from manyheads.certificates.finding import Effort, Tally
 from manyheads.certificates.search import climb, evaluate, stored_points
 from manyheads.certificates.verdict import Verdict
 from manyheads.papers.deora2023 import derivatives, formula, model
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 
 # What adversarial search must reach of our bounds.
 REACHED = {"prop1.gradient": 0.99, "prop1.hessian": 0.99, "cor1.1": 0.95, "cor1.2": 0.85, "cor1.3": 0.70}

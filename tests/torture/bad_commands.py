@@ -29,7 +29,7 @@ OPTIONS = {
         "--step-size": "number", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0", "--seed": "seed",
     },
     "forecast": {"--data": "path", "--reduce": "number", "--step-size": "number", "--examples": "count", "--seed": "seed"},
-    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--planning-share": "number", "--examples": "count", "--seed": "seed"},
+    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--decoder": "name", "--loss": "name", "--planning-share": "number", "--examples": "count", "--seed": "seed"},
     "verify": {"--seed": "seed"},
     "explain": {},
     "explore": {"--port": "port"},

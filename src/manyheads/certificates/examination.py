@@ -10,9 +10,10 @@ from manyheads._lazy import lazy
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
+    from manyheads.model.loss import Loss
     from manyheads.training.trajectory import Trajectory
 
-provenance = lazy("manyheads.certificates.provenance")
+provenance, losses = lazy("manyheads.certificates.provenance"), lazy("manyheads.model.loss")
 Value = TypeVar("Value")
 
 
@@ -45,6 +46,17 @@ class Examination:
         if self.num_steps < 1:
             raise ValueError("the run has no finite step; there is nothing to certify")
         self._shared: dict[Callable, object] = {}
+
+    @property
+    def known_loss(self) -> Loss | None:
+        """The loss of the run; None where no loss of that name is registered."""
+        name = self.run.settings.get("loss")
+        return losses.get_loss(name) if name in losses.LOSSES else None
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of the run; an error where no loss of that name is registered."""
+        return losses.get_loss(self.run.settings.get("loss"))
 
     def shared(self, function: Callable[[Examination], Value]) -> Value:
         """`function(self)`, computed once."""

@@ -20,7 +20,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.door import finite, guarded
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
 from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
-from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 
@@ -182,18 +182,21 @@ def proximal_target(
 
 
 @guarded()
-def losses_along(direction: Direction, scales: np.ndarray, start: MultiHead, dataset: Dataset) -> np.ndarray:
-    """Train loss at θ_0 + scale·θ_* for many scales at once (logistic)."""
+def losses_along(
+    direction: Direction, scales: np.ndarray, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic"
+) -> np.ndarray:
+    """Train loss at θ_0 + scale·θ_* for many scales at once."""
     unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
     with jax.enable_x64(True):
-        return np.asarray(_losses_along(start.objective(dataset), float64(start.heads), unit, jnp.asarray(scales)))
+        given = start.objective(dataset), float64(start.heads), unit, jnp.asarray(scales)
+        return np.asarray(_losses_along(*given, loss=get_loss(loss)))
 
 
-@jax.jit
-def _losses_along(objective, heads, unit, scales):
+@partial(jax.jit, static_argnames="loss")
+def _losses_along(objective, heads, unit, scales, *, loss):
     def one(scale):
         point = jax.tree.map(lambda a, b: a + scale * b, heads, unit)
-        return jnp.mean(LOGISTIC.value(objective.labels * objective.scores(point)))
+        return jnp.mean(loss.value(objective.labels * objective.scores(point)))
 
     return jax.lax.map(one, scales)
 

@@ -27,7 +27,7 @@ def command(
 ) -> int:
     """Prove, from the last parameters of a saved run, how far more steps of gradient descent bring the loss.
 
-    RUN is a run saved by `manyheads train --out`, plain descent on the logistic loss; `--data` names what it was
+    RUN is a run saved by `manyheads train --out`, plain descent on its loss; `--data` names what it was
     trained on, with the same `--seed` and numbers of examples. The promise holds at any number of heads, for this step
     size and every smaller one. Exit code 3 if the factor asked for is not certified.
 

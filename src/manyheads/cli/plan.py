@@ -6,8 +6,10 @@ from typing import Annotated
 
 import tyro
 
+from manyheads._names import DECODERS
 from manyheads.cli.colors import hush, show, tell
 from manyheads.cli.numbers import Seed, named
+from manyheads.model.loss import LOSSES
 
 
 def command(
@@ -16,6 +18,8 @@ def command(
     target_loss: float = 0.1,
     steps: int | None = None,
     start: Annotated[str, named(("first_phase", "zero", "gaussian"))] = "first_phase",
+    decoder: Annotated[str, named(DECODERS)] = "full",
+    loss: Annotated[str, named(LOSSES)] = "logistic",
     planning_share: float = 0.5,
     examples: int = 200,
     trials: bool = True,
@@ -36,9 +40,11 @@ def command(
 
     Args:
         data: .npz file with `tokens` and `labels`, or a data source such as mixture, planted, digits.
-        target_loss: the train loss to reach, below log 2.
+        target_loss: the train loss to reach, below that of a score of zero (log 2 for the logistic loss).
         steps: number of steps our version of the theorem may use; by default it is chosen too.
         start: where descent begins.
+        decoder: one readout row per token, one for all tokens, or one for the last token.
+        loss: loss function of the margin.
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
         trials: make a few trial runs too; --no-trials leaves them out.
@@ -55,6 +61,8 @@ def command(
     result = plan(
         whole(data, keys, examples),
         start=start,
+        decoder=decoder,
+        loss=loss,
         target_loss=target_loss,
         num_steps=steps,
         key=keys[4],

@@ -13,7 +13,7 @@ from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.data.planted import Planted, RandomLabels
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.training import case_of, training_conditions
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase, gaussian_start, zero_start

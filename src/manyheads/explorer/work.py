@@ -73,7 +73,8 @@ def good_start(body: bytes) -> dict:
 
     asked = _question(body)
     tell("measuring the start")
-    good = mh.good_start(asked.start, asked.data)
+    loss = asked.plan.get("loss", "logistic")
+    good = mh.good_start(asked.start, asked.data, loss=loss)
     cards = [
         {
             "verdict": c.verdict.name,
@@ -88,7 +89,7 @@ def good_start(body: bytes) -> dict:
         directions = [good.theta_star()]
         if asked.mixture is not None:
             directions.append(mixture_direction(asked.start, asked.mixture))
-        found = mh.smallest_heads(asked.start, asked.data, directions, certified=CERTIFIED)
+        found = mh.smallest_heads(asked.start, asked.data, directions, certified=CERTIFIED, loss=loss)
         enough = have >= found.num_heads
         lines = [
             f"A mean train loss below {CERTIFIED:g} needs {np.ceil(found.num_heads):,.0f} heads; you have {have:,.0f}."

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from manyheads.papers.deora2023.derivatives import (
+from manyheads.papers.deora2023.constants import (
     DRIFT,
     HEADS_GENERALIZATION,
     HEADS_TRAINING,

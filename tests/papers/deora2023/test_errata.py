@@ -5,7 +5,7 @@ import numpy as np
 from manyheads.certificates.finding import Effort
 from manyheads.certificates.verdict import Verdict
 from manyheads.papers.deora2023 import errata, errata_mixture
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 
 
 def test_every_erratum_has_its_number_its_proof_and_its_check():

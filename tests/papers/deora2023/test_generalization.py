@@ -12,7 +12,7 @@ from manyheads.certificates.verdict import Verdict
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures import stability
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.generalization import (
     LeaveOneOut,
     certify_generalization,
@@ -23,7 +23,7 @@ from manyheads.papers.deora2023.generalization import (
 )
 from manyheads.papers.deora2023.training import Case, largest_step
 from manyheads.training.descent import train
-from manyheads.training.start import first_phase
+from manyheads.training.start import first_phase, gaussian_start
 
 
 def good_case() -> Case:
@@ -197,9 +197,9 @@ def test_assumption_1_covers_the_test_data_and_the_setting_is_the_paper_s(sample
     plan = {"step_size": 0.5, "num_steps": 60}
     with pytest.raises(ValueError, match="below the largest token norm"):
         measure_leave_one_out(start, data[0], test=far, token_radius=mixture.token_radius, **plan)
-    pooled = first_phase(data[1], 2, decoder="pooled")
-    with pytest.raises(ValueError, match="full readout"):
-        measure_leave_one_out(pooled, data[0], **plan)
+    factors = gaussian_start(2, num_tokens=4, dim=6, rank=2, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="key-query matrix W itself is trained; with W = Q K"):
+        measure_leave_one_out(factors, data[0], **plan)
 
 
 def test_nothing_to_certify_is_refused():

@@ -100,11 +100,21 @@ def test_proposition_7_realizes_and_is_silent_with_few_heads():
 
 def test_proposition_7_is_silent_about_starts_that_were_not_examined():
     s = setting("A")
-    pooled = good_start(first_phase(s.fresh, 1e10, decoder="pooled"), s.dataset)
-    assert pooled.holds
-    found = realize(pooled, 0.1)[1]
-    assert found.verdict is Verdict.SILENT and "full readout" in found.reason
-    assert not good_start_conditions(pooled, num_steps=50, step_size=1e-3)[2].holds
+    other = good_start(first_phase(s.fresh, 1e10, exponent=0.6), s.dataset)
+    assert other.holds
+    found = realize(other, 0.1)[1]
+    assert found.verdict is Verdict.SILENT and "scaling 1/sqrt(H)" in found.reason
+    assert not good_start_conditions(other, num_steps=50, step_size=1e-3)[2].holds
+
+
+@pytest.mark.parametrize("decoder, loss", [("pooled", "logistic"), ("last", "hyperbolic")])
+def test_proposition_7_speaks_of_every_readout_and_loss(decoder, loss):
+    s = setting("A")
+    good = good_start(first_phase(s.fresh, 1e12, decoder=decoder, loss=loss), s.dataset, loss=loss)
+    target, found = realize(good, 0.1)
+    assert found.verdict is Verdict.HOLDS and found.tightness > 0.5
+    margin = {"logistic": math.log(10), "hyperbolic": (10 - 0.1) / 2}[loss]
+    assert abs(target.distance - math.sqrt(2) * (good.model_bound + 9 / 80 + margin) / good.margin) < 1e-9
 
 
 def test_proposition_7_with_a_planted_margin_is_violated():

@@ -177,3 +177,21 @@ def test_undecided_is_not_told_as_proved(planned):
 def test_bad_input_is_explained(data, options, words):
     with pytest.raises(ValueError, match=words):
         plan(data, key=jax.random.key(0), **options)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("decoder, loss", [("pooled", "hyperbolic"), ("last", "logistic")])
+def test_a_plan_for_another_readout_and_loss_is_enough(data, decoder, loss):
+    goal = {"hyperbolic": 0.7, "logistic": 0.5}[loss]
+    kind = {"decoder": decoder, "loss": loss}
+    found = plan(data, target_loss=goal, num_steps=300, key=jax.random.key(2), trials=False, **kind)
+    ours, promise = found.demands  # the paper prints no constants for these
+    assert found.start.decoder == decoder and ours.certified_loss <= goal * (1 + 1e-9)
+    planning, _ = data.split(40, key=jax.random.split(jax.random.key(2), 3)[0])
+    _, sample = planning.split(20, key=jax.random.split(jax.random.key(2), 3)[1])
+    for demand in (ours, promise):
+        start = with_heads(found.start, demand.num_heads)
+        walk = follow(start, sample, step_size=demand.step_size, num_steps=int(demand.num_steps), loss=loss)
+        assert walk.loss.min() <= goal and (demand is promise or walk.loss[1:].mean() <= goal)
+    with pytest.raises(ValueError, match="the loss of knowing nothing"):
+        plan(data, target_loss=1.0, key=jax.random.key(2), **kind)

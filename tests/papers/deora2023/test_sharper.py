@@ -12,7 +12,7 @@ from manyheads.certificates.targets import along, mixture_direction, train_loss,
 from manyheads.certificates.verdict import Verdict
 from manyheads.certificates.walk import follow
 from manyheads.measures.curvature import loss_curvature
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.initialization import good_start
 from manyheads.papers.deora2023.regime import Ray, fixed_plan, run_literally, smallest_heads
 from manyheads.papers.deora2023.sharper import (

@@ -10,8 +10,8 @@ from paper_settings import setting
 from manyheads.certificates.targets import along, mixture_direction, train_loss
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Certificate, Verdict
 from manyheads.certificates.walk import follow
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.corollaries import heads_for_good_start
-from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.initialization import good_start, reach
 from manyheads.papers.deora2023.regime import Ray, fixed_plan, heads_to_realize, run_literally, smallest_heads
 from manyheads.papers.deora2023.training import (
@@ -219,9 +219,8 @@ def test_a_radius_below_the_data_is_refused():
 
 def test_starts_that_were_not_examined_are_refused(literal):
     s, found, _ = literal
-    pooled = first_phase(s.fresh, 2, decoder="pooled")
-    with pytest.raises(ValueError, match="full readout"):
-        smallest_heads(pooled, s.dataset, [found.direction])
+    with pytest.raises(ValueError, match=r"scaling 1/sqrt\(H\)"):
+        smallest_heads(first_phase(s.fresh, 2, exponent=1.0), s.dataset, [found.direction])
     with pytest.raises(ValueError, match=r"scaling 1/sqrt\(H\)"):
         run_literally(first_phase(s.fresh, 2, exponent=1.0), s.dataset, found)
 

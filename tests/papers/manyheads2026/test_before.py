@@ -65,7 +65,7 @@ def test_certify_measures_it():
 
 def test_it_is_silent_where_nothing_separates_the_data():
     known = before("A")[1]
-    none = Before(known.shape, -0.1, 0.0, math.log(2), known.readout_norm, 0.5)
+    none = Before(known.shape, -0.1, 0.0, 0.0, math.log(2), known.readout_norm, 0.5)
     assert none.smallest_heads(0.5) is None
     assert not none.forecast(1e6, 0.01).pieces and "no direction" in str(none.forecast(1e6, 0.01))
 

@@ -177,9 +177,10 @@ def test_bad_input_is_one_line():
     for words, call in {
         "step_size=None must be a finite number": lambda: mh.forecast(run.start, s.dataset),
         "reduce=1 must be a finite number > 1": lambda: mh.forecast(run, s.dataset, reduce=1),
-        "plain gradient descent on the logistic loss": lambda: mh.forecast(
-            dataclasses.replace(run, settings=run.settings | {"loss": "hyperbolic"}), s.dataset
+        "plain gradient descent": lambda: mh.forecast(
+            dataclasses.replace(run, settings=run.settings | {"optimizer": "adam"}), s.dataset
         ),
+        "loss='hinge' is not known": lambda: mh.forecast(run, s.dataset, loss="hinge"),
         "not its factors": lambda: mh.forecast(
             mh.gaussian_start(2, num_tokens=4, dim=6, rank=2, key=jax.random.key(0)), s.dataset, step_size=1.0
         ),

@@ -11,8 +11,8 @@ PAPER = Paper(
     text="the main text of arXiv:2310.12680; where a statement stands in its appendix, which was not available, the "
     "version given is ours",
     files=(
-        "model", "derivatives", "training", "sharper", "convexity", "identity", "initialization", "corollaries",
-        "generalization", "recursion", "mixture", "expressivity", "errata", "errata_mixture",
+        "model", "derivatives", "training", "sharper", "carried", "convexity", "identity", "initialization",
+        "corollaries", "generalization", "recursion", "mixture", "expressivity", "errata", "errata_mixture",
     ),
     scope=scope,
 )  # fmt: skip

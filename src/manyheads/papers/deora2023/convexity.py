@@ -14,7 +14,8 @@ from manyheads._lazy import compiled, lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.papers.deora2023 import formula
-from manyheads.papers.deora2023.derivatives import SCORE, Shape
+from manyheads.papers.deora2023.constants import Shape
+from manyheads.papers.deora2023.derivatives import SCORE
 from manyheads.papers.deora2023.problem import small_problem
 
 if TYPE_CHECKING:

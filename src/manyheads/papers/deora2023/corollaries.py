@@ -16,8 +16,9 @@ from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
+from manyheads.model.loss import LOGISTIC
 from manyheads.papers.deora2023 import training
-from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, HEADS_TRAINING, log_one_plus_exp
+from manyheads.papers.deora2023.constants import HEADS_GENERALIZATION, HEADS_TRAINING, log_one_plus_exp
 from manyheads.papers.deora2023.generalization import bounded_norms, independence, one_sample
 from manyheads.papers.deora2023.initialization import (
     GoodStart,
@@ -50,7 +51,8 @@ HEADS_FORMULA = {
 def good_start_radius(good: GoodStart, num_steps: float) -> float:
     r"""$M=\|U_0\|_{2,\infty}+\max(1,c\|\theta_*\|_{2,\infty})$ of Corollary 2."""
     scale = reach(good, num_steps) / math.sqrt(2)
-    return good.readout_norm + max(1.0, scale * good.theta_star().head_norm() / math.sqrt(good.num_heads))
+    moved = max(1.0, scale * good.theta_star().head_norm() / math.sqrt(good.num_heads))
+    return good.readout_norm + good.shape.repeat * moved
 
 
 @guarded()
@@ -77,12 +79,13 @@ def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[
             "eta <= 1/rho(K), order with constant 1": 1 / shape.rho_printed(D, D),
             "eta <= 4 B_Phi^2/(gamma^2 log(1 + e^B_Phi))": 4 * B**2 / (good.margin**2 * log_one_plus_exp(B)),
         }
-    common = {"eta <= D^2": D**2, "eta <= D^2/log(1 + e^B_Phi)": D**2 / log_one_plus_exp(good.model_bound)}
+    most = "log(1 + e^B_Phi)" if shape.loss is LOGISTIC else "l(-B_Phi)"  # of the loss at the start
+    common = {"eta <= D^2": D**2, f"eta <= D^2/{most}": D**2 / float(shape.loss.at(-good.model_bound))}
     if variant == EXPLICIT:
         rho = shape.rho_explicit(target_norm(good, D / math.sqrt(2)), D, good.num_heads)
         return {"eta <= 1": 1.0, "eta <= 1/rho, rho of Section 6.1": 1 / rho} | common
     M = good_start_radius(good, num_steps)
-    return {"eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads), "eta <= 1/b1(M)^2": 1 / shape.b1(M) ** 2} | common
+    return {"eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads), shape.gap_limit: 1 / shape.stability(M)} | common
 
 
 @guarded()
@@ -118,7 +121,8 @@ def good_start_conditions(
         heads = Hypothesis.at_least(text, math.sqrt(good.num_heads), math.sqrt(need), remedy)
         limits = step_limits(good, num_steps, variant).items()
         steps = (training.step_at_most(text, step_size, limit) for text, limit in limits)
-        hypotheses = (*outside(good), *good.hypotheses(), heads, *steps)
+        unprinted = () if variant == OURS else good.shape.unprinted()
+        hypotheses = (*outside(good), *unprinted, *good.hypotheses(), heads, *steps)
         bound, step = train_bound(good, num_steps, step_size, variant), largest_good_step(good, num_steps, variant)
         versions.append(Conditions(variant, hypotheses, bound, step, need, variant == PRINTED))
     return tuple(versions)
@@ -162,7 +166,7 @@ def certify_corollary_2(work: Examination) -> list[Certificate]:
             )
             for v in good_start_conditions(good, num_steps=K, step_size=eta, generalization=True)
         )  # fmt: skip
-        gap = targets.train_loss(walk.final, work.test) - float(walk.loss[-1])
+        gap = targets.train_loss(walk.final, work.test, work.loss) - float(walk.loss[-1])
         found.append(Certificate("cor2", "generalization gap, in expectation over samples", gap, bounds))
     return found
 

@@ -1,25 +1,19 @@
-r"""Corollary 1: the loss and its derivatives, with the constants that everything else rests on.
-
-Letters: $T$ tokens of norm at most $R \ge 1$ in dimension $d$, $H$ heads, $x = \|U\|_{2,\infty}$ the largest readout
-norm of a head, $q = R^2 x$. Functions of $x$ work on floats and on arrays of any library. Proofs:
-docs/theory/derivatives.md and docs/theory/training.md.
-"""
+"""Corollary 1: the loss and its derivatives. Proofs: docs/theory/derivatives.md."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from manyheads._lazy import lazy
-from manyheads.certificates.examination import known_radius
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.search import Search, attack
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, PRINTED, Bound, Certificate, Hypothesis
 from manyheads.papers.deora2023 import formula
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.model import POINTS, SHAPES, draw
 
 if TYPE_CHECKING:
@@ -33,109 +27,6 @@ jax, jnp = lazy("jax"), lazy("jax.numpy")
 curvature, mixtures = lazy("manyheads.measures.curvature"), lazy("manyheads.data.mixture")
 targets = lazy("manyheads.certificates.targets")
 training = lazy("manyheads.papers.deora2023.training")
-
-HEADS_TRAINING = 40 / 9  # sqrt(H) >= (40/9) D^2 b3(M)
-HEADS_GENERALIZATION = 8.0  # sqrt(H) >= 8 D^2 b3(M)
-DRIFT = 3.93  # |U_k|_{2,inf} <= |U_0|_{2,inf} + 3.93 D^2 sqrt(T) R / sqrt(H)
-HEADS_EXPLICIT = 18.0  # the route of section 6.1: sqrt(H) >= 18 D^2 beta3(|theta|_{2,inf} + 3 D)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the constants depend on besides the readout norm: tokens, dimension, radius."""
-
-    num_tokens: int
-    dim: int
-    token_radius: float
-
-    def __post_init__(self) -> None:
-        if not self.token_radius >= 1:
-            raise ValueError(
-                f"token_radius={self.token_radius:g} is below 1; Assumption 1 asks for R >= 1: pass max(1, largest "
-                "token norm)"
-            )
-
-    @classmethod
-    def of(cls, dataset, token_radius: float | None = None, *others) -> Shape:
-        """The shape of data (with `token_radius` None, R is the largest norm seen in them and in `others`).
-
-        An R below a token's norm is refused: Assumption 1 would be false.
-        """
-        return cls(dataset.num_tokens, dataset.dim, known_radius(token_radius, dataset, *others))
-
-    @classmethod
-    def traced(cls, num_tokens: int, dim: int, token_radius) -> Shape:
-        """A shape whose radius is a traced array (the check R >= 1 is the caller's)."""
-        shape = object.__new__(cls)
-        shape.__dict__.update(num_tokens=num_tokens, dim=dim, token_radius=token_radius)
-        return shape
-
-    # ours ------------------------------------------------------------------------------------------------------
-    def b1(self, x):
-        r"""$b_1(x)=\sqrt T R\sqrt{1+q^2}$: $\|\nabla\hat L\|\le b_1\hat L$. Attained in the limit of many heads."""
-        T, R = self.num_tokens, self.token_radius
-        q = R**2 * x
-        return math.sqrt(T) * R * (1 + q * q) ** 0.5
-
-    def b3(self, x):
-        r"""$b_3(x)=\sqrt T R^3(q+\sqrt{q^2+4})/2$: $\lambda_{\min}(\nabla^2\hat L)\ge-(b_3/\sqrt H)\hat L$."""
-        T, R = self.num_tokens, self.token_radius
-        q = R**2 * x
-        return math.sqrt(T) * R**3 * (q + (q * q + 4) ** 0.5) / 2
-
-    def b2(self, x, num_heads):
-        r"""$b_2(x)=b_3/\sqrt H+b_1^2/4$: $\|\nabla^2\hat L\|\le b_2$."""
-        return self.b3(x) / num_heads**0.5 + self.b1(x) ** 2 / 4
-
-    # printed ---------------------------------------------------------------------------------------------------
-    def beta1(self, x):
-        r"""Printed $\beta_1=\sqrt T R(2R^2x+1)$, Corollary 1 (1)."""
-        T, R = self.num_tokens, self.token_radius
-        return math.sqrt(T) * R * (2 * R**2 * x + 1)
-
-    def beta3(self, x):
-        r"""Printed $\beta_3=2\sqrt T\,d\,R^3(3\sqrt d R^2x+1)$, Corollary 1 (3)."""
-        T, d, R = self.num_tokens, self.dim, self.token_radius
-        return 2 * math.sqrt(T) * d * R**3 * (3 * math.sqrt(d) * R**2 * x + 1)
-
-    def beta3_from_prop1(self, x):
-        r"""$2\sqrt{Td}\,R^3(3\sqrt d R^2x+1)$: what Proposition 1 as printed really gives (erratum E4)."""
-        T, d, R = self.num_tokens, self.dim, self.token_radius
-        return 2 * math.sqrt(T * d) * R**3 * (3 * math.sqrt(d) * R**2 * x + 1)
-
-    def beta2(self, x, num_heads):
-        r"""Printed $\beta_2=\beta_3/\sqrt H+\beta_1^2/4$, Corollary 1 (2)."""
-        return self.beta3(x) / num_heads**0.5 + self.beta1(x) ** 2 / 4
-
-    # Theorem 1 -------------------------------------------------------------------------------------------------
-    def radius(self, start_readout, target_readout, distance, num_heads):
-        r"""Our $M=\max(\|U_\theta\|_{2,\infty},\ \|U_0\|_{2,\infty}+3.93D^2\sqrt T R/\sqrt H)$."""
-        T, R = self.num_tokens, self.token_radius
-        drift = DRIFT * distance**2 * math.sqrt(T) * R / math.sqrt(num_heads)
-        return max(target_readout, start_readout + drift)
-
-    def heads_printed(self, target_norm, distance):
-        r"""$\sqrt H$ asked for by (3) with its constant read as 1: $d\sqrt T R^5\|\theta\|_{2,\infty}D^3$."""
-        T, d, R = self.num_tokens, self.dim, self.token_radius
-        return d * math.sqrt(T) * R**5 * target_norm * distance**3
-
-    def heads_explicit(self, target_norm, distance):
-        r"""$\sqrt H$ asked for by the route of Section 6.1: $18D^2\beta_3(\|\theta\|_{2,\infty}+3D)$."""
-        return HEADS_EXPLICIT * distance**2 * self.beta3(target_norm + 3 * distance)
-
-    def rho_printed(self, target_norm, distance):
-        r"""The order of $\rho$ in Theorem 1 with constant 1: $d^{3/2}T^{3/2}R^{13}\|\theta\|_{2,\infty}^2D^2$."""
-        T, d, R = self.num_tokens, self.dim, self.token_radius
-        return (d * T) ** 1.5 * R**13 * target_norm**2 * distance**2
-
-    def rho_explicit(self, target_norm, distance, num_heads):
-        r"""Section 6.1: $\rho=(2\sqrt T dR^3/\sqrt H+TR^2/4)\,\alpha^2$.
-
-        $\alpha=3\sqrt d R^2[3\sqrt T R^3(3D+\|\theta\|_{2,\infty})+2\sqrt T R]$.
-        """
-        T, d, R = self.num_tokens, self.dim, self.token_radius
-        a = 3 * math.sqrt(d) * R**2 * (3 * math.sqrt(T) * R**3 * (3 * distance + target_norm) + 2 * math.sqrt(T) * R)
-        return (2 * math.sqrt(T) * d * R**3 / math.sqrt(num_heads) + T * R**2 / 4) * a**2
 
 
 def check_bounded_data(effort: Effort) -> Finding:
@@ -221,8 +112,13 @@ def check_loss_gradient(effort: Effort) -> Finding:
     return tally.finding("identical tokens, many heads with small aligned readouts approach it")
 
 
+def shape_of(work: Examination) -> Shape:
+    """The constants of a run: its data, its decoder and its loss."""
+    return Shape.of(work.dataset, work.radius, decoder=work.run.start.decoder, loss=work.loss)
+
+
 def certify_loss_gradient(work: Examination) -> list[Certificate]:
-    walk, shape = work.shared(training.repetition), Shape.of(work.dataset, work.radius)
+    walk, shape = work.shared(training.repetition), work.shared(shape_of)
     bound = shape.b1(walk.readout_norm) * walk.loss
     share = np.where(walk.gradient_norm > 0, math.inf, 0.0)  # where the loss underflows to 0
     np.divide(walk.gradient_norm, bound, out=share, where=bound > 0)
@@ -279,7 +175,7 @@ def check_smoothness(effort: Effort) -> Finding:
 def last_curvature(work: Examination) -> Curvature:
     """Extreme eigenvalues of the Hessian at the end of the run."""
     work.progress("extreme eigenvalues of the Hessian at the end of the run")
-    return curvature.loss_curvature(work.shared(training.repetition).final, work.dataset)
+    return curvature.loss_curvature(work.shared(training.repetition).final, work.dataset, loss=work.loss)
 
 
 def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hypothesis]]:
@@ -288,13 +184,14 @@ def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hy
     remedy = "use fewer heads of different kinds, or loss_curvature with more products"
     found = Hypothesis("the eigenvalue was found: the iteration converged", converged, remedy)
     whole = targets.parameter_norm(walk.final.heads)
-    return Shape.of(work.dataset, work.radius), float(walk.readout_norm[-1]), whole, walk.start.num_heads, (found,)
+    return work.shared(shape_of), float(walk.readout_norm[-1]), whole, walk.start.num_heads, (found,)
 
 
 def certify_smoothness(work: Examination) -> list[Certificate]:
     (shape, x, whole, H, found), ends = _at_the_end(work), work.shared(last_curvature)
     least, most = ends.smallest, ends.largest
-    bounds = (Bound(PRINTED, shape.beta2(whole, H), found), Bound(OURS, shape.b2(x, H), found))
+    printed = Bound(PRINTED, shape.beta2(whole, H), (*found, *shape.unprinted()))
+    bounds = (printed, Bound(OURS, shape.b2(x, H), found))
     return [
         Certificate(
             "cor1.2", "norm of the Hessian at the end of the run", max(abs(least.value), abs(most.value)), bounds,
@@ -362,7 +259,7 @@ def certify_weak_convexity(work: Examination) -> list[Certificate]:
     (shape, x, whole, H, found), least = _at_the_end(work), work.shared(last_curvature).smallest
     root, loss = math.sqrt(H), float(work.shared(training.repetition).loss[-1])
     printed, ours = -shape.beta3(whole) / root * loss, -shape.b3(x) / root * loss
-    bounds = (Bound(PRINTED, printed, found), Bound(OURS, ours, found))
+    bounds = (Bound(PRINTED, printed, (*found, *shape.unprinted())), Bound(OURS, ours, found))
     claim = "smallest eigenvalue of the Hessian at the end of the run"
     return [Certificate("cor1.3", claim, least.value, bounds, ">=", least.residual, "residual")]
 
@@ -382,8 +279,3 @@ COROLLARY_1_CONVEXITY = Statement(
     errata=("E4", "E5"),
     used_by=("eq14", "eq15", "eq16", "glqc", "thm1", "thm2"),
 )
-
-
-def log_one_plus_exp(score: float) -> float:
-    """log(1 + e^score) without overflow."""
-    return max(score, 0.0) + math.log1p(math.exp(-abs(score)))

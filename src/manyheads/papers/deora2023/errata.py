@@ -12,7 +12,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, erratum
 from manyheads.certificates.statement import Statement
 from manyheads.papers.deora2023 import convexity, formula, recursion
-from manyheads.papers.deora2023.derivatives import Shape, log_one_plus_exp
+from manyheads.papers.deora2023.constants import Shape, log_one_plus_exp
 from manyheads.papers.deora2023.model import hessian_bounds, softmax_jacobian
 from manyheads.papers.deora2023.problem import small_problem
 

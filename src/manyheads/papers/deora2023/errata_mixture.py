@@ -8,7 +8,7 @@ import numpy as np
 
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, erratum
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.errata import misprint, mixture_of
 from manyheads.papers.deora2023.expressivity import (
     attention_margin,

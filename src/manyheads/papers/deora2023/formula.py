@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manyheads._lazy import compiled, lazy
+from manyheads.model.loss import LOGISTIC, Loss
 
 if TYPE_CHECKING:
     from jax import Array
@@ -21,21 +22,30 @@ if TYPE_CHECKING:
 jax, jnp = lazy("jax"), lazy("jax.numpy")
 
 
-def single_head(point: Point) -> Array:
+def rows(readout: Array, num_tokens: int, decoder: str) -> Array:
+    """U with a row for each token: the readout itself, one vector in every row, or in the last one."""
+    if decoder == "full":
+        return readout
+    one = jnp.ones(num_tokens) if decoder == "pooled" else jnp.zeros(num_tokens).at[-1].set(1.0)
+    return jnp.einsum("t,...d->...td", one, readout)
+
+
+def single_head(point: Point, decoder: str = "full") -> Array:
     """Φ(X; W, U) of Eq. (1)."""
-    X, U, W = point["X"], point["U"], point["W"]
+    X, W = point["X"], point["W"]
+    U = rows(point["U"], len(X), decoder)
     return jnp.sum(U * (jax.nn.softmax(X @ W @ X.T, axis=-1) @ X))
 
 
-def train_loss(weights: Point, X: Array, y: Array) -> Array:
-    """Logistic loss of explicit heads U (H, T, d), W (H, d, d) on sequences X (n, T, d)."""
-    U, W = weights["U"], weights["W"]
+def train_loss(weights: Point, X: Array, y: Array, decoder: str = "full", loss: Loss = LOGISTIC) -> Array:
+    """Loss of explicit heads U (H, T, d) or (H, d), W (H, d, d) on sequences X (n, T, d)."""
+    U, W = rows(weights["U"], X.shape[1], decoder), weights["W"]
 
     def score(x):
         A = jax.nn.softmax(jnp.einsum("td,hde,se->hts", x, W, x), axis=-1)
         return jnp.einsum("htd,hts,sd->", U, A, x) / math.sqrt(U.shape[0])
 
-    return jnp.mean(jnp.logaddexp(0.0, -y * jax.vmap(score)(X)))
+    return jnp.mean(loss.value(y * jax.vmap(score)(X)))
 
 
 def labels(num_examples: int) -> Array:
@@ -60,9 +70,10 @@ def quadratic(function, point: Point) -> Array:
     return jnp.sum(v["U"] * curved["U"]) + jnp.sum(v["W"] * curved["W"])
 
 
-@compiled()
-def _score(U, W, counts, X):
+@compiled(static_argnames="decoder")
+def _score(U, W, counts, X, decoder="full"):
     """Scores of classes of heads."""
+    U = rows(U, X.shape[1], decoder)
 
     def one(x):
         A = jax.nn.softmax(jnp.einsum("td,gde,se->gts", x, W, x), axis=-1)
@@ -71,44 +82,46 @@ def _score(U, W, counts, X):
     return jax.vmap(one)(X)
 
 
-def _flattened(U, W, counts, X, y):
+def _flattened(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     r"""The coordinates $\sqrt{N_g}\,\theta_g$, whose norm is the full model's, and the train loss as their function."""
-    roots = jnp.sqrt(counts)[:, None, None]
+    roots = jnp.sqrt(counts)
+    u_roots, w_roots = roots.reshape(-1, *(1,) * (U.ndim - 1)), roots[:, None, None]
 
-    def loss(flat):
+    def value(flat):
         u, w = flat[: U.size].reshape(U.shape), flat[U.size :].reshape(W.shape)
-        return jnp.mean(jnp.logaddexp(0.0, -y * _score(u / roots, w / roots, counts, X)))
+        return jnp.mean(loss.value(y * _score(u / u_roots, w / w_roots, counts, X, decoder)))
 
-    return jnp.concatenate([(U * roots).ravel(), (W * roots).ravel()]), loss
+    return jnp.concatenate([(U * u_roots).ravel(), (W * w_roots).ravel()]), value
 
 
-@compiled()
-def class_loss(U, W, counts, X, y):
+@compiled(static_argnames=("decoder", "loss"))
+def class_loss(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     r"""Train loss and its gradient in the coordinates $\sqrt{N_g}\,\theta_g$."""
-    flat, loss = _flattened(U, W, counts, X, y)
-    return jax.value_and_grad(loss)(flat)
+    flat, value = _flattened(U, W, counts, X, y, decoder, loss)
+    return jax.value_and_grad(value)(flat)
 
 
-@compiled()
-def class_hessians(U, W, counts, X, y):
+@compiled(static_argnames=("decoder", "loss"))
+def class_hessians(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     """The collapsed Hessian, and for each class the block that its other eigenvalues come from."""
-    flat, loss = _flattened(U, W, counts, X, y)
-    slopes = -jax.nn.sigmoid(-y * _score(U, W, counts, X)) * y
+    flat, value = _flattened(U, W, counts, X, y, decoder, loss)
+    slopes = loss.slope(y * _score(U, W, counts, X, decoder)) * y
 
     def within(u, w):
         def mean(both):
             uu, ww = both[: u.size].reshape(u.shape), both[u.size :].reshape(w.shape)
-            return jnp.mean(slopes * jax.vmap(lambda x: single_head({"X": x, "U": uu, "W": ww}))(X))
+            return jnp.mean(slopes * jax.vmap(lambda x: single_head({"X": x, "U": uu, "W": ww}, decoder))(X))
 
         return jax.hessian(mean)(jnp.concatenate([u.ravel(), w.ravel()])) / jnp.sqrt(jnp.sum(counts))
 
-    return jax.hessian(loss)(flat), [within(u, w) for u, w in zip(U, W, strict=True)]
+    return jax.hessian(value)(flat), [within(u, w) for u, w in zip(U, W, strict=True)]
 
 
-def class_spectrum(U, W, counts, X, y) -> np.ndarray:
+def class_spectrum(U, W, counts, X, y, decoder="full", loss=LOGISTIC) -> np.ndarray:
     """All eigenvalues of the full Hessian (at most 65 copies of those that repeat more often)."""
     with jax.enable_x64(True):
-        collapsed, within = class_hessians(*(np.asarray(a, float) for a in (U, W, counts, X, y)))
+        given = (np.asarray(a, float) for a in (U, W, counts, X, y))
+        collapsed, within = class_hessians(*given, decoder=decoder, loss=loss)
     values = [np.linalg.eigvalsh(np.asarray(collapsed))]
     for count, block in zip(counts, within, strict=True):
         values += [np.linalg.eigvalsh(np.asarray(block))] * int(min(count - 1, 64))

@@ -21,8 +21,9 @@ from manyheads.certificates.finding import Effort, Finding, Tally, half_width
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
 from manyheads.data.door import guarded
+from manyheads.model.loss import Loss, get_loss
 from manyheads.papers.deora2023 import training
-from manyheads.papers.deora2023.derivatives import HEADS_GENERALIZATION, Shape
+from manyheads.papers.deora2023.constants import HEADS_GENERALIZATION, Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import require_scope
 from manyheads.papers.deora2023.training import Case, Conditions
@@ -87,8 +88,8 @@ def generalization_conditions(case: Case, num_examples: int, *, independent: boo
             text = "enough heads for the gap: sqrt(H) >= 8 D^2 b3(M)"
             remedy = f"use {gap:.3g} heads or more"
             hypotheses.append(Hypothesis.at_least(text, math.sqrt(case.num_heads), math.sqrt(gap), remedy))
-            limit = 1 / case.shape.b1(case.radius) ** 2
-            hypotheses.append(training.step_at_most("eta <= 1/b1(M)^2", case.step_size, limit))
+            limit = 1 / case.shape.stability(case.radius)
+            hypotheses.append(training.step_at_most(case.shape.gap_limit, case.step_size, limit))
             needed = max(needed, gap)
         up_to_constant = conditions.variant in (PRINTED, EXPLICIT)
         bound = gap_bound(case, num_examples)
@@ -143,6 +144,7 @@ def measure_leave_one_out(
     token_radius: float | None = None,
     independent: bool = False,
     progress: bool = False,
+    loss: str | Loss = "logistic",
 ) -> LeaveOneOut:
     """Train on the sample and once without each sequence (weights 1/n), and measure what Lemma 3 needs.
 
@@ -151,22 +153,21 @@ def measure_leave_one_out(
     """
     require_scope(start)
     bound = distribution_radius(token_radius, dataset)
-    shape = Shape.of(dataset, bound, test)
-    twins = stability.leave_one_out(start, dataset, step_size=step_size, num_steps=num_steps, progress=progress)
+    shape = Shape.of(dataset, bound, test, decoder=start.decoder, loss=get_loss(loss))
+    plan = {"step_size": step_size, "num_steps": num_steps, "loss": shape.loss}
+    twins = stability.leave_one_out(start, dataset, **plan, progress=progress)
     if twins.status != "finished":  # Ctrl-C: a part of the twins is no average over all
         raise KeyboardInterrupt
     larger = np.maximum(twins.readout_norm[:, -1], twins.reference_readout_norm[-1])
     test_loss = math.nan
     if test is not None:
-        run = descent.train(
-            start, dataset, step_size=step_size, num_steps=num_steps, record=[num_steps], dtype="float64"
-        )
+        run = descent.train(start, dataset, **plan, record=[num_steps], dtype="float64")
         if run.status == "interrupted":
             raise KeyboardInterrupt
-        test_loss = targets.train_loss(run.final, test) if run.status == "finished" else math.nan
+        test_loss = targets.train_loss(run.final, test, loss) if run.status == "finished" else math.nan
     return LeaveOneOut(
-        twins.distance[:, -1], twins.left_out_loss[:, -1], shape.b1(larger), float(twins.reference_loss[-1]), test_loss,
-        independent, bound is not None,
+        twins.distance[:, -1], twins.left_out_loss[:, -1], shape.lipschitz(larger), float(twins.reference_loss[-1]),
+        test_loss, independent, bound is not None,
     )  # fmt: skip
 
 
@@ -237,7 +238,7 @@ def twin_certificates(work: Examination) -> tuple[Certificate, ...]:
     work.progress(f"{work.dataset.num_examples} leave-one-out runs")
     twins = measure_leave_one_out(
         work.run.start, work.dataset, step_size=work.step_size, num_steps=work.num_steps, test=work.test,
-        token_radius=work.radius if work.bounded else None, independent=work.independent,
+        token_radius=work.radius if work.bounded else None, independent=work.independent, loss=work.loss,
     )  # fmt: skip
     return certify_generalization([twins])
 
@@ -309,7 +310,9 @@ def certify_theorem_2(work: Examination) -> list[Certificate]:
     """(5) on one run, which is one draw: the hypotheses and the numbers."""
     case, walk = work.shared(training.best_case)[1], work.shared(training.repetition)
     measured = Hypothesis("test data are given", work.test is not None, "pass test=")
-    gap = math.nan if work.test is None else targets.train_loss(walk.final, work.test) - float(walk.loss[-1])
+    gap = math.nan
+    if work.test is not None:
+        gap = targets.train_loss(walk.final, work.test, work.loss) - float(walk.loss[-1])
     versions = generalization_conditions(case, work.dataset.num_examples, independent=work.independent)
     bounds = tuple(
         Bound(

@@ -18,7 +18,8 @@ from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
 from manyheads.data.door import guarded
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.model.loss import Loss, get_loss
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import model_scope
 
@@ -109,10 +110,15 @@ class GoodStart:
 
 @guarded()
 def good_start(
-    start: MultiHead, dataset: Dataset, *, direction: Direction | None = None, token_radius: float | None = None
+    start: MultiHead,
+    dataset: Dataset,
+    *,
+    direction: Direction | None = None,
+    token_radius: float | None = None,
+    loss: str | Loss = "logistic",
 ) -> GoodStart:
     """Measure Definition 1. Without `direction` the best θ_* is found, with a certified interval for its margin."""
-    shape = Shape.of(dataset, token_radius)
+    shape = Shape.of(dataset, token_radius, decoder=getattr(start, "decoder", "full"), loss=get_loss(loss))
     kernel = kernels.tangent_kernel(start, dataset)
     interval = margins.hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
     if direction is None and interval.lower > 0:
@@ -134,7 +140,7 @@ def good_start(
 def start_of(work: Examination) -> GoodStart:
     """Definition 1 on the start of a run."""
     work.progress("tangent kernel and its margin")
-    return good_start(work.run.start, work.dataset, token_radius=work.radius)
+    return good_start(work.run.start, work.dataset, token_radius=work.radius, loss=work.loss)
 
 
 def outside(good: GoodStart) -> tuple[Hypothesis, ...]:
@@ -151,13 +157,14 @@ def target_norm(good: GoodStart, scale: float) -> float:
 def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple[Target, Certificate]:
     r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
 
-    It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+\log\frac1\epsilon)_+/\gamma$, if $\sqrt H\ge b_3(M)D^2/(2E)$.
+    It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+m_\epsilon)_+/\gamma$, if $\sqrt H\ge g(M)D^2/(2E)$, where margins
+    from $m_\epsilon$ on have a loss of at most $\epsilon$: $\log\frac1\epsilon$ for the logistic loss.
     """
     direction = good.theta_star()
-    scale = max(0.0, good.model_bound + allowance + math.log(1 / loss)) / good.margin
-    target = targets.along(direction, scale, good.start, good.dataset)
+    scale = max(0.0, good.model_bound + allowance + good.shape.loss.margin_for(1 / loss)) / good.margin
+    target = targets.along(direction, scale, good.start, good.dataset, good.shape.loss)
     M = max(good.readout_norm, target.readout_norm)
-    need = good.shape.b3(M) * target.distance**2 / (2 * allowance)
+    need = good.shape.bend(M) * target.distance**2 / (2 * allowance)
     remedy = f"use {need**2:.3g} heads or more, or a larger allowance"
     heads = Hypothesis.at_least("sqrt(H) >= b3(M) D^2/(2E)", math.sqrt(good.num_heads), need, remedy)
     claim = f"the target at distance {target.distance:.4g} has train loss at most {loss:.4g}"
@@ -169,13 +176,15 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
 def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     r"""$g_0(1/K)$: the distance at which a target with train loss $1/K$ is sure to exist.
 
-    Ours $\sqrt2(B_\Phi+9/80+\log K)/\gamma$; printed $(2B_\Phi+\log K)/\gamma$ with $B_\Phi\ge1$.
+    Ours $\sqrt2(B_\Phi+9/80+\log K)/\gamma$, for another loss
+    $\sqrt2(B_\Phi+9/(80C)+m_{1/K})/\gamma$; printed $(2B_\Phi+\log K)/\gamma$ with $B_\Phi\ge1$.
     """
     good.theta_star()  # an error where P3 fails
-    log = math.log(num_steps)
     if variant == PRINTED:
-        return (2 * max(1.0, good.model_bound) + log) / good.margin
-    return math.sqrt(2) * (good.model_bound + ALLOWANCE + log) / good.margin
+        return (2 * max(1.0, good.model_bound) + math.log(num_steps)) / good.margin
+    loss = good.shape.loss
+    free = ALLOWANCE / loss.self_bound
+    return math.sqrt(2) * (good.model_bound + free + loss.margin_for(num_steps)) / good.margin
 
 
 # Statements -------------------------------------------------------------------------------------------------------
@@ -368,7 +377,8 @@ PROPOSITION_7 = Statement(
     place="Proposition 7 of the appendix, which we do not have: ours",
     title="realizability from a good start",
     printed="from a good initialization some θ_(ε) satisfies Assumption 2, provided enough heads (main text only)",
-    ours="c = (B_Φ + E + log(1/ε))_+/γ, D = √2·c and √H ≥ b3(M)D²/(2E) imply L̂(θ_0 + cθ_*) ≤ ε, for any E > 0",
+    ours="c = (B_Φ + E + log(1/ε))_+/γ, D = √2·c and √H ≥ b3(M)D²/(2E) imply L̂(θ_0 + cθ_*) ≤ ε, for any E > 0; for "
+    "another loss with the margin at which it is ε in place of log(1/ε)",
     proof="docs/theory/initialization.md#proposition-7",
     remark="on the mixture at the smallest H allowed",
     check=check_proposition_7,

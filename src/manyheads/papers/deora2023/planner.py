@@ -14,6 +14,7 @@ from manyheads._lazy import lazy
 from manyheads._registry import nearest
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
 from manyheads.data.door import guarded
+from manyheads.model.loss import LOGISTIC, Loss, get_loss
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.papers.deora2023.regime import STEPS, Ray, fixed_plan, smallest_heads, whole_heads
 
@@ -193,6 +194,8 @@ def plan(
     key: jax.Array,
     planning_share: float = 0.5,
     trials: bool = True,
+    decoder: str = "full",
+    loss: str | Loss = "logistic",
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan a training run on a part of the data that is split off and not trained on.
@@ -200,13 +203,15 @@ def plan(
     `start` is "first_phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
     so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for
     our version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for
-    planning (half of them for the first phase). `trials=False` leaves out the trial runs.
+    planning (half of them for the first phase). `trials=False` leaves out the trial runs. `decoder` and `loss` are
+    those of the run; the paper's own versions are left out for others than its own.
     """
-    tell = progress or (lambda text: None)
+    tell, loss = progress or (lambda text: None), get_loss(loss)
     if start not in PLANNED:
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
-    if not 1e-100 <= target_loss < math.log(2):
-        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to log 2 = 0.69, the loss of knowing nothing.")
+    if not 1e-100 <= target_loss < loss.at(0.0):
+        nothing = "log 2 = 0.69" if loss is LOGISTIC else f"{loss.at(0.0):.4g}"
+        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to {nothing}, the loss of knowing nothing.")
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
@@ -219,14 +224,16 @@ def plan(
 
     def make(heads: float = 2) -> MultiHead:
         if start != "gaussian":
-            return starts.STARTS[start]().make(heads, sample, fresh=fresh)
-        half = starts.gaussian_start(GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, key=draw)
+            return starts.STARTS[start]().make(heads, sample, fresh=fresh, decoder=decoder, loss=loss)
+        half = starts.gaussian_start(
+            GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, decoder=decoder, key=draw
+        )
         W, U = np.asarray(half.key_query), np.asarray(half.readout)
-        return attention.MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]))
+        return attention.MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]), decoder=decoder)
 
     tell("margins")
     model = make()
-    good = good_start(model, sample)
+    good = good_start(model, sample, loss=loss)
     X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
     linear = margins.hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
     kernel = kernels.tangent_kernel(model, sample)
@@ -237,7 +244,7 @@ def plan(
     if trials:
         for heads in (GAUSSIAN_HEADS,) if start == "gaussian" else MEASURED_HEADS:
             tell(f"trial run with {heads} heads")
-            measured.append(_trial(make(heads), sample, target_loss))
+            measured.append(_trial(make(heads), sample, target_loss, loss))
     kernel_margin, readout_margin, linear_margin = ((m.lower, m.upper) for m in (good.interval, readout, linear))
     return Plan(
         target_loss, start, model, training, count, tuple(demands), tuple(measured), kernel_margin, readout_margin,
@@ -246,8 +253,8 @@ def plan(
 
 
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
-    ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius)
-    steps = {PRINTED: None, EXPLICIT: None, OURS: num_steps}
+    ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius, good.shape.loss)
+    steps = {OURS: num_steps} if good.shape.unprinted() else {PRINTED: None, EXPLICIT: None, OURS: num_steps}
     demands = [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
     found = forecasts.Before.of(good).smallest_heads(target_loss)
     if found is None:
@@ -266,6 +273,7 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
             found = smallest_heads(
                 ray.start, ray.dataset, [ray.direction], certified=target_loss,
                 num_steps=STEPS if num_steps is None else num_steps, token_radius=ray.shape.token_radius,
+                loss=ray.shape.loss,
             )  # fmt: skip
             found = ray.best(whole_heads(found.num_heads, ray.start), int(found.case.num_steps)) or found
         else:
@@ -277,20 +285,20 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
     return Demand(NAMES[variant], found.num_heads, case.step_size, case.num_steps, case.distance, found.bound, note)
 
 
-def _trial(model: MultiHead, sample: Dataset, target_loss: float) -> Measured:
-    eta = _stable_step(model, sample)
+def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) -> Measured:
+    eta = _stable_step(model, sample, loss)
     if math.isnan(eta):
         return Measured(model.num_heads, eta, math.inf, math.nan)
-    walk = follower.follow(model, sample, step_size=eta, num_steps=STEP_BUDGET)
+    walk = follower.follow(model, sample, step_size=eta, num_steps=STEP_BUDGET, loss=loss)
     below = np.flatnonzero(walk.loss <= target_loss)
     return Measured(model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1]))
 
 
-def _stable_step(model: MultiHead, sample: Dataset) -> float:
+def _stable_step(model: MultiHead, sample: Dataset, loss: Loss = LOGISTIC) -> float:
     """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps; NaN if none."""
 
     def descends(power: int) -> bool:
-        walk = follower.follow(model, sample, step_size=2.0**power, num_steps=60)
+        walk = follower.follow(model, sample, step_size=2.0**power, num_steps=60, loss=loss)
         defect = np.diff(walk.loss) + 2.0 ** (power - 1) * walk.gradient_norm[:-1] ** 2
         return bool(np.all(defect <= 1e-12 * (1 + walk.loss[0])))  # a NaN fails
 

@@ -13,7 +13,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.papers.deora2023 import convexity
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.problem import small_problem
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort
 from manyheads.certificates.verdict import EXPLICIT, OURS, Certificate
 from manyheads.data.door import guarded
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.setting import require_scope
 from manyheads.papers.deora2023.sharper import (
@@ -83,9 +84,16 @@ class LiteralRun:
 class Ray:
     """Targets θ_0 + cθ_* along one direction, for any number of heads."""
 
-    def __init__(self, start: MultiHead, dataset: Dataset, direction: Direction, token_radius: float | None = None):
+    def __init__(
+        self,
+        start: MultiHead,
+        dataset: Dataset,
+        direction: Direction,
+        token_radius: float | None = None,
+        loss: Loss = LOGISTIC,
+    ):
         self.start, self.dataset, self.direction = start, dataset, direction
-        self.shape = Shape.of(dataset, token_radius)
+        self.shape = Shape.of(dataset, token_radius, decoder=start.decoder, loss=loss)
         self.start_readout = targets.readout_norm(start, dataset)
 
     def case(
@@ -105,12 +113,16 @@ class Ray:
             self.start_readout,
         )
 
+    def start_loss(self, num_heads: float) -> float:
+        """The loss at the start."""
+        return targets.train_loss(targets.with_heads(self.start, num_heads), self.dataset, self.shape.loss)
+
     def scale_for_loss(self, level: float, num_heads: float) -> float:
         """The smallest scale c with train loss at most `level`; infinite where none is found."""
         model, grid = targets.with_heads(self.start, num_heads), np.geomspace(1e-3, 1e4, 71)
 
         def loss(scales):
-            return targets.losses_along(self.direction, scales, model, self.dataset)
+            return targets.losses_along(self.direction, scales, model, self.dataset, self.shape.loss)
 
         below = np.flatnonzero(loss(grid) <= level)
         if not len(below):
@@ -129,7 +141,7 @@ class Ray:
     def best(self, num_heads: float, num_steps: int, step_size: float | None = None) -> Threshold | None:
         """The target and the step size with the smallest bound of Theorem 1′; None where its hypotheses fail."""
         model = targets.with_heads(self.start, num_heads)
-        start_loss = targets.train_loss(model, self.dataset)
+        start_loss = self.start_loss(num_heads)
         largest = math.sqrt(LARGEST * math.sqrt(num_heads) / self.shape.b3(self.start_readout) / 2)  # D^2 = 2 scale^2
         terms = Terms(
             self.shape, num_heads, num_steps, math.nan, math.nan, start_loss, math.nan, self.start_readout, step_size,
@@ -152,11 +164,11 @@ class Ray:
         """Loss and readout norm of the targets at these scales."""
         U, V = (np.asarray(heads.readout, np.float64) for heads in (self.start.heads, self.direction.heads))
         V = V / math.sqrt(model.num_heads)
-        squares = (np.sum(a * b, axis=(1, 2)) for a, b in ((U, U), (U, V), (V, V)))
+        squares = (np.sum(a * b, axis=tuple(range(1, a.ndim))) for a, b in ((U, U), (U, V), (V, V)))
         c = scales[:, None]
         first, mixed, last = squares
-        readouts = np.sqrt(np.max(first + 2 * c * mixed + c**2 * last, axis=1))
-        return targets.losses_along(self.direction, scales, model, self.dataset), readouts
+        readouts = np.sqrt(np.max(first + 2 * c * mixed + c**2 * last, axis=1)) * self.shape.repeat
+        return targets.losses_along(self.direction, scales, model, self.dataset, self.shape.loss), readouts
 
 
 def heads_to_realize(
@@ -173,7 +185,7 @@ def heads_to_realize(
         scale = ray.scale_for_loss(level, H)
         if not math.isfinite(scale):
             return None
-        case = ray.case(H, scale, num_steps, level, targets.train_loss(targets.with_heads(ray.start, H), ray.dataset))
+        case = ray.case(H, scale, num_steps, level, ray.start_loss(H))
         return Threshold(H, scale, ray.direction, case, math.nan) if need(case) <= H else None
 
     found = _bisect(enough, 1e-6)
@@ -195,6 +207,7 @@ def smallest_heads(
     certified: float = 0.5,
     num_steps: int | Sequence[int] = STEPS,
     token_radius: float | None = None,
+    loss: str | Loss = "logistic",
 ) -> Threshold:
     r"""Smallest $H$ at which Theorem 1′ certifies a mean train loss below `certified`.
 
@@ -205,7 +218,7 @@ def smallest_heads(
     steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
     best: Threshold | None = None
     for direction in directions:
-        ray = Ray(start, dataset, direction, token_radius)
+        ray = Ray(start, dataset, direction, token_radius, get_loss(loss))
         for K in sorted(steps):
             found = _bisect(lambda x, K=K, ray=ray: _certifies(ray, math.exp(x), K, certified), 1e-4)
             if found is not None and (best is None or found.num_heads < 0.995 * best.num_heads):
@@ -256,8 +269,7 @@ def fixed_plan(ray: Ray, variant: str, certified: float) -> Threshold:
     level = certified / 3.25
     found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
     heads = whole_heads(found.num_heads, ray.start)
-    start_loss = targets.train_loss(targets.with_heads(ray.start, heads), ray.dataset)
-    case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, start_loss)
+    case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, ray.start_loss(heads))
     step = largest_step(replace(case, num_steps=0), variant)
     steps = math.ceil(case.distance**2 / (step * level))
     case = replace(case, num_steps=steps, step_size=min(step, case.distance**2 / (steps * level)))
@@ -286,12 +298,13 @@ def run_literally(
     require_scope(start)
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))
     model = type(start)(start.key_query, start.readout, counts, start.decoder, start.exponent)
-    target = targets.along(threshold.direction, threshold.scale, model, dataset)
+    loss = threshold.case.shape.loss
+    target = targets.along(threshold.direction, threshold.scale, model, dataset, loss)
     K = int(threshold.case.num_steps)
-    case = case_of(model, dataset, target, num_steps=K, token_radius=token_radius)
+    case = case_of(model, dataset, target, num_steps=K, token_radius=token_radius, loss=loss)
     step = threshold.case.step_size if variant is None else largest_step(case, variant)
     case = replace(case, step_size=step)
-    walk = follower.follow(model, dataset, step_size=step, num_steps=K, targets=[target])
+    walk = follower.follow(model, dataset, step_size=step, num_steps=K, targets=[target], loss=loss)
     if variant is None:
         conditions = sharp_conditions(case, Features.of(model, dataset))
         return LiteralRun(case, conditions, walk, sharp_conclusions(case, walk, conditions))

@@ -19,7 +19,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis, Verdict
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.training import Case, Conditions, step_at_most
 
 if TYPE_CHECKING:
@@ -95,24 +95,25 @@ class Terms:
     def radius(self):
         r"""$M$: no head's readout leaves this ball."""
         (A, B), (tau, sigma) = self.constants, self.times
-        T, R = self.shape.num_tokens, self.shape.token_radius
-        drift = np.square(self.distance) * math.sqrt(T) * R * (0.5 + A * tau + sigma) / (B * np.sqrt(self.num_heads))
+        drift = self.shape.drift(np.square(self.distance)) * (0.5 + A * tau + sigma) / (B * np.sqrt(self.num_heads))
         return np.maximum(self.target_readout, self.start_readout + drift)
 
     @cached_property
     def bend(self):
-        r"""$b_3(M)/\sqrt H$."""
-        return self.shape.b3(self.radius) / np.sqrt(self.num_heads)
+        r"""$g(M)/\sqrt H$, which bounds the Hessian of a score; $b_3=g$ for the logistic loss."""
+        return self.shape.bend(self.radius) / np.sqrt(self.num_heads)
 
     @cached_property
     def smoothness(self):
         r"""The curvature along a step: $b_2(M)$, or less by the tangent kernel at the start."""
-        worst = self.bend + self.shape.b1(self.radius) ** 2 / 4
+        loss = self.shape.loss
+        worst = loss.lipschitz * self.bend + loss.smoothness * self.shape.features(self.radius) ** 2
         if self.features is None:
             return worst
         away = (1 + self.reach) * self.distance
-        last = self.step_size * self.start_loss * (self.features.largest + self.bend * away)
-        return np.minimum(worst, self.bend + (self.features.top + self.bend * (away + last)) ** 2 / 4)
+        last = self.step_size * self.start_loss * loss.self_bound * (self.features.largest + self.bend * away)
+        near = (self.features.top + self.bend * (away + last)) ** 2
+        return np.minimum(worst, loss.lipschitz * self.bend + loss.smoothness * near)
 
     @cached_property
     def root_heads(self):
@@ -189,7 +190,9 @@ def least_bound(
     `along(scales)` gives the loss and the readout norm of the targets at these scales, at most `largest` (their
     distance is sqrt(2) times the scale). A step size that `terms` has is kept.
     """
-    top = 4 / (terms.shape.b1(terms.start_readout) ** 2 if terms.features is None else terms.features.top**2 + 1e-300)
+    shape, features = terms.shape, terms.features
+    square = shape.features(terms.start_readout) ** 2 if features is None else features.top**2 + 1e-300
+    top = 1 / shape.loss.smoothness / square
     free = terms.step_size is None
     axes = [np.geomspace(1e-3 * largest, largest, 25), top * np.geomspace(1e-6, 1, 37), KAPPAS[::3]]
     best = None
@@ -246,11 +249,11 @@ def certify_sharp(work: Examination) -> list[Certificate]:
     for index, target in enumerate(walk.targets):
         case = training.case_of(
             work.run.start, work.dataset, target, num_steps=work.num_steps, step_size=work.step_size,
-            token_radius=work.radius, start_loss=float(walk.loss[0]),
+            token_radius=work.radius, start_loss=float(walk.loss[0]), loss=work.loss,
         )  # fmt: skip
         conditions = sharp_conditions(case, features)
         lacking = 0.0 if conditions.holds else max(h.factor for h in conditions.hypotheses)
-        useless = lacking > 0 and not conditions.bound < math.log(2)
+        useless = lacking > 0 and not conditions.bound < work.loss.at(0.0)
         found.append((useless, lacking, conditions.bound, index, case, conditions))
     *_, index, case, conditions = min(found, key=lambda entry: entry[:4])
     return list(sharp_conclusions(case, walk, conditions, index))

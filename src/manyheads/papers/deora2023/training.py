@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +18,9 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.papers.deora2023 import convexity
-from manyheads.papers.deora2023.derivatives import HEADS_TRAINING, Shape
+from manyheads.papers.deora2023.constants import HEADS_TRAINING, Shape
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
@@ -93,17 +95,18 @@ def case_of(
     step_size: float = math.nan,
     token_radius: float | None = None,
     start_loss: float | None = None,
+    loss: Loss = LOGISTIC,
 ) -> Case:
     """Collect the numbers of a case. `token_radius` is R where it is known; else the largest norm seen is assumed."""
     return Case(
-        Shape.of(dataset, token_radius),
+        Shape.of(dataset, token_radius, decoder=start.decoder, loss=loss),
         start.num_heads,
         num_steps,
         target.distance,
         target.loss,
         target.readout_norm,
         target.parameter_norm,
-        targets.train_loss(start, dataset) if start_loss is None else start_loss,
+        targets.train_loss(start, dataset, loss) if start_loss is None else start_loss,
         targets.readout_norm(start, dataset),
         step_size,
     )
@@ -170,7 +173,9 @@ def _conditions(case: Case, variant: str) -> Conditions:
     moved = Hypothesis.at_least(text, case.distance, 1e-300, "choose another target")
     steps = [step_at_most(text, case.step_size, limit) for text, limit in step_limits(case, variant).items()]
     step = largest_step(case, variant)
-    return Conditions(variant, (moved, heads, *steps), case.train_bound(), step, need, variant == PRINTED)
+    outside = () if variant == OURS else case.shape.unprinted()
+    hypotheses = (moved, heads, *steps, *outside)
+    return Conditions(variant, hypotheses, case.train_bound(), step, need, variant == PRINTED)
 
 
 def _over(top: float, bottom: float) -> float:
@@ -217,31 +222,32 @@ def descent_defect(walk: Walk) -> float:
 def rounding(case: Case, walk: Walk) -> float:
     r"""How far a computed loss can be off: the score adds terms of size $\sqrt{HT}R\|U\|_{2,\infty}$ that cancel."""
     size = math.sqrt(case.num_heads * case.shape.num_tokens) * case.shape.token_radius * float(walk.readout_norm.max())
-    return 4 * np.finfo(float).eps * (1 + size)
+    return 4 * np.finfo(float).eps * case.shape.loss.lipschitz * (1 + size)
 
 
 def repetition(work: Examination) -> Walk:
     """The run again, in float64, watched from every target there is."""
     start, data, eta, K = work.run.start, work.dataset, work.step_size, work.num_steps
-    scales, along = decomposition.SCALES, targets.along
+    loss, scales = work.loss, decomposition.SCALES
+    along = partial(targets.along, start=start, dataset=data, loss=loss)
     work.progress("targets")
-    points = [targets.proximal_target(start, data, step_size=eta, num_steps=K)]
+    points = [targets.proximal_target(start, data, step_size=eta, num_steps=K, loss=loss)]
     good, directions = work.shared(initialization.start_of), []
     if good.holds:
         directions.append(good.theta_star())
-        points += [along(good.theta_star(), float(c), start, data) for c in scales / good.margin]
-    if work.mixture is not None:
+        points += [along(good.theta_star(), float(c)) for c in scales / good.margin]
+    if work.mixture is not None and start.decoder == "full":
         direction = targets.mixture_direction(start, work.mixture)
-        points += [along(direction, float(c), start, data) for c in scales]
-        points.append(targets.attention_target(start, data, work.mixture))
+        points += [along(direction, float(c)) for c in scales]
+        points.append(targets.attention_target(start, data, work.mixture, loss=loss))
         directions.append(direction)
     for direction in directions:
-        ray = regime.Ray(start, data, direction, work.radius)
-        points += [along(direction, scale, start, data) for scale in ray.best_scale(start.num_heads, K, eta)]
+        ray = regime.Ray(start, data, direction, work.radius, loss)
+        points += [along(direction, scale) for scale in ray.best_scale(start.num_heads, K, eta)]
     work.progress(f"{3 * K:,} steps in float64")
-    end = follower.follow(start, data, step_size=eta, num_steps=2 * K).displacement
-    points.append(targets.measure_target("the end of a run twice as long", start, data, end))
-    walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=points)
+    end = follower.follow(start, data, step_size=eta, num_steps=2 * K, loss=loss).displacement
+    points.append(targets.measure_target("the end of a run twice as long", start, data, end, loss))
+    walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=points, loss=loss)
     provenance.compare(work.run, data, walk.loss, walk.gradient_norm, K)
     return walk
 
@@ -252,12 +258,12 @@ def best_case(work: Examination) -> tuple[int, Case]:
     cases = [
         case_of(
             work.run.start, work.dataset, target, num_steps=work.num_steps, step_size=work.step_size,
-            token_radius=work.radius, start_loss=float(walk.loss[0]),
+            token_radius=work.radius, start_loss=float(walk.loss[0]), loss=work.loss,
         )
         for target in walk.targets
     ]  # fmt: skip
     spoken = [i for i, case in enumerate(cases) if _conditions(case, OURS).holds]
-    useful = [i for i, case in enumerate(cases) if case.train_bound() < math.log(2)] or range(len(cases))
+    useful = [i for i, case in enumerate(cases) if case.train_bound() < work.loss.at(0.0)] or range(len(cases))
     if spoken:
         index = min(spoken, key=lambda i: cases[i].train_bound())
     else:

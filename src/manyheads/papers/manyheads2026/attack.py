@@ -10,6 +10,7 @@ import numpy as np
 from manyheads._lazy import compiled, lazy
 from manyheads.certificates.finding import Effort, Tally
 from manyheads.certificates.search import ascend
+from manyheads.model.loss import LOGISTIC, Loss
 
 jax = lazy("jax")
 jnp = lazy("jax.numpy")
@@ -55,8 +56,8 @@ def _bend(function, at, along):
     return jax.jvp(lambda m: jax.jvp(function, (m,), (along,))[1], (at,), (along,))[1]
 
 
-def _loss(point, move):
-    return jnp.mean(jnp.logaddexp(0.0, -scores(point, move)))
+def _loss(point, move, loss):
+    return jnp.mean(loss.value(scores(point, move)))
 
 
 def score_curvature(point):
@@ -82,19 +83,19 @@ def margin_loss(point):
     return jnp.max((before - after) / (before - point["margin"]))
 
 
-def slope_over_loss(point):
+def slope_over_loss(point, loss=LOGISTIC):
     point = _fixed(point)
     move = _move(point)
-    value = _loss(point, move)
-    slope = jnp.mean(jax.nn.sigmoid(-scores(point, move)))
+    value = _loss(point, move, loss)
+    slope = -jnp.mean(loss.slope(scores(point, move)))
     return jnp.where(value <= point["level"], point["ratio"] * value / slope, -value)
 
 
-def loss_smoothness(point):
+def loss_smoothness(point, loss=LOGISTIC):
     point = _fixed(point)
     move = _move(point)
-    bent = _bend(lambda m: _loss(point, m), move, _unit(point)) / point["smoothness"]
-    value = _loss(point, move)
+    bent = _bend(lambda m: _loss(point, m, loss), move, _unit(point)) / point["smoothness"]
+    value = _loss(point, move, loss)
     return jnp.where(value <= point["level"], bent, -value)
 
 
@@ -108,7 +109,7 @@ ATTACKS = {
 }
 
 
-def problem(rng: np.random.Generator, radius: float | None = None) -> dict[str, np.ndarray]:
+def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = LOGISTIC) -> dict[str, np.ndarray]:
     """A random model, data and ball (of this radius, if given), with the bounds that hold over it."""
     X = rng.standard_normal((EXAMPLES, TOKENS, DIM)) * 10 ** rng.uniform(-0.5, 0.4)
     y = np.where(np.arange(EXAMPLES) % 2 == 0, 1.0, -1.0)
@@ -122,19 +123,20 @@ def problem(rng: np.random.Generator, radius: float | None = None) -> dict[str, 
         v /= np.linalg.norm(v)
     cut = CLASSES * DIM * DIM
     direction = attention.Heads(v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM))
-    center = regions.Center.at(attention.MultiHead.create(W, U, multiplicity=N), datasets.Dataset.from_arrays(X, y))
+    model = attention.MultiHead.create(W, U, multiplicity=N)
+    center = regions.Center.at(model, datasets.Dataset.from_arrays(X, y), loss)
     rho = 10 ** rng.uniform(-2, 0.5) if radius is None else radius
     drift = center.ball.drift(rho)
     low, high = regions.margin_box(center, drift, rho)
     # autodiff's own rounding shows where saturated attention leaves nothing to bound
     R = np.linalg.norm(X, axis=2).max()
     noise = 1e-14 * R**3 * (1 + R**2 * np.linalg.norm(U)) / np.sqrt(N.sum())
-    level = float(np.mean(np.logaddexp(0.0, -center.margins))) * rng.uniform(1.0, 1.5)
+    level = float(np.mean(loss.at(center.margins))) * rng.uniform(1.0, 1.5)
     return dict(
         X=X, y=y, N=N, W=W, U=U, v=v, rho=np.array(rho), curvature=drift.curvature + noise,
         drift=drift.gradient + 1e-14 * center.norms,
         width=(high - low) / 2, margin=center.ball.margins(direction, rho), level=np.array(level),
-        ratio=np.array(regions.ratio_bound(low, high, level)),
+        ratio=np.array(regions.ratio_bound(low, high, level, loss)),
         smoothness=np.array(regions.smoothness_bound(center, drift, rho, level)),
     )  # fmt: skip
 

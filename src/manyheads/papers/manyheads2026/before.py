@@ -16,11 +16,12 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.regime import MOST_HEADS
 from manyheads.papers.manyheads2026.forecast import ENLARGE, PIECE, Forecast, Piece
 from manyheads.papers.manyheads2026.promise import affordable, measured_against
+from manyheads.papers.manyheads2026.region import floors
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
@@ -42,6 +43,7 @@ class Before:
     shape: Shape
     margin: float  # of the tangent features, along a unit vector
     least_score: float  # the smallest margin at the start
+    most_score: float  # the largest
     loss: float
     readout_norm: float
     smallest_share: float  # of the heads that one class has
@@ -51,15 +53,16 @@ class Before:
         start, data = good.start, good.dataset
         margins = data.labels * start.scores(data)
         return cls(
-            good.shape, good.interval.lower, float(margins.min()), targets.train_loss(start, data), good.readout_norm,
+            good.shape, good.interval.lower, float(margins.min()), float(margins.max()),
+            targets.train_loss(start, data, good.shape.loss), good.readout_norm,
             float(start.multiplicity.min() / start.num_heads),
         )  # fmt: skip
 
     def forecast(self, num_heads: float, step_size: float, reduce: float = 2.0) -> Forecast:
         """The curve that is certified before the first step."""
-        b1, b3, root = self.shape.b1, self.shape.b3, math.sqrt(num_heads)
-        per_head = 1 / math.sqrt(self.smallest_share * num_heads)
-        bend = b3(self.readout_norm) / root
+        features, curved, root = self.shape.features, self.shape.bend, math.sqrt(num_heads)
+        loss, per_head = self.shape.loss, self.shape.repeat / math.sqrt(self.smallest_share * num_heads)
+        bend = curved(self.readout_norm) / root
         indicator = max(self.margin, 0.0) ** 2 / bend
         pieces, reason, nats = [], "slow" if self.margin > 0 else "inseparable", 0.0
         last = (math.inf, math.inf, math.inf)
@@ -68,17 +71,18 @@ class Before:
             length = min(farthest / PIECES, max(PIECE / (2 * self.margin), radius / 20))
             radius += length
             M = self.readout_norm + 2 * radius * per_head
-            bend = b3(M) / root
+            bend = curved(M) / root
             margin = min(last[0], self.margin - 2 * radius * bend)
             if margin <= 0:
                 reason = "margin"
                 break
-            worst = self.least_score - radius * (b1(M) - self.margin) - radius**2 / 2 * bend
-            most = float(np.logaddexp(0.0, -worst))
-            ratio = min(last[1], -math.expm1(-most) / most)
+            worst = self.least_score - radius * (features(M) - self.margin) - radius**2 / 2 * bend
+            best = self.most_score + 2 * radius * features(M)
+            ratio = min(last[1], floors(np.array([worst]), np.array([best]), loss)[0])
             level = self.loss * math.exp(-nats)
-            M += step_size * self.loss * b1(M) * per_head
-            smoothness = min(0.25, level) * b1(M) ** 2 + level * b3(M) / root
+            M += step_size * self.loss * self.shape.b1(M) * per_head
+            most = min(loss.smoothness, loss.self_curvature * level)
+            smoothness = most * features(M) ** 2 + loss.self_bound * level * curved(M) / root
             efficiency = min(last[2], 1 - step_size * smoothness / 2)
             if efficiency <= 0:
                 reason = "step"
@@ -92,7 +96,7 @@ class Before:
         """The smallest number of heads that certifies this loss, and the forecast there; None where none does."""
         if not self.margin > 0:
             return None
-        top = 4 / self.shape.b1(self.readout_norm) ** 2
+        top = 1 / self.shape.loss.smoothness / self.shape.features(self.readout_norm) ** 2
         found = [pair for share in SHARES if (pair := self._least(loss, share * top)) is not None]
         return min(found, key=lambda pair: pair[0], default=None)
 

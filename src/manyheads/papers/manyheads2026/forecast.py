@@ -18,8 +18,10 @@ from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
+from manyheads.model.loss import Loss, get_loss
+from manyheads.papers.deora2023.setting import loss_scope
 from manyheads.papers.manyheads2026.promise import measured_against
-from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
+from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, smoothness_bound
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
@@ -166,21 +168,22 @@ def forecast(
     step_size: float | None = None,
     reduce: float = 2.0,
     most_pieces: int = MOST_PIECES,
+    loss: str | Loss | None = None,
 ) -> Forecast:
-    """What plain gradient descent on the logistic loss is proved to reach from this model.
+    """What plain gradient descent on a loss, by default the logistic one, is proved to reach from this model.
 
-    `model` may be a run on these data: then its last parameters and its step size are meant. The curve is followed
-    until the bounds end it, or for `most_pieces` pieces.
+    `model` may be a run on these data: then its last parameters, its step size and its loss are meant. The curve is
+    followed until the bounds end it, or for `most_pieces` pieces.
     """
     if hasattr(model, "settings"):
         provenance.check_data(model, dataset)
-    model, eta = _checked(model, step_size, reduce)
-    return _followed(Center.at(model, dataset), eta, reduce, most_pieces)
+    model, eta, loss = _checked(model, step_size, reduce, loss)
+    return _followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
 
 
 def _followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
     """The region from a first center on, until the bounds end it or `enough` nats are certified."""
-    loss, pieces, reason = float(np.mean(np.logaddexp(0.0, -state.margins))), [], "pieces"
+    loss, pieces, reason = float(np.mean(state.loss.at(state.margins))), [], "pieces"
     indicator, share = state.indicator(), 1.0
     while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
         direction, along = state.direction()
@@ -211,7 +214,8 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     the interval before the first success is halved until it is one step, as if success were never lost again.
     """
     provenance.check_data(run, dataset)
-    eta = _checked(run, None, reduce)[1]
+    _, eta, loss = _checked(run, None, reduce)
+    plan = {"step_size": eta, "loss": loss}
     tried = [0, 1]
     while tried[-1] < run.last_step:
         tried.append(min(tried[-1] + tried[-2], run.last_step))
@@ -219,12 +223,12 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
 
     def models(steps):
         again = descent.train(
-            run.start, dataset, step_size=eta, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
+            run.start, dataset, **plan, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
         )
         return {k: again.model(k) for k in steps if k <= again.last_step}
 
     def spoken(model) -> Forecast | None:
-        center = Center.at(model, dataset)
+        center = Center.at(model, dataset, loss)
         if center.indicator() < HOPELESS:
             return None
         found = _followed(center, eta, reduce, MOST_PIECES, math.log(reduce))
@@ -243,19 +247,23 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
                 between = [k for k in between if k > middle]
             else:
                 step, model, between = middle, path[middle], [k for k in between if k < middle]
-        return step, forecast(model, dataset, step_size=eta, reduce=reduce)
+        return step, forecast(model, dataset, step_size=eta, loss=loss, reduce=reduce)
     return None
 
 
-def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
+def _checked(model, step_size, reduce, loss=None) -> tuple[MultiHead, float, Loss]:
     settings = getattr(model, "settings", None)
     if settings is not None:
-        if (settings.get("optimizer"), settings.get("loss")) != ("gd", "logistic"):
+        if settings.get("optimizer") != "gd":
             raise ValueError(
-                f"the run used {settings.get('optimizer')} on the {settings.get('loss')} loss; the forecast is proved "
-                "for plain gradient descent on the logistic loss."
+                f"the run used {settings.get('optimizer')}; the forecast is proved for plain gradient descent."
             )
         model, step_size = model.final, settings["step_size"] if step_size is None else step_size
+        loss = settings.get("loss") if loss is None else loss
+    loss = get_loss("logistic" if loss is None else loss)
+    known = loss_scope(loss)
+    if not known.holds:
+        raise ValueError(f"the forecast needs {known.text}: {known.remedy}.")
     if not isinstance(model, attention.MultiHead):
         raise ValueError("the forecast is proved for MultiHead models; pass one, or a run of one.")
     if isinstance(model.key_query, tuple):
@@ -264,7 +272,7 @@ def _checked(model, step_size, reduce) -> tuple[MultiHead, float]:
         raise ValueError(f"step_size={step_size} must be a finite number > 0; pass the step size of the descent.")
     if not 1 < reduce < math.inf:
         raise ValueError(f"reduce={reduce} must be a finite number > 1; 2 asks for half the loss.")
-    return model, float(step_size)
+    return model, float(step_size), loss
 
 
 def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
@@ -277,8 +285,8 @@ def _next(state: Center, direction, length: float, last: Piece, eta: float, star
     level = start_loss * math.exp(-last.nats)
     drift = new.ball.drift(radius)
     low, high = margin_box(new, drift, radius)
-    ratio = min(last.ratio, ratio_bound(low, high, level))
-    push = min(float(np.mean(slope(low))), level)
+    ratio = min(last.ratio, ratio_bound(low, high, level, state.loss))
+    push = min(float(np.mean(state.loss.slope_at(low))), state.loss.self_bound * level)
     reach = radius + eta * push * float(new.norms.max() + drift.gradient.max())
     smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
     efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
@@ -299,9 +307,8 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     step, promise = found
     steps = promise.steps_to_reduce
     assert steps is not None
-    again = descent.train(
-        work.run.start, work.dataset, step_size=promise.step_size, num_steps=step, record=10**9, dtype="float64"
-    )
+    plan = {"step_size": promise.step_size, "loss": work.loss}
+    again = descent.train(work.run.start, work.dataset, **plan, num_steps=step, record=10**9, dtype="float64")
     claim, level = f"{claim}, from step {step}", promise.loss / 2
     return [measured_against(work, "forecast", claim, again.final, level, steps, promise.step_size)]
 

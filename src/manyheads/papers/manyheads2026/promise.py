@@ -29,7 +29,7 @@ def measured_against(
 ) -> Certificate:
     """Steps of descent to a loss, measured against promised; silent where they are too many to be made."""
     most = max(min(steps, affordable(work)), 1)
-    walk = follower.follow(start, work.dataset, step_size=step_size, num_steps=most)
+    walk = follower.follow(start, work.dataset, step_size=step_size, num_steps=most, loss=work.loss)
     reached = np.flatnonzero(walk.loss <= level * (1 + ENLARGE))
     measured, silent = (float(reached[0]) if len(reached) else math.inf), ()
     if not len(reached) and most < steps:

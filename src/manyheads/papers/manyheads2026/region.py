@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyheads._lazy import compiled, lazy
+from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.papers.deora2023.sharper import ENLARGE, EXACT_UP_TO
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ separations = lazy("manyheads.measures.margin")
 neighborhood = lazy("manyheads.measures.neighborhood")
 
 RATIOS = np.linspace(0, 1, 21)
+CELLS = 16  # of a box of margins
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,25 +36,26 @@ class Center:
 
     model: MultiHead
     dataset: Dataset
+    loss: Loss
     margins: np.ndarray
     kernel: np.ndarray | None  # None for many sequences
     norms: np.ndarray  # of the tangent features
 
     @classmethod
-    def at(cls, model: MultiHead, dataset: Dataset) -> Center:
+    def at(cls, model: MultiHead, dataset: Dataset, loss: Loss = LOGISTIC) -> Center:
         margins = dataset.labels * model.scores(dataset)
         if dataset.num_examples <= EXACT_UP_TO:
             kernel = kernels.tangent_kernel(model, dataset).matrix
             square = kernel.diagonal()
         else:
             kernel, square = None, autodiff.gradient_norms(model, dataset) ** 2
-        return cls(model, dataset, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
+        return cls(model, dataset, loss, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
 
     def direction(self) -> tuple[Heads | None, float]:
         """A direction, at most a unit vector in class coordinates, and the margin of the tangent features along it."""
         y = self.dataset.labels
         if self.kernel is None:
-            coefficients = slope(self.margins) / np.sum(slope(self.margins))
+            coefficients = self.loss.slope_at(self.margins) / np.sum(self.loss.slope_at(self.margins))
         else:
             found = separations.hard_margin(y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13)
             if found.lower <= 0:
@@ -70,7 +74,7 @@ class Center:
     def moved(self, direction: Heads, length: float) -> Center:
         root = np.sqrt(self.model.multiplicity)
         step = jax.tree.map(lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction)
-        return Center.at(self.model.displaced(step), self.dataset)
+        return Center.at(self.model.displaced(step), self.dataset, self.loss)
 
     def indicator(self) -> float:
         r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look, larger where more is certified."""
@@ -86,42 +90,57 @@ def margin_box(state: Center, drift: Drift, radius: float) -> tuple[np.ndarray, 
     return state.margins - width, state.margins + width
 
 
-def ratio_bound(low: np.ndarray, high: np.ndarray, level: float) -> float:
+def ratio_bound(low: np.ndarray, high: np.ndarray, level: float, loss: Loss = LOGISTIC) -> float:
     r"""A lower bound on mean slope over mean loss, where the loss is at most `level`.
 
-    $w-\mu\ell$ has one maximum in $m$, so over a box it is least at an end; and $w/\ell$ falls with the loss.
+    It is $\mu$ plus the mean of the least $w-\mu\ell$ over the boxes, where that is positive, over `level`.
     """
-    worst = _loss(low)
-    bounds = [float(np.min(np.divide(-np.expm1(-worst), worst, out=np.ones_like(worst), where=worst > 0)))]
-    for mu in RATIOS:
-        rest = np.mean(np.minimum(slope(low) - mu * _loss(low), slope(high) - mu * _loss(high)))
+    share, floor = floors(low, high, loss)
+    bounds = [share]
+    for mu in RATIOS * loss.self_bound:
+        rest = np.mean(floor(mu))
         if rest > 0:
             bounds.append(float(mu + rest / level))
     return max(bounds) * (1 - ENLARGE)
 
 
+def floors(low: np.ndarray, high: np.ndarray, loss: Loss) -> tuple[float, Callable[[float], np.ndarray]]:
+    r"""The least $w/\ell$ over boxes of margins, and the least $w-\mu\ell$ over each as a function of $\mu$.
+
+    For the logistic loss $w-\mu\ell$ has one maximum in $m$, so it is least at an end, and $w/\ell$ falls with the
+    loss. For another loss a box is cut into cells: both $w$ and $\ell$ fall with $m$, so over a cell $w$ is at least
+    that of its upper end, and the loss at most that of its lower end.
+    """
+    if loss is LOGISTIC:
+        worst = loss.at(low)
+        share = np.divide(-np.expm1(-worst), worst, out=np.ones_like(worst), where=worst > 0)
+        ends = tuple((loss.slope_at(m), loss.at(m)) for m in (low, high))
+        return float(np.min(share)), lambda mu: np.minimum(*(w - mu * value for w, value in ends))
+    edges = low + (high - low) * np.linspace(0, 1, CELLS + 1)[:, None]
+    edges[-1] = high
+    least, most = loss.slope_at(edges[1:]), loss.at(edges[:-1])
+    share = np.divide(least, most, out=np.zeros_like(least), where=most > 0)
+    return float(np.min(share)), lambda mu: np.min(least - mu * most, axis=0)
+
+
 def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -> float:
     """An upper bound on the Hessian of the loss over a ball, where the loss is at most `level`."""
     low, high = margin_box(state, drift, radius)
-    nearest = np.clip(0.0, low, high)
-    bend = slope(nearest) * slope(-nearest)  # the largest second derivative over the box
+    loss = state.loss
+    bend = np.full_like(low, loss.smoothness)  # the largest second derivative over the box
+    if loss.peak is not None:
+        bend = loss.curvature_at(np.clip(loss.peak, low, high))
     if state.kernel is None:
         top = float(np.mean(bend * state.norms**2))
     else:
         root = np.sqrt(bend)
         top = float(np.linalg.eigvalsh(root[:, None] * state.kernel * root / len(bend))[-1])
     features = (math.sqrt(max(top, 0.0)) + math.sqrt(float(np.mean(bend * drift.gradient**2)))) ** 2
-    features = min(features, level * float(np.max(state.norms + drift.gradient)) ** 2)
-    scores = min(level * float(drift.curvature.max()), float(np.mean(slope(low) * drift.curvature)))
+    features = min(features, loss.self_curvature * level * float(np.max(state.norms + drift.gradient)) ** 2)
+    scores = min(
+        loss.self_bound * level * float(drift.curvature.max()), float(np.mean(loss.slope_at(low) * drift.curvature))
+    )
     return (features + scores) * (1 + ENLARGE)
-
-
-def _loss(m: np.ndarray) -> np.ndarray:
-    return np.logaddexp(0.0, -m)
-
-
-def slope(m: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, m))
 
 
 def _features(model: MultiHead, dataset: Dataset, coefficients: np.ndarray) -> Heads:

@@ -7,7 +7,7 @@ import numpy as np
 from manyheads.certificates.targets import mixture_direction, readout_norm, train_loss
 from manyheads.certificates.verdict import EXPLICIT
 from manyheads.data.mixture import TokenizedMixture
-from manyheads.papers.deora2023.derivatives import Shape
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.regime import Ray
 from manyheads.papers.deora2023.training import largest_step
 from manyheads.studies.kit.cells import descend, mixture_of
