@@ -48,7 +48,7 @@ def pairs(X, W, U, N, radius, v):
 
 def wrong(*case):
     """The names of the bounds that are not certainly on the safe side: not the whole interval is."""
-    return [name for name, (larger, smaller) in pairs(*case).items() if not larger >= smaller]
+    return [name for name, (larger, smaller) in pairs(*case).items() if not larger.a >= smaller.b]
 
 
 def _number(value):
@@ -56,9 +56,9 @@ def _number(value):
 
 
 def test_every_bound_is_on_the_safe_side_of_its_exact_value_and_close_to_it():
-    for case in cases(5, seed=0):
+    for case in cases(3, seed=0):
         for name, (larger, smaller) in pairs(*case).items():
-            assert larger >= smaller, name
+            assert larger.a >= smaller.b, name
             size = 1 + abs(larger) if name.startswith(("margin", "low", "high")) else abs(larger)
             assert larger - smaller <= 1e-7 * size, name  # hundred enlargements: it is the same bound
 
@@ -73,5 +73,5 @@ def test_every_bound_is_on_the_safe_side_in_many_cases():
 def test_a_thousandth_of_the_enlargement_would_do_and_less_than_none_would_not(enlarged, broken, monkeypatch):
     for module in (neighborhood, region):
         monkeypatch.setattr(module, "ENLARGE", enlarged)
-    found = {name.split()[0] for case in cases(5, seed=2) for name in wrong(*case)}
+    found = {name.split()[0] for case in cases(3, seed=2) for name in wrong(*case)}
     assert found >= broken and bool(found) == bool(broken)
