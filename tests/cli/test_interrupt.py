@@ -38,15 +38,23 @@ def test_ctrl_c_pressed_twice_ends_a_program_at_once_with_one_line(where, start)
     assert process.returncode == 130 and err == "error: interrupted\n"
 
 
-@pytest.mark.parametrize("inside", ["gc.callbacks.append(_xla_gc_callback)\n    gc.collect()", "Thing()"])
+@pytest.mark.parametrize(
+    "inside",
+    ["gc.callbacks.append(_xla_gc_callback)\n    gc.collect()", "Thing()", "discover_pjrt_plugins()", "forget()"],
+)
 def test_a_ctrl_c_inside_a_callback_is_neither_lost_nor_a_traceback(inside):
-    """Where exceptions are printed and dropped: a callback of the garbage collector, a destructor."""
+    """Where exceptions are printed and dropped: the garbage collector, a destructor, plugins, weak references."""
     program = (
         "import gc, signal, time\n"
         "from manyheads.cli import interrupt\n"
         "interrupt.twice_ends_at_once()\n"
         "def _xla_gc_callback(*_):\n    gc.callbacks.clear()\n    signal.raise_signal(signal.SIGINT)\n"
         "class Thing:\n    def __del__(self):\n        _xla_gc_callback()\n"
+        "def press():\n    signal.raise_signal(signal.SIGINT)\n"
+        "def discover_pjrt_plugins():\n    try:\n        press()\n    except BaseException:\n        print('dropped')\n"
+        "def forget():\n    import weakref\n    thing = type('Key', (), {})()\n    names = {'press': press}\n"
+        "    exec(compile('def remove(_):\\n    press()', '<frozen importlib._bootstrap>', 'exec'), names)\n"
+        "    kept = weakref.ref(thing, names['remove'])\n    del thing\n"
         f"try:\n    {inside}\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

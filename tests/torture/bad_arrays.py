@@ -173,6 +173,7 @@ def drawn(kind: str, of: str, valid: Any, rng: np.random.Generator) -> tuple[Any
     if kind == "name":
         value = BAD_NAMES[rng.integers(len(BAD_NAMES))]
         empty = of in ("names", "name or steps") and isinstance(value, list) and not value
+        empty |= of == "name or steps" and value == 3  # every third step
         fine = of == "text" and isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= 200
         return value, None if empty or fine or (of in ("name or none", "dtype") and value is None) else False
     if kind == "array":

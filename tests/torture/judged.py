@@ -19,7 +19,7 @@ ONE_LINE, RIGHT = "one line", "right result"
 FAULTS = ("traceback", "several lines", "silent nonsense", "hang", "code ran")
 SECONDS = 120  # a call that takes longer hangs; the slowest valid one compiles for seconds
 LONGEST = 1000  # characters of a message
-WORDS = ("diverged", "not finite", "not converged", "undecided", "silent", "no run", "not separable")
+WORDS = ("diverged", "not finite", "not converged", "undecided", "silent", "no run", "not separable", "no spread")
 
 
 class Hang(BaseException):

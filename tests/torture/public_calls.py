@@ -142,7 +142,7 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
             mh.explain_run, {"start": model, "dataset": data, **descent, "longer": 2, "loss": "logistic"}, {"start": "model", "dataset": "data", **steps, "longer": "some", "loss": "name"},
         ),
         "smallest_heads": (
-            mh.smallest_heads, {"start": model, "dataset": data, "directions": [g["direction"]], "certified": 0.5, "num_steps": 100}, {"start": "heads", "dataset": "data", "directions": "directions", "certified": "share", "num_steps": "count"},
+            mh.smallest_heads, {"start": model, "dataset": data, "directions": [g["direction"]], "certified": 0.5, "num_steps": 100}, {"start": "heads", "dataset": "data", "directions": "directions", "certified": "positive", "num_steps": "count"},
         ),
         "plan": (
             mh.plan, {"dataset": g["many"], "start": "zero", "target_loss": 0.5, "key": key, "planning_share": 0.5, "trials": False}, {"dataset": "data", "start": "name", "target_loss": "loss level", "key": "key", "planning_share": "share", "trials": "flag"},

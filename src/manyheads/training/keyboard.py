@@ -15,7 +15,7 @@ class Program:
     """The handler of a program: the first Ctrl-C raises KeyboardInterrupt, any later one calls `leave`.
 
     A second exception, raised while the first one is dealt with, would end in a traceback or be swallowed. So would one
-    inside a callback of the garbage collector, where the interpreter often notices a signal: that is raised later.
+    inside a callback, where the interpreter often notices a signal: that is raised later.
     """
 
     def __init__(self, leave: Callable[[], Any]) -> None:
@@ -41,9 +41,15 @@ class Program:
 
 
 def _drops_errors(frame: FrameType | None) -> bool:
-    """Whether an exception raised here would be printed and dropped: JAX is called back by the garbage collector."""
+    """Whether an exception raised here would be printed and dropped.
+
+    The garbage collector and weak references call back, and JAX reports whatever stops the plugin of an accelerator.
+    """
     while frame is not None:
-        if frame.f_code.co_name in ("_xla_gc_callback", "__del__"):
+        code = frame.f_code
+        if code.co_name in ("_xla_gc_callback", "__del__", "discover_pjrt_plugins"):
+            return True
+        if code.co_name == "remove" and "importlib" in code.co_filename:
             return True
         frame = frame.f_back
     return False
