@@ -74,6 +74,15 @@ def test_third_derivatives_are_attacked_by_ascent_and_a_tenth_less_is_caught(nam
     assert attack.ascend(attack.THIRDS[name], less, steps=300, rate=0.1)[1] > 1
 
 
+def test_bounds_that_outgrow_the_numbers_are_infinite(found, monkeypatch):
+    start, data, _ = found
+    for factor in (1e3, 1e200):
+        monkeypatch.setattr(twins.Place, "expansion", lambda self, apart, eta, f=factor: np.full_like(apart, f))
+        bound = bound_twins(start, data, **PLAN)
+        assert np.all(bound.distance > 1e9) and bound.test_loss(2.0) > 1e9 and bound.train_loss < 1
+    assert np.isinf(bound.test_loss(2.0))
+
+
 def test_certify_shows_the_share_and_the_certificate():
     mixture, data, fresh = small_problem(0)
     start = mh.first_phase(fresh, 8)

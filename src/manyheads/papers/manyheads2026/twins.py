@@ -75,23 +75,25 @@ def bound_twins(start: MultiHead, dataset: Dataset, *, step_size: float, num_ste
     if run.status == "interrupted":
         raise KeyboardInterrupt
     apart, factors = np.zeros(n), []
-    for k in range(run.last_step):
-        here = Place(run.model(k), dataset, float(apart.max()))
-        factor = here.expansion(apart, eta)
-        factors.append(float(factor.max()))
-        apart = (factor * apart + eta / n * here.slope * here.norms) * (1 + ENLARGE)
-    end = Place(run.final, dataset, float(apart.max()))
-    lost = end.norms * apart + apart**2 / 2 * end.drift.curvature
-    readout = np.sqrt(np.sum(np.asarray(run.final.readout, float) ** 2, axis=(1, 2)))
-    finite = run.status == "finished"
-    return TwinBound(
-        apart if finite else np.full(n, math.inf),
-        np.logaddexp(0.0, lost - end.margins) * (1 + ENLARGE) if finite else np.full(n, math.inf),
-        np.max(readout[:, None] + apart / np.sqrt(start.multiplicity)[:, None], axis=0),
-        np.array(factors),
-        float(np.mean(np.logaddexp(0.0, -end.margins))),
-        *dataset.tokens.shape[1:],
+    with np.errstate(over="ignore", invalid="ignore"):  # bounds that outgrow the numbers are infinite below
+        for k in range(run.last_step):
+            here = Place(run.model(k), dataset, float(apart.max()))
+            factor = here.expansion(apart, eta)
+            factors.append(float(factor.max()))
+            apart = (factor * apart + eta / n * here.slope * here.norms) * (1 + ENLARGE)
+            if not np.isfinite(apart).all():
+                break
+        known = run.status == "finished" and bool(np.isfinite(apart).all())
+        end = Place(run.final, dataset, float(apart.max()) if known else 0.0)
+        lost = end.norms * apart + apart**2 / 2 * end.drift.curvature
+        left_out = np.logaddexp(0.0, lost - end.margins) * (1 + ENLARGE)
+        readout = np.sqrt(np.sum(np.asarray(run.final.readout, float) ** 2, axis=(1, 2)))
+        largest = np.max(readout[:, None] + apart / np.sqrt(start.multiplicity)[:, None], axis=0)
+    loss = float(np.mean(np.logaddexp(0.0, -end.margins)))
+    apart, left_out, largest = (
+        np.where(known & np.isfinite(values), values, math.inf) for values in (apart, left_out, largest)
     )
+    return TwinBound(apart, left_out, largest, np.array(factors), loss, dataset.num_tokens, dataset.dim)
 
 
 class Place:
