@@ -81,6 +81,8 @@ def test_bounds_that_outgrow_the_numbers_are_infinite(found, monkeypatch):
         bound = bound_twins(start, data, **PLAN)
         assert np.all(bound.distance > 1e9) and bound.test_loss(2.0) > 1e9 and bound.train_loss < 1
     assert np.isinf(bound.test_loss(2.0))
+    with np.errstate(all="ignore"):
+        assert not twins.Place(start, data, 1e200).third_derivative() < 1e300
 
 
 def test_certify_shows_the_share_and_the_certificate():

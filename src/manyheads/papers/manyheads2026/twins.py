@@ -100,12 +100,12 @@ class Place:
     """One step of the run: what is known at it, and over the ball around it that holds all twins."""
 
     def __init__(self, model: MultiHead, dataset: Dataset, radius: float):
-        self.model, self.dataset, self.radius = model, dataset, radius
+        self.model, self.dataset, self.radius = model, dataset, np.float64(radius)  # its square may overflow
         self.margins = dataset.labels * model.scores(dataset)
         self.norms = autodiff.gradient_norms(model, dataset) * (1 + ENLARGE)
         self.slope = slope(self.margins)
         self.ball = neighborhood.Neighborhood(model, dataset)
-        self.drift = self.ball.drift(radius)
+        self.drift = self.ball.drift(self.radius)
 
     def third_derivative(self) -> float:
         r"""A bound on $\nabla^3\hat L^{-i}$ over the ball, for every i."""
