@@ -44,7 +44,7 @@ def row(n, heads, steps, step_size=1.0):
         found.distance.mean(),
         share,
     )
-    return [f"{n:,}", f"{heads:,}", str(steps), *(f"{v:.3g}" for v in (*values, np.prod(found.expansion)))]
+    return [f"{n:,}", f"{heads:,}", str(steps), *(f"{v:.3g}" for v in (*values, found.total_expansion))]
 
 
 def main():

@@ -1,5 +1,6 @@
 """Leave-one-out and replace-one runs against separate trainings by `train`, which shares no loop with them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -219,6 +220,15 @@ def test_a_trillion_heads_run_the_same_program_to_the_stated_accuracy(mixture, d
         assert error <= found.accuracy < 1e-6 * distances.min()
         assert np.abs(found.left_out_loss[:, -1] - left_out).max() <= found.loss_accuracy < 1e-5
     assert error > 1e-14  # more digits are lost with many heads, and that is said
+
+
+def test_a_loss_is_no_more_accurate_than_a_number(mixture, data):
+    """Where scores are tiny the loss is near log 2, which is rounded itself."""
+    short = replace(data, tokens=1e-4 * data.tokens)
+    start = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 4)
+    found = mh.leave_one_out(start, short, indices=[0, 1], **RUN)
+    error = np.abs(found.left_out_loss[:, -1] - extended_runs(start, short, [0, 1])[1]).max()
+    assert 0 < error <= found.loss_accuracy < 1e-14
 
 
 def test_stability_falls_as_one_over_n():

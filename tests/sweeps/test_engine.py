@@ -72,6 +72,15 @@ def test_batched_and_single_agree(tmp_path):
             assert np.array_equal(batched[name], single[name])
 
 
+def test_few_and_very_many_heads_are_batched_in_their_own_precisions(tmp_path):
+    sweep = Sweep(data=SMALL, start={"kind": "zero"}, train={"num_steps": 3}, axes={"model.num_heads": [1, 8, 1e12]})
+    data = run(sweep, tmp_path, progress=False, batching=16)
+    assert len(parts(tmp_path)) == 1 and (data.status == "finished").all()
+    assert data.sel(num_heads=8).train_loss.values == pytest.approx(
+        data.sel(num_heads=1e12).train_loss.values, rel=1e-3
+    )
+
+
 def test_the_data_do_not_depend_on_the_model():
     one, many = (set_up(c) for c in make_plan(Sweep(data=SMALL, axes={"model.num_heads": [1, 64]})).cells)
     assert np.array_equal(one.dataset.tokens, many.dataset.tokens)

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 
 from manyheads.certificates.examination import Examination
 from manyheads.certificates.ledger import about_runs, entry, papers
-from manyheads.certificates.verdict import OURS, Bound, Certificate, Verdict, plain
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis, Verdict, plain
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.training.trajectory import Trajectory
+
+BEYOND = Hypothesis("its constants are numbers that float64 can hold", False, "rescale tokens, weights or step size")
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,11 @@ def certify(
         scope = papers()[statement.paper].scope
         outside = () if scope is None else tuple(work.shared(scope))
         if all(h.holds for h in outside):
-            items.extend(replace(c, statement=statement.name) for c in statement.about(work))
+            try:
+                items.extend(replace(c, statement=statement.name) for c in statement.about(work))
+            except OverflowError:
+                outside = (BEYOND,)
+                items.append(Certificate(statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)))
         elif statements or statement.paper == first:  # of other papers only what they say, unless one is named
             nothing = Bound(OURS, math.nan, outside)
             items.append(Certificate(statement.name, statement.title, math.nan, (nothing,)))

@@ -15,7 +15,8 @@ from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
 FORMAT_VERSION = 2
-LARGEST_TOKEN = 1e100  # beyond it the squares and cubes of a score overflow
+LARGEST_TOKEN = 1e30  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
+SMALLEST_TOKEN = 1e-30  # below it they come near underflow
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +83,11 @@ class Dataset:
             raise ValueError(
                 f"tokens[{i}, {t}] holds NaN or an infinite value, or one beyond {LARGEST_TOKEN:g}; "
                 "replace it, or mask the token."
+            )
+        if 0 < (largest := float(np.abs(X).max())) < SMALLEST_TOKEN:
+            raise ValueError(
+                f"the largest entry of tokens is {largest:g}; products of entries below {SMALLEST_TOKEN:g} may "
+                f"underflow: rescale the tokens, for example tokens / {largest:g}."
             )
         y, names = _signs(labels, len(X))
         return cls(X, y, real, known, names, str(name), _bound(norm_bound, X))._checked()

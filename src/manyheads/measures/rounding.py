@@ -97,16 +97,20 @@ def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: floa
     r"""Error of an eigenvalue of the Hessian of the train loss, in units; and the size of a Hessian with slopes of one.
 
     The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two
-    derivatives of the loss. An error of the score, measured by what float32 makes of it, moves these weights by that
-    much of the derivative after; and an error of the attention is one of what they weigh, whose size is taken from the
-    `largest` eigenvalue and the number of sequences that may cancel in it. Without a loss, of the summed scores.
+    derivatives of the loss. An error of the score moves these weights by that much of the derivative after; and an
+    error of the attention is one of what they weigh, whose size is taken from the `largest` eigenvalue and the number
+    of sequences that may cancel in it, and from the covariances of tokens, which are differences of products. Without a
+    loss, of the summed scores.
     """
     slope, second, third = _loss_derivatives(model, dataset, loss)
     squares, full = gradient_norms(model, dataset) ** 2, attention_of(model)
     terms = np.sqrt(dataset.num_examples) * largest
     relative = np.divide(second, slope, out=np.zeros_like(slope), where=slope > 0)
-    by_score = _measured_score_error(model, dataset) * (np.mean(third * squares) + np.max(relative) * terms)
+    by_score = score_error(model, dataset) * (np.mean(third * squares) + np.max(relative) * terms)
     by_attention = (16.0 if full is None else 4 * attention_error(full, dataset)) * terms
+    if full is not None:
+        r, q, *_ = sizes(full, dataset)
+        by_attention += 4 * np.mean(slope * q * r**3) * full.num_heads**-full.exponent
     return float(by_score + by_attention), float(np.mean(squares))
 
 

@@ -271,7 +271,8 @@ def _rounding(model, dataset, problem: Problem, reference: Reference, num_steps:
     eps, walk = float(np.finfo(problem.step_size.dtype).eps), float(np.sqrt(num_steps))
     loss, step_size = problem.method.loss, float(problem.step_size)
     distance = eps * walk * (float(np.max(reference.distance)) + step_size * loss.smoothness * size * score)
-    return distance, loss.lipschitz * (eps * score + size * distance)
+    rounded = 4 * eps * float(loss.value(jnp.zeros(())))  # of a loss whose score is exact
+    return distance, rounded + loss.lipschitz * (eps * score + size * distance)
 
 
 @jax.jit

@@ -21,6 +21,7 @@ from manyheads.sweeps.setup import Setup, set_up
 from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 from manyheads.training.descent import train
 from manyheads.training.keyboard import AllOrNothing
+from manyheads.training.problem import choose_dtype
 from manyheads.training.together import run_shape, train_together
 from manyheads.training.trajectory import Trajectory
 
@@ -112,7 +113,8 @@ def _together(cells: Sequence[Cell], job: Mapping[str, Any]) -> list[dict[str, A
             results[i] = _failure(cell, error)
     groups: dict[Any, list[int]] = {}
     for i, setup in setups.items():
-        groups.setdefault(run_shape(setup.start, setup.dataset, setup.test), []).append(i)
+        kind = choose_dtype(_options(cells[i].train)["dtype"], setup.start)  # very many heads need float64
+        groups.setdefault((kind, run_shape(setup.start, setup.dataset, setup.test)), []).append(i)
     for members in groups.values():
         began = time.perf_counter()
         try:

@@ -12,8 +12,9 @@ from manyheads.certificates.walk import follow
 from manyheads.papers.deora2023.initialization import good_start
 from manyheads.papers.manyheads2026.before import Before
 from manyheads.papers.manyheads2026.forecast import forecast
+from manyheads.papers.manyheads2026.promise import AFFORDABLE
 from manyheads.training.descent import train
-from manyheads.training.start import first_phase
+from manyheads.training.start import first_phase, zero_start
 
 HEADS = {"A": (32, 180), "B": (23_170, 3.0e6), "C": (11_584, 5.2e5)}  # at most, for a loss of .5 and for half the loss
 
@@ -82,3 +83,10 @@ def test_other_draws_keep_their_promise():
         for count, level in zip(promise.steps, promise.certified_loss, strict=True):
             if count <= walk.num_steps:
                 assert walk.loss[: count + 1].min() <= level
+
+
+def test_a_promise_of_more_steps_than_can_be_made_is_held_against_some_of_them():
+    s = setting("A")
+    start = zero_start(10**12, num_tokens=s.dataset.num_tokens, dim=s.dataset.dim)
+    found = certify(train(start, s.dataset, step_size=0.005, num_steps=5), s.dataset, ["forecast.before"]).items[0]
+    assert found.verdict is Verdict.HOLDS and 0 < found.measured <= found.bounds[0].value <= AFFORDABLE

@@ -216,3 +216,12 @@ def test_bad_input_is_one_line():
             call()
         assert "\n" not in str(error.value)
     assert FORECAST.about is not None
+
+
+def test_a_run_on_other_data_is_refused():
+    s = setting("A")
+    run = mh.train(mh.first_phase(s.fresh, 8), s.dataset, step_size=0.2, num_steps=2)
+    other = dataclasses.replace(s.dataset, tokens=1.01 * s.dataset.tokens)
+    for ask in (mh.forecast, mh.first_forecast):
+        with pytest.raises(ValueError, match="fingerprint is not that of these data"):
+            ask(run, other)

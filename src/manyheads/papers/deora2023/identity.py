@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
@@ -17,18 +19,18 @@ if TYPE_CHECKING:
 
 decomposition, starts = lazy("manyheads.certificates.decomposition"), lazy("manyheads.training.start")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
-training = lazy("manyheads.papers.deora2023.training")
+training, rounding = lazy("manyheads.papers.deora2023.training"), lazy("manyheads.measures.rounding")
 
 
-def explained(part: Decomposition) -> Certificate:
-    """The mean train loss against its decomposition, with the terms as details."""
+def explained(part: Decomposition, scores: float = 0.0) -> Certificate:
+    """The mean train loss against its decomposition, with the terms as details; `scores` is the rounding in scores."""
     return Certificate(
         "identity",
         f"mean train loss, explained from {part.target.name}",
         part.mean_loss,
         (Bound(OURS, part.bound),),
-        noise=part.rounding,
-        noise_source="rounding of the terms",
+        noise=part.rounding + scores,
+        noise_source="rounding of the terms and of the scores",
         details={
             "target loss": part.target.loss,
             "distance": part.distance_term,
@@ -47,16 +49,18 @@ def exact(part: Decomposition) -> Certificate:
     return Certificate("identity", claim, abs(part.residual), (Bound(OURS, part.rounding),))
 
 
-def judge(parts: Sequence[Decomposition]) -> list[Certificate]:
+def judge(parts: Sequence[Decomposition], scores: float = 0.0) -> list[Certificate]:
     """The certificates of a run: its mean loss from the best target of each kind, and the worst residual of all."""
     residuals = [exact(part) for part in parts]
     broken = [c for c in residuals if c.verdict is Verdict.VIOLATED]  # a NaN has no largest
     worst = broken[0] if broken else max(residuals, key=lambda c: c.tightness)
-    return [*(explained(part) for part in decomposition.best_of_each(parts)), worst]
+    return [*(explained(part, scores) for part in decomposition.best_of_each(parts)), worst]
 
 
 def certify_identity(work: Examination) -> list[Certificate]:
-    return judge(decomposition.decompose(work.shared(training.repetition)))
+    walk = work.shared(training.repetition)
+    error = max(rounding.score_error(model, work.dataset) for model in (work.run.start, walk.final))
+    return judge(decomposition.decompose(walk), np.finfo(float).eps * error)
 
 
 def check_identity(effort: Effort) -> Finding:

@@ -20,6 +20,7 @@ from manyheads.papers.deora2023.derivatives import Shape
 from manyheads.papers.deora2023.problem import small_problem
 from manyheads.papers.deora2023.regime import MOST_HEADS
 from manyheads.papers.manyheads2026.forecast import ENLARGE, PIECE, Forecast, Piece
+from manyheads.papers.manyheads2026.promise import affordable, measured_against
 
 if TYPE_CHECKING:
     from manyheads.certificates.examination import Examination
@@ -122,12 +123,10 @@ def certify_before(work: Examination) -> list[Certificate]:
         remedy = "use more heads or a smaller step size"
         hypothesis = Hypothesis(told, False, remedy)
         return [Certificate("forecast.before", claim, math.nan, (Bound(OURS, math.nan, (hypothesis,)),))]
-    steps = int(promise.steps[-1])
-    level = float(promise.certified_loss[-1])
-    walk = follower.follow(work.run.start, work.dataset, step_size=work.step_size, num_steps=steps)
-    reached = np.flatnonzero(walk.loss <= level * (1 + ENLARGE))
-    measured = float(reached[0]) if len(reached) else math.inf
-    return [Certificate("forecast.before", f"{claim}, {level:.4g}", measured, (Bound(OURS, float(steps)),))]
+    last = max(int(np.searchsorted(promise.steps, affordable(work), side="right")) - 1, 0)
+    steps, level = int(promise.steps[last]), float(promise.certified_loss[last])
+    claim = f"{claim}, {level:.4g}"
+    return [measured_against(work, "forecast.before", claim, work.run.start, level, steps, work.step_size)]
 
 
 def check_before(effort: Effort) -> Finding:

@@ -18,6 +18,7 @@ from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.data.door import guarded
+from manyheads.papers.manyheads2026.promise import measured_against
 from manyheads.papers.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, slope, smoothness_bound
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 attention = lazy("manyheads.model.attention")
 descent = lazy("manyheads.training.descent")
-follower = lazy("manyheads.certificates.walk")
 questions = lazy("manyheads.training.until")
+provenance = lazy("manyheads.certificates.provenance")
 attacks = lazy("manyheads.papers.manyheads2026.attack")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
@@ -67,7 +68,7 @@ class Forecast:
     """What is proved about the next steps of gradient descent, whatever else happens.
 
     `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
-    `certified_loss[i]`, and the loss decreases at every step until then. The iterates stay within `radius` of a known
+    `certified_loss[i]`; until then the loss decreases at every step, and the iterates stay within `radius` of a known
     center, hence within twice `radius` of the start. Every bound is enlarged by 1e-9 of itself for rounding. The same
     holds for every smaller step size after proportionally more steps.
     """
@@ -169,9 +170,11 @@ def forecast(
 ) -> Forecast:
     """What plain gradient descent on the logistic loss is proved to reach from this model.
 
-    `model` may be a run: then its last parameters and its step size are meant. The curve is followed until the bounds
-    end it, or for `most_pieces` pieces.
+    `model` may be a run on these data: then its last parameters and its step size are meant. The curve is followed
+    until the bounds end it, or for `most_pieces` pieces.
     """
+    if hasattr(model, "settings"):
+        provenance.check_data(model, dataset)
     model, eta = checked(model, step_size, reduce)
     return followed(Center.at(model, dataset), eta, reduce, most_pieces)
 
@@ -210,6 +213,7 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     later ones until one speaks, and the interval before it is halved until it is one step. So the answer is the
     earliest one if success is never lost again; it is None only if all these steps are silent.
     """
+    provenance.check_data(run, dataset)
     eta = checked(run, None, reduce)[1]
     models = _Path(run.start, dataset, eta)
     grid = [int(k) for k in np.union1d(questions.asked_steps(run.last_step), [run.last_step])]
@@ -319,10 +323,8 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     again = descent.train(
         work.run.start, work.dataset, step_size=promise.step_size, num_steps=step, record=10**9, dtype="float64"
     )
-    walk = follower.follow(again.final, work.dataset, step_size=promise.step_size, num_steps=steps)
-    reached = np.flatnonzero(walk.loss <= walk.loss[0] / 2 * (1 + ENLARGE))
-    measured = float(reached[0]) if len(reached) else math.inf
-    return [Certificate("forecast", f"{claim}, from step {step}", measured, (Bound(OURS, float(steps)),))]
+    claim, level = f"{claim}, from step {step}", promise.loss / 2
+    return [measured_against(work, "forecast", claim, again.final, level, steps, promise.step_size)]
 
 
 def check_forecast(effort: Effort) -> Finding:

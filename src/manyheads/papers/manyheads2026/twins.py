@@ -57,6 +57,12 @@ class TwinBound:
     num_tokens: int
     dim: int
 
+    @property
+    def total_expansion(self) -> float:
+        """The product of all expansions; it may be infinite."""
+        with np.errstate(over="ignore"):
+            return float(np.prod(self.expansion))
+
     def test_loss(self, token_radius: float) -> float:
         r"""$\frac1n\sum_i\ell_i(\theta_K^{-i})+\frac1n\sum_ib_1(M_i)\|\theta_K-\theta_K^{-i}\|$, bounded from above."""
         shape = Shape(self.num_tokens, self.dim, token_radius)
@@ -148,7 +154,7 @@ def certify_twins(work: Examination) -> list[Certificate]:
     needed = (independence(work.independent), bounded_norms(work.bounded), given, one_sample())
     details = {
         "average stability, bounded": float(np.mean(found.distance)),
-        "product of expansions": float(np.prod(found.expansion)),
+        "product of expansions": found.total_expansion,
         "left-out loss, bounded": float(np.mean(found.left_out_loss)),
     }
     bound = Bound(OURS, found.test_loss(work.radius), needed)
@@ -174,7 +180,7 @@ def check_twins(effort: Effort) -> Finding:
             for distance, loss, i in zip(real.distance[:, -1], real.left_out_loss[:, -1], real.indices, strict=True):
                 tally.add(distance, found.distance[i], noise=real.accuracy)
                 tally.add(loss, found.left_out_loss[i], noise=real.loss_accuracy)
-            expansions.append(float(np.prod(found.expansion)))
+            expansions.append(found.total_expansion)
     text = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     return tally.finding(
         f"largest shares: {text}; expansions multiply to {min(expansions):.3g} to {max(expansions):.3g}"

@@ -1,0 +1,38 @@
+"""A promise of the forecast held against the descent that it is about."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manyheads._lazy import lazy
+from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.papers.manyheads2026.region import ENLARGE
+
+if TYPE_CHECKING:
+    from manyheads.certificates.examination import Examination
+    from manyheads.model.attention import MultiHead
+
+follower = lazy("manyheads.certificates.walk")
+AFFORDABLE = 20_000  # steps made to see whether a promise is kept, where the run itself is shorter
+
+
+def affordable(work: Examination) -> int:
+    """How many steps are made to see whether a promise about a run is kept."""
+    return max(work.num_steps, AFFORDABLE)
+
+
+def measured_against(
+    work: Examination, statement: str, claim: str, start: MultiHead, level: float, steps: int, step_size: float
+) -> Certificate:
+    """Steps of descent to a loss, measured against promised; silent where they are too many to be made."""
+    most = max(min(steps, affordable(work)), 1)
+    walk = follower.follow(start, work.dataset, step_size=step_size, num_steps=most)
+    reached = np.flatnonzero(walk.loss <= level * (1 + ENLARGE))
+    measured, silent = (float(reached[0]) if len(reached) else math.inf), ()
+    if not len(reached) and most < steps:
+        told = f"the loss {level:.4g} is reached in the {most:,} steps that are made to see it"
+        measured, silent = math.nan, (Hypothesis(told, False, "use a larger step size"),)
+    return Certificate(statement, claim, measured, (Bound(OURS, float(steps), silent),))
