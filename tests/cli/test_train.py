@@ -92,7 +92,7 @@ def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
 
 def test_a_record_that_is_not_finite_is_null_in_json(capsys):
     run = SimpleNamespace(
-        start=mh.zero_start(1, num_tokens=1, dim=1), status="finished", last_step=1, settings={}, attention_mass=None,
+        start=mh.zero_start(1, num_tokens=1, dim=1), status="finished", last_step=1, settings={}, attention_mass=None, observed={},
         steps=np.arange(2), **dict.fromkeys(command.RECORDS[1:], np.array([1.0, np.inf])),
     )  # fmt: skip
     command._print_json(run, 0)
@@ -205,3 +205,15 @@ def test_a_small_file_of_which_nothing_is_set_aside_is_fine(tmp_path, capsys):
     assert train(*small, "--test-examples", "0") == 0
     capsys.readouterr()
     assert train(*small) == 2 and "at least 8 are needed to set some aside" in capsys.readouterr().err
+
+
+def test_a_run_ends_where_the_rest_is_proved(tmp_path, capsys):
+    out = tmp_path / "run.npz"
+    options = [*SMALL, "--steps", 60, "--step-size", 1, "--heads", 64, "--dtype", "float64"]
+    assert train(*options, "--until", "certified", "--forecast", "--json", "--out", out) == 0
+    head, *rows = map(json.loads, capsys.readouterr().out.splitlines())
+    assert head["status"] == "stopped" and "is proved to be halved within" in head["reason"]
+    assert rows[-1]["step"] == head["last_step"] < 60 and rows[-1]["steps_to_half"] > 0 and rows[-1]["indicator"] > 0
+    assert mh.Trajectory.load(out).reason == head["reason"]
+    assert train(*SMALL, "--until", "certain") == 2
+    assert "'certain' is not one of 'certified'" in capsys.readouterr().err

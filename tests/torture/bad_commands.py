@@ -22,7 +22,7 @@ OPTIONS = {
     "train": {
         "--heads": "heads", "--start": "name", "--scale": "number", "--decoder": "name", "--steps": "steps", "--step-size": "number",
         "--optimizer": "name", "--loss": "name", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0",
-        "--seed": "seed", "--dtype": "name", "--device": "name", "--out": "path", "--resume": "path",
+        "--seed": "seed", "--dtype": "name", "--device": "name", "--out": "path", "--resume": "path", "--until": "name",
     },
     "certify": {
         "--data": "path", "--statement": "name", "--heads": "heads", "--start": "name", "--scale": "number", "--steps": "steps",

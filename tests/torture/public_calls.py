@@ -91,8 +91,8 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
         ),
         "train": (
             mh.train,
-            {**on, **descent, "tf32": False, "progress": False, "dtype": "float64", "sample_weight": np.ones(8), "chunk": 4, "loss": "logistic", "optimizer": "gd", "test": g["other"], "record": "all"},
-            {**kinds, "step_size": "positive", "num_steps": "steps", "tf32": "flag", "progress": "flag", "dtype": "dtype", "sample_weight": "array", "chunk": "count", "loss": "name", "optimizer": "name", "test": "data or none", "record": "name or steps"},
+            {**on, **descent, "tf32": False, "progress": False, "forecast": False, "dtype": "float64", "sample_weight": np.ones(8), "chunk": 4, "loss": "logistic", "optimizer": "gd", "test": g["other"], "record": "all"},
+            {**kinds, "step_size": "positive", "num_steps": "steps", "tf32": "flag", "progress": "flag", "forecast": "flag", "dtype": "dtype", "sample_weight": "array", "chunk": "count", "loss": "name", "optimizer": "name", "test": "data or none", "record": "name or steps"},
         ),
         "Trajectory.model": (run.model, {"step": 2}, {"step": "kept step"}),
         "hard_margin": (
@@ -151,7 +151,7 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
         "digits": (mh.digits, {"first": 3, "second": 8}, {"first": "digit", "second": "digit"}),
         "linear_margin": (ladder.linear_margin, {"dataset": data, "tolerance": 1e-3}, {"dataset": "data", "tolerance": "share"}),
         "attention_margin": (ladder.attention_margin, {"dataset": data, "tolerance": 1e-3}, {"dataset": "data", "tolerance": "share"}),
-        "follow": (follow, {"start": model, "dataset": data, **descent}, {"start": "model", "dataset": "data", **steps}),
+        "follow": (follow, {"start": model, "dataset": data, **descent}, {"start": "model", "dataset": "data", **steps, "num_steps": "steps"}),
         "with_heads": (targets.with_heads, {"start": model, "num_heads": 8}, {"start": "heads", "num_heads": "positive"}),
         "train_loss": (targets.train_loss, {**on, "loss": "logistic"}, {**kinds, "loss": "name"}),
         "proximal_target": (targets.proximal_target, {"start": model, "dataset": data, **descent}, {"start": "model", "dataset": "data", "step_size": "positive", "num_steps": "positive"}),

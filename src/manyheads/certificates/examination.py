@@ -40,7 +40,8 @@ class Examination:
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
         bound = distribution_radius(token_radius, dataset)
         self.radius, self.bounded = known_radius(bound, dataset, test), bound is not None
-        self.independent, self.progress = independent, progress or (lambda text: None)
+        self.independent = independent and run.status != "stopped"  # by a condition that looked at the sample
+        self.progress = progress or (lambda text: None)
         self.step_size: float = run.settings.get("step_size", math.nan)
         self.num_steps = int(run.last_step)
         if self.num_steps < 1:

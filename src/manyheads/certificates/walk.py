@@ -13,7 +13,7 @@ import numpy as np
 
 from manyheads.certificates.targets import Target
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import inner
 from manyheads.training.loop import Observer, View, descend
@@ -56,7 +56,7 @@ class Walk:
         return self.start.displaced(self.displacement)
 
 
-@guarded()
+@guarded(num_steps=FROM_ZERO)
 def follow(
     start: Any,
     dataset: Dataset,

@@ -21,6 +21,7 @@ from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS
+from manyheads.training.until import CONDITIONS
 
 UNSAVED = 1  # exit code
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
@@ -47,6 +48,8 @@ def command(
     device: Annotated[str | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
     out: File = None,
     resume: File = None,
+    until: Annotated[str | None, named(CONDITIONS)] = None,
+    forecast: bool = False,
     json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False,
     quiet: bool = False,
 ) -> int:
@@ -63,6 +66,7 @@ def command(
       manyheads train mixture --heads 10^12 --steps 2000 --out run.npz
       manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
       manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
+      manyheads train mixture --step-size 0.5 --until certified
 
     Args:
         heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.
@@ -81,6 +85,8 @@ def command(
         device: where to compute; by default what JAX finds.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
+        until: end the run early; certified: when half the loss is proved to come, as `manyheads forecast` would say.
+        forecast: show in the progress line what is proved about the steps to come, and record it.
         json_lines: print the records as JSON, one line each, instead of a table.
         quiet: print no progress and no messages.
     """
@@ -113,6 +119,7 @@ def command(
             run = mh.train(
                 model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test,
                 dtype=dtype, device=device, progress=not quiet and sys.stderr.isatty(), checkpoint=out, resume=resume,
+                forecast=forecast, until=until,
             )  # fmt: skip
         except Unsaved as error:
             run, lost = error.run, error
@@ -166,6 +173,7 @@ def _print_json(run, seed: int) -> None:
     columns = {"step": run.steps} | {name: getattr(run, name) for name in RECORDS[1:]}
     if run.attention_mass is not None:
         columns["attention_mass"] = run.attention_mass
+    columns |= run.observed
     columns = {name: values.tolist() for name, values in columns.items() if values is not None}
     for row in zip(*columns.values(), strict=True):
         print(json.dumps({name: _plain(value) for name, value in zip(columns, row, strict=True)}))

@@ -114,6 +114,25 @@ class Neighborhood:
             gradient = np.maximum(gradient, _block(B, C))
         return Drift(self.scale * curvature * (1 + ENLARGE), radius * self.scale * gradient * (1 + ENLARGE))
 
+    def third(self, radius: float) -> np.ndarray:
+        r"""Per sequence, a bound over the ball on the third derivative of the score.
+
+        Along a move it is $\sum_t\kappa_4(\xi,\delta,\delta,\delta)+3\kappa_3(\langle x,dU_t\rangle,\delta,\delta)$.
+        """
+        found = np.zeros(len(self.labels))
+        for one, N in zip(self.classes, self.counts, strict=True):
+            b, D = radius / np.sqrt(N), self.diameter[:, None]
+            t = self._tilted(one, b * self.query_norm)
+            root = np.sqrt(t.variance)
+            sd = np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root  # the readout moves by b
+            osc = one["osc"] + b * D
+            fourth = np.minimum(osc * root, D * sd) * t.square + 2 * sd * root * t.variance
+            k = np.minimum(root * t.square, t.variance * D)
+            mixed = self.spread * np.sqrt((k * self.query_norm**2).max(axis=1) * self._largest(k))
+            cubic = self._largest(fourth * self.query_norm)
+            found = np.maximum(found, (cubic + 2 / np.sqrt(3) * mixed) / np.sqrt(N))
+        return self.scale * found * (1 + ENLARGE)
+
     def margins(self, direction: Heads, radius: float) -> np.ndarray:
         r"""Per sequence, a lower bound on $y_i\langle\nabla\tilde\Phi(X_i), v\rangle$ over the ball.
 

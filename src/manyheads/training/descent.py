@@ -52,6 +52,7 @@ from manyheads.training.problem import (
 from manyheads.training.progress import Bar
 from manyheads.training.resume import check_same_run, fingerprint, restore
 from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved
+from manyheads.training.until import Questions
 
 CHECKPOINT_SECONDS = 30.0
 
@@ -84,6 +85,8 @@ def train(
     device: str | None = None,
     tf32: bool = False,
     progress: bool = False,
+    forecast: bool = False,
+    until: str | Callable[[int, Any], Any] | None = None,
     checkpoint: str | Path | None = None,
     resume: Trajectory | str | Path | None = None,
 ) -> Trajectory:
@@ -102,6 +105,11 @@ def train(
     "float64" (None: float32, from 10^6 heads on float64). `sample_weight` replaces the weights 1/n. `chunk` is the
     number of sequences evaluated together. `tf32` lets a GPU round products.
 
+    `until(step, model)` is asked at steps 0, 1, 2, 3, 5, 8, ..., which are then recorded; where it returns something
+    true, or a sentence why, the run ends with status "stopped". `until="certified"` ends it where half the loss is
+    proved to come (`mh.forecast`). `forecast=True` shows in the progress line what is proved, and records at these
+    steps `observed["indicator"]` and `observed["steps_to_half"]`.
+
     Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
     a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end, and
     warns where that fails, on a full disk for example.
@@ -115,11 +123,13 @@ def train(
         raise ValueError(f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size.")
     where = choose_device(device)
     record_steps = choose_steps(record, num_steps, "record")
+    settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
+    questions = Questions(until, forecast, model, dataset, settings | {"weighted": sample_weight is not None})
+    record_steps = np.union1d(record_steps, questions.steps)
     at_records = isinstance(snapshots, str) and snapshots == "records"
     wanted = record_steps if at_records else listed_steps(snapshots, num_steps)
     entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
     check_descent(model, dataset, num_steps, records=20.0 * len(record_steps) + float(entries) * len(wanted))
-    settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
     if sample_weight is not None:
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
     if test is not None:
@@ -136,6 +146,7 @@ def train(
         if len(late) and not at_records:
             raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
         wanted = np.union1d(before.snapshot_steps, np.setdiff1d(wanted, late))
+        questions.remember(before.steps, before.observed)
     if checkpoint is not None:
         checked_path(checkpoint, "checkpoint")
 
@@ -154,15 +165,21 @@ def train(
         if before is not None:
             state = restore(state, before, observers)
         state = jax.device_put(state, where)  # as the loop leaves it: all stretches run the same program
-        finish = Finish(model, observers, settings, sources, int(state.step))
+        finish = Finish(model, observers, settings, sources, int(state.step), questions.records)
         status, saved = "finished", time.monotonic()
         with Bar(num_steps, int(state.step), progress) as bar:
             try:
-                states = itertools.chain([state], stretches(problem, observers, state, num_steps))
+                states = itertools.chain([state], stretches(problem, observers, state, num_steps, questions.steps))
                 for state in states:
                     if ctrl_c.pressed:
                         raise KeyboardInterrupt
-                    bar.show(int(state.step), float(state.run.loss))
+                    if int(state.step) in questions.steps and state.run.finite:
+                        reason = questions.ask(int(state.step), finish.model_at(state))
+                        if reason:
+                            settings["reason"], status = reason, "stopped"
+                            state = advance(problem, observers, state, state.step + 1, state.step)  # records it
+                            break
+                    bar.show(int(state.step), float(state.run.loss), more=questions.note)
                     if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                         with failing_warns(checkpoint):
                             finish(state, "interrupted").save(checkpoint)
@@ -239,22 +256,32 @@ def _records(view: View, test: Any = None, test_weight: Any = None) -> dict[str,
 class Finish:
     """Makes the trajectory of a state."""
 
-    def __init__(self, model: Model, observers: dict[str, Observer], settings: dict, sources: dict, first: int = 0):
+    def __init__(
+        self, model: Model, observers: dict[str, Observer], settings: dict, sources: dict, first: int = 0, more=None
+    ):
         self.model, self.settings, self.sources, self.first = model, settings, sources, first
+        self.more = more or (lambda steps: {})  # further records by name
         self.steps = {name: np.asarray(o.steps, np.int64) for name, o in observers.items()}
+
+    def model_at(self, state: State) -> Model:
+        """The model that is evaluated next."""
+        return self.model.displaced(jax.tree.map(np.asarray, state.run.displacement))
 
     def __call__(self, state: State, status: str) -> Trajectory:
         """What was kept before `step`; of a diverged run, up to its last finite evaluation."""
         run: Run = jax.tree.map(np.asarray, state.run)
         if not run.finite:
             status = "diverged"
-        last = min(int(state.step), self.settings["num_steps"]) if run.finite else max(run.evaluated - 1, self.first)
+        done = int(state.step) - (status == "stopped")  # the step that ends such a run is evaluated
+        last = min(done, self.settings["num_steps"]) if run.finite else max(run.evaluated - 1, self.first)
         count = {name: int(np.searchsorted(steps, run.evaluated)) for name, steps in self.steps.items()}
         rows = {name: jax.tree.map(lambda a, c=count[name]: a[:c], kept) for name, kept in run.kept.items()}
         zero = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), run.displacement)
+        steps = self.steps["records"][: count["records"]]
+        observed = {name.removeprefix("observed "): r for name, r in rows.items() if name.startswith("observed ")}
         return Trajectory(
             start=self.model,
-            steps=self.steps["records"][: count["records"]],
+            steps=steps,
             snapshot_steps=self.steps["snapshots"][: count["snapshots"]] if "snapshots" in rows else np.zeros(0, int),
             snapshots=rows.get("snapshots", zero),
             displacement=run.displacement,
@@ -263,7 +290,7 @@ class Finish:
             settings=self.settings,
             sources=self.sources,
             optimizer_state=tuple(jax.tree.leaves(run.optimizer)),
-            observed={name.removeprefix("observed "): r for name, r in rows.items() if name.startswith("observed ")},
+            observed=observed | self.more(steps),
             **{name: rows["records"].get(name) for name in RECORDS},
         )
 

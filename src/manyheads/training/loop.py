@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, NamedTuple
 
@@ -155,11 +155,13 @@ def at_steps(observers: Mapping[str, Observer], last: int) -> dict[str, Observer
     }
 
 
-def stretches(problem: Problem, observers: dict[str, Observer], state: State, last: int) -> Iterator[State]:
-    """The state after each compiled stretch, until step `last` is done or the run diverged."""
+def stretches(
+    problem: Problem, observers: dict[str, Observer], state: State, last: int, marks: Sequence[int] | np.ndarray = ()
+) -> Iterator[State]:
+    """The state after each compiled stretch, until step `last` is done or the run diverged; none passes a mark."""
     stretch, first = 1, int(state.step)
     while (now := int(state.step)) <= last and state.run.finite:
-        stop = min(now + stretch, last + 1)
+        stop = min([now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)])
         began = time.monotonic()
         state = jax.block_until_ready(advance(problem, observers, state, np.int32(stop), np.int32(last)))
         took = time.monotonic() - began

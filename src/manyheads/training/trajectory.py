@@ -18,7 +18,7 @@ from manyheads.model.protocol import checked_model
 FORMAT_VERSION = 2
 RECORDS = ("train_loss", "gradient_norm", "distance", "readout_norm", "margin", "test_loss", "attention_mass")
 OPTIONAL = ("readout_norm", "test_loss", "attention_mass")
-STATUSES = ("finished", "diverged", "interrupted")
+STATUSES = ("finished", "diverged", "interrupted", "stopped")
 
 
 class Unsaved(UserWarning):
@@ -40,8 +40,9 @@ class Trajectory:
     for, one row per record.
 
     `snapshots` are displacements of the parameters of `start` at `snapshot_steps`; `displacement` is the last one, at
-    `last_step`. `status` is "finished", "diverged" (the loss or gradient became non-finite after `last_step`) or
-    "interrupted". `sources` holds short hashes of the data it was made with, which a resumed run must share.
+    `last_step`. `status` is "finished", "diverged" (the loss or gradient became non-finite after `last_step`),
+    "interrupted" or "stopped" by a condition (`reason` is the sentence that says why). `sources` holds short hashes of
+    the data it was made with, which a resumed run must share.
     """
 
     start: Any
@@ -62,6 +63,11 @@ class Trajectory:
     optimizer_state: tuple[np.ndarray, ...] = ()
     sources: dict = field(default_factory=dict)
     observed: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """Why a run with status "stopped" ended; empty for others."""
+        return self.settings.get("reason", "")
 
     @property
     def final(self) -> Any:
@@ -176,7 +182,7 @@ class Trajectory:
             str(self.start),
             f"{s.get('optimizer', 'descent')}{rate}, {s.get('loss')} loss, {s.get('dtype')}: "
             + (
-                f"{self.status} at step {self.last_step} of {s.get('num_steps')}"
+                f"{self.status} at step {self.last_step} of {s.get('num_steps')}{self.reason and ': '}{self.reason}"
                 if stood
                 else "not finite at its start"
             ),

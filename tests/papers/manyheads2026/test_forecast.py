@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,10 @@ from manyheads.certificates.verdict import Verdict
 from manyheads.measures.neighborhood import Neighborhood
 from manyheads.model.attention import Heads
 from manyheads.papers.manyheads2026 import attack, region
+from manyheads.papers.manyheads2026 import forecast as lens
 from manyheads.papers.manyheads2026.forecast import FORECAST
 from manyheads.papers.manyheads2026.region import Center, margin_box
+from manyheads.studies.forecast.cells import compared
 
 
 def run_of(name: str, heads: float, steps: int) -> mh.Trajectory:
@@ -73,6 +76,31 @@ def test_data_that_nothing_separates_get_no_promise():
     twice = mh.Dataset.from_arrays(np.repeat(s.dataset.tokens[:4], 2, axis=0), np.tile([1, -1], 4))
     found = mh.forecast(mh.first_phase(s.fresh, 2), twice, step_size=0.1)
     assert found.pieces == () and "is promised nothing, because no direction" in str(found)
+
+
+@pytest.mark.parametrize("last", [1, 4, 30])
+@pytest.mark.parametrize("slope", [0.01, 0.05, 0.3])
+def test_the_first_step_is_found_wherever_the_indicator_sends_the_search(last, slope, monkeypatch):
+    """Any step from which it might speak, with models that are just their steps and an indicator that grows."""
+    tried = []
+    monkeypatch.setattr(lens._Path, "__call__", lambda self, steps: {k: k for k in steps})
+    monkeypatch.setattr(lens, "checked", lambda *_: (None, 1.0))
+    monkeypatch.setattr(lens.Center, "at", lambda k, _: SimpleNamespace(model=k, indicator=0.25 + slope * k))
+    monkeypatch.setattr(lens, "forecast", lambda k, *_, **__: k)
+    data, run = setting("A").dataset, run_of("A", 8, 3)
+    run = dataclasses.replace(run, last_step=last)
+    for first in range(last + 2):
+        tried.clear()
+        speaks = lambda c, *_, f=first: tried.append(c.model) or SimpleNamespace(speaks=c.model >= f)  # noqa: E731
+        monkeypatch.setattr(lens, "followed", speaks)
+        assert mh.first_forecast(run, data) == (None if first > last else (first, first))
+        assert len(tried) == len(set(tried)) <= 12
+
+
+def test_a_promise_from_the_start_is_compared_with_the_run():
+    s, start = setting("A"), mh.first_phase(setting("A").fresh, 8)
+    found = compared(start, s.dataset, 0, mh.forecast(start, s.dataset, step_size=1.0))
+    assert (found["promised"], found["measured"]) == (12, 5) and found["kept"] == found["levels"] > 20
 
 
 @pytest.mark.full

@@ -5,6 +5,8 @@ The measured side is automatic differentiation of the plain formula, which share
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from manyheads._lazy import compiled, lazy
@@ -19,6 +21,7 @@ mixtures, starts = lazy("manyheads.data.mixture"), lazy("manyheads.training.star
 follower = lazy("manyheads.certificates.walk")
 forecasts = lazy("manyheads.papers.manyheads2026.forecast")
 regions = lazy("manyheads.papers.manyheads2026.region")
+twins = lazy("manyheads.papers.manyheads2026.twins")
 
 EXAMPLES, TOKENS, DIM, CLASSES = 4, 3, 2, 2
 FREE = ("raw", "turn")  # what ascent moves; the rest of a point is the problem
@@ -99,6 +102,22 @@ def loss_smoothness(point, loss=LOGISTIC):
     return jnp.where(value <= point["level"], bent, -value)
 
 
+def _third(function, point):
+    """The third derivative at the moved point along the unit vector."""
+    along = _unit(point)
+    return jax.jvp(lambda m: _bend(function, m, along), (_move(point),), (along,))[1]
+
+
+def score_third(point):
+    point = _fixed(point)
+    return jnp.max(jnp.abs(_third(lambda m: scores(point, m), point)) / point["third"])
+
+
+def loss_third(point):
+    point = _fixed(point)
+    return jnp.abs(_third(lambda m: _loss(point, m, LOGISTIC), point)) / point["loss_third"]
+
+
 ATTACKS = {
     "margin": margin_loss,
     "features": feature_drift,
@@ -107,6 +126,7 @@ ATTACKS = {
     "slope over loss": slope_over_loss,
     "loss curvature": loss_smoothness,
 }
+THIRDS = {"third derivative of a score": score_third, "third derivative of the loss": loss_third}
 
 
 def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = LOGISTIC) -> dict[str, np.ndarray]:
@@ -123,8 +143,8 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
         v /= np.linalg.norm(v)
     cut = CLASSES * DIM * DIM
     direction = attention.Heads(v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM))
-    model = attention.MultiHead.create(W, U, multiplicity=N)
-    center = regions.Center.at(model, datasets.Dataset.from_arrays(X, y), loss)
+    model, data = attention.MultiHead.create(W, U, multiplicity=N), datasets.Dataset.from_arrays(X, y)
+    center = regions.Center.at(model, data, loss)
     rho = 10 ** rng.uniform(-2, 0.5) if radius is None else radius
     drift = center.ball.drift(rho)
     low, high = regions.margin_box(center, drift, rho)
@@ -138,10 +158,12 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
         width=(high - low) / 2, margin=center.ball.margins(direction, rho), level=np.array(level),
         ratio=np.array(regions.ratio_bound(low, high, level, loss)),
         smoothness=np.array(regions.smoothness_bound(center, drift, rho, level)),
+        third=center.ball.third(rho) + 10 * R**2 * noise,
+        loss_third=np.array(twins.Place(model, data, rho).third_derivative() + 10 * R**2 * noise),
     )  # fmt: skip
 
 
-def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
+def local_bounds(tally: Tally, effort: Effort, ratios: Mapping[str, Callable] = ATTACKS) -> dict[str, float]:
     """Every inequality at random points of random balls, in a full check from there by ascent; the largest shares."""
     rng = np.random.default_rng(effort.seed)
     size, several = CLASSES * DIM * (DIM + TOKENS), effort.count(6, 8)
@@ -153,18 +175,19 @@ def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
     if effort.quick:
         with jax.enable_x64(True):
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *points)
-            shares = {name: float(np.max(values)) for name, values in _evaluated(stacked).items()}
+            found = _evaluated(stacked, tuple(ratios.values()))
+            shares = {name: float(np.max(values)) for name, values in zip(ratios, found, strict=True)}
     else:
-        shares = {name: ascend(ratio, points, steps=200, rate=0.1)[1] for name, ratio in ATTACKS.items()}
+        shares = {name: ascend(ratio, points, steps=200, rate=0.1)[1] for name, ratio in ratios.items()}
     for share in shares.values():
         tally.add(share, 1.0)
         tally.trials += len(points) - 1
     return shares
 
 
-@compiled()
-def _evaluated(points):
-    return {name: jax.vmap(ratio)(points) for name, ratio in ATTACKS.items()}
+@compiled(static_argnums=1)
+def _evaluated(points, ratios):
+    return [jax.vmap(ratio)(points) for ratio in ratios]
 
 
 def runs(tally: Tally, effort: Effort) -> tuple[int, int]:

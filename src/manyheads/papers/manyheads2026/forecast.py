@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 attention = lazy("manyheads.model.attention")
 descent = lazy("manyheads.training.descent")
+questions = lazy("manyheads.training.until")
 provenance = lazy("manyheads.certificates.provenance")
 attacks = lazy("manyheads.papers.manyheads2026.attack")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
 MOST_PIECES = 250
-HOPELESS = 0.25  # steps with a smaller indicator are not tried by first_forecast
+HOPELESS, LIKELY = 0.25, 0.55  # first_forecast tries no step with a smaller indicator, and begins from the second on
 HALVINGS = 4  # of a piece, before the region is said to end
 REASONS = {
     "margin": "the margin over the region is no longer positive",
@@ -177,16 +178,16 @@ def forecast(
     """
     if hasattr(model, "settings"):
         provenance.check_data(model, dataset)
-    model, eta, loss = _checked(model, step_size, reduce, loss)
-    return _followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
+    model, eta, loss = checked(model, step_size, reduce, loss=loss)
+    return followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
 
 
-def _followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
+def followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
     """The region from a first center on, until the bounds end it or `enough` nats are certified."""
     loss, pieces, reason = float(np.mean(state.loss.at(state.margins))), [], "pieces"
-    indicator, share = state.indicator(), 1.0
+    indicator, share = state.indicator, 1.0
     while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
-        direction, along = state.direction()
+        direction, along = state.direction
         if direction is None:
             reason = "inseparable"
             break
@@ -210,56 +211,77 @@ def _followed(state: Center, eta: float, reduce: float, most_pieces: int, enough
 def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
     """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
 
-    The run is repeated in float64. Steps 0, 1, 2, 3, 5, 8, ... are tried, those with a hopeless indicator skipped; then
-    the interval before the first success is halved until it is one step, as if success were never lost again.
+    The run is repeated in float64, and steps 0, 1, 2, 3, 5, 8, ... are tried, never those with a hopeless indicator.
+    The first try is where the indicator promises success; from there earlier steps are tried until one is silent, or
+    later ones until one speaks, and the interval before it is halved until it is one step. So the answer is the
+    earliest one if success is never lost again; it is None only if all these steps are silent.
     """
     provenance.check_data(run, dataset)
-    _, eta, loss = _checked(run, None, reduce)
-    plan = {"step_size": eta, "loss": loss}
-    tried = [0, 1]
-    while tried[-1] < run.last_step:
-        tried.append(min(tried[-1] + tried[-2], run.last_step))
-    tried = sorted({k for k in tried if k <= run.last_step})
+    _, eta, loss = checked(run, None, reduce)
+    models = _Path(run.start, dataset, eta, loss)
+    grid = [int(k) for k in np.union1d(questions.asked_steps(run.last_step), [run.last_step])]
+    centers = {k: Center.at(model, dataset, loss) for k, model in models(grid).items()}
+    hopeful = [k for k, center in centers.items() if center.indicator >= HOPELESS]
+    if not hopeful:
+        return None
 
-    def models(steps):
-        again = descent.train(
-            run.start, dataset, **plan, num_steps=max(steps), snapshots=steps, record=10**9, dtype="float64"
-        )
+    def speaks(center: Center) -> bool:
+        return followed(center, eta, reduce, MOST_PIECES, math.log(reduce)).speaks
+
+    likely = [k for k in hopeful if centers[k].indicator >= LIKELY]
+    first = min(likely) if likely else max(hopeful, key=lambda k: centers[k].indicator)
+    later, earlier = [k for k in hopeful if k >= first], [k for k in hopeful if k < first][::-1]
+    step = next((k for k in later if speaks(centers[k])), None)
+    if step in (first, None):  # success may lie before; without any, every step was tried
+        for k in earlier:
+            if speaks(centers[k]):
+                step = k
+            elif step is not None:
+                break
+    if step is None:
+        return None
+    model = centers[step].model
+    between = list(range(max((k for k in grid if k < step), default=-1) + 1, step))
+    path = models(between)
+    while between:
+        middle = between[len(between) // 2]
+        center = Center.at(path[middle], dataset, loss)
+        if center.indicator >= HOPELESS and speaks(center):
+            step, model, between = middle, path[middle], [k for k in between if k < middle]
+        else:
+            between = [k for k in between if k > middle]
+    return step, forecast(model, dataset, step_size=eta, loss=loss, reduce=reduce)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The models of a run at given steps, in float64."""
+
+    start: MultiHead
+    dataset: Dataset
+    step_size: float
+    loss: Loss
+
+    def __call__(self, steps: list[int]) -> dict[int, MultiHead]:
+        if not steps:
+            return {}
+        plan = {"step_size": self.step_size, "loss": self.loss, "num_steps": max(steps), "dtype": "float64"}
+        again = descent.train(self.start, self.dataset, **plan, snapshots=steps, record=10**9)
         return {k: again.model(k) for k in steps if k <= again.last_step}
 
-    def spoken(model) -> Forecast | None:
-        center = Center.at(model, dataset, loss)
-        if center.indicator() < HOPELESS:
-            return None
-        found = _followed(center, eta, reduce, MOST_PIECES, math.log(reduce))
-        return found if found.speaks else None
 
-    before = -1
-    for step, model in models(tried).items():
-        if spoken(model) is None:
-            before = step
-            continue
-        between = list(range(before + 1, step))
-        path = models(between) if between else {}
-        while between:
-            middle = between[len(between) // 2]
-            if spoken(path[middle]) is None:
-                between = [k for k in between if k > middle]
-            else:
-                step, model, between = middle, path[middle], [k for k in between if k < middle]
-        return step, forecast(model, dataset, step_size=eta, loss=loss, reduce=reduce)
-    return None
-
-
-def _checked(model, step_size, reduce, loss=None) -> tuple[MultiHead, float, Loss]:
-    settings = getattr(model, "settings", None)
-    if settings is not None:
-        if settings.get("optimizer") != "gd":
-            raise ValueError(
-                f"the run used {settings.get('optimizer')}; the forecast is proved for plain gradient descent."
-            )
-        model, step_size = model.final, settings["step_size"] if step_size is None else step_size
-        loss = settings.get("loss") if loss is None else loss
+def checked(model, step_size, reduce, settings: dict | None = None, loss=None) -> tuple[MultiHead, float, Loss]:
+    """The model, the step size and the loss of a descent that the forecast can speak about."""
+    run = getattr(model, "settings", None)
+    settings = run if settings is None else settings
+    if settings is not None and settings.get("optimizer") != "gd":
+        raise ValueError(
+            f"the run used {settings.get('optimizer')}; the forecast is proved for plain gradient descent."
+        )
+    if settings is not None and loss is None:
+        loss = settings.get("loss")
+    if run is not None:
+        model, step_size = model.final, run["step_size"] if step_size is None else step_size
     loss = get_loss("logistic" if loss is None else loss)
     known = loss_scope(loss)
     if not known.holds:

@@ -51,6 +51,7 @@ class Center:
             kernel, square = None, autodiff.gradient_norms(model, dataset) ** 2
         return cls(model, dataset, loss, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
 
+    @cached_property
     def direction(self) -> tuple[Heads | None, float]:
         """A direction, at most a unit vector in class coordinates, and the margin of the tangent features along it."""
         y = self.dataset.labels
@@ -76,9 +77,10 @@ class Center:
         step = jax.tree.map(lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction)
         return Center.at(self.model.displaced(step), self.dataset, self.loss)
 
+    @cached_property
     def indicator(self) -> float:
         r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look, larger where more is certified."""
-        _, along = self.direction()
+        _, along = self.direction
         curved = self.ball.drift(0.0).curvature.max()
         return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
 

@@ -7,6 +7,8 @@ import math
 import numpy as np
 
 from manyheads.certificates.walk import follow
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import MultiHead
 from manyheads.papers.manyheads2026.forecast import ENLARGE, Forecast, first_forecast, forecast
 from manyheads.studies.kit.cells import descend
 from manyheads.sweeps.plan import Cell
@@ -41,18 +43,17 @@ def speaks(cell: Cell, *, draw: bool = False) -> dict:
     }
     if found is not None:
         step, promise = found
-        values |= {"first_step": step} | _compared(setup, step, promise)
+        values |= {"first_step": step} | compared(setup.start, setup.dataset, step, promise)
     if draw:
         values |= _curves(setup, run, 0 if found is None else found[0])
     return values
 
 
-def _compared(setup: Setup, step: int, promise: Forecast) -> dict:
+def compared(start: MultiHead, data: Dataset, step: int, promise: Forecast) -> dict:
     """The run from that step on, for as long as the promise speaks of half the loss."""
-    eta, data = promise.step_size, setup.dataset
-    steps = promise.steps_to_reduce
+    eta, steps = promise.step_size, promise.steps_to_reduce
     assert steps is not None
-    at = follow(setup.start, data, step_size=eta, num_steps=step).final
+    at = follow(start, data, step_size=eta, num_steps=step).final
     loss = np.minimum.accumulate(follow(at, data, step_size=eta, num_steps=steps).loss)
     within = promise.steps <= steps
     kept = loss[promise.steps[within]] <= promise.certified_loss[within] * (1 + ENLARGE)
