@@ -37,6 +37,7 @@ attacks = lazy("manyheads.papers.manyheads2026.attack")
 
 PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
 MOST_PIECES = 250
+MOST_STEPS = 2.0**62
 HOPELESS, LIKELY = 0.25, 0.55  # first_forecast tries no step with a smaller indicator, and begins from the second on
 HALVINGS = 4  # of a piece, before the region is said to end
 REASONS = {
@@ -82,6 +83,20 @@ class Forecast:
     reason: str
     pieces: tuple[Piece, ...] = field(repr=False)
 
+    def __post_init__(self) -> None:
+        """Leave out what is promised for after so many steps that they cannot be counted."""
+        total, before, last = 0.0, 0.0, len(self.pieces)
+        for i, p in enumerate(self.pieces):
+            total += math.exp(min(p.nats, 700.0)) - math.exp(before)
+            before = min(p.nats, 700.0)
+            if not total <= MOST_STEPS * self._rate(p):
+                last = i
+                break
+        object.__setattr__(self, "pieces", self.pieces[:last])
+
+    def _rate(self, p: Piece) -> float:
+        return self.step_size * self.loss * p.efficiency * p.ratio**2 * p.margin**2
+
     @property
     def certified_loss(self) -> np.ndarray:
         return self.loss * np.exp([-p.nats for p in self.pieces])
@@ -120,8 +135,7 @@ class Forecast:
         r"""$\mathcal K(s)=\int_0^s e^t/(\eta L_0 q(t))\,dt$ with $q = e c^2 \Gamma^2$ constant on each piece."""
         time, before = 0.0, 0.0
         for p in self.pieces:
-            rate = self.step_size * self.loss * p.efficiency * p.ratio**2 * p.margin**2
-            time += (math.exp(min(p.nats, nats)) - math.exp(before)) / rate
+            time += (math.exp(min(p.nats, nats)) - math.exp(before)) / self._rate(p)
             before = p.nats
             if p.nats >= nats:
                 break
