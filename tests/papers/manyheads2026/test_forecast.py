@@ -15,6 +15,7 @@ from manyheads.certificates.finding import Effort, Tally
 from manyheads.certificates.verdict import Verdict
 from manyheads.measures.neighborhood import Neighborhood
 from manyheads.model.attention import Heads
+from manyheads.model.loss import LOGISTIC
 from manyheads.papers.manyheads2026 import attack, region
 from manyheads.papers.manyheads2026 import forecast as lens
 from manyheads.papers.manyheads2026.forecast import FORECAST
@@ -84,8 +85,8 @@ def test_the_first_step_is_found_wherever_the_indicator_sends_the_search(last, s
     """Any step from which it might speak, with models that are just their steps and an indicator that grows."""
     tried = []
     monkeypatch.setattr(lens._Path, "__call__", lambda self, steps: {k: k for k in steps})
-    monkeypatch.setattr(lens, "checked", lambda *_: (None, 1.0))
-    monkeypatch.setattr(lens.Center, "at", lambda k, _: SimpleNamespace(model=k, indicator=0.25 + slope * k))
+    monkeypatch.setattr(lens, "checked", lambda *_: (None, 1.0, LOGISTIC))
+    monkeypatch.setattr(lens.Center, "at", lambda k, *_: SimpleNamespace(model=k, indicator=0.25 + slope * k))
     monkeypatch.setattr(lens, "forecast", lambda k, *_, **__: k)
     data, run = setting("A").dataset, run_of("A", 8, 3)
     run = dataclasses.replace(run, last_step=last)
