@@ -85,6 +85,8 @@ CASES = {
     "half a token": (mixture(num_tokens=2.5), "num_tokens=2.5 must be a whole number >= 1"),
     "one example": (lambda: mixture()().sample(1, key=KEY), "num_examples=1 must be a whole number >= 2"),
     "a margin nobody has": (lambda: mh.Planted(num_tokens=2, dim=2, teacher_heads=1, margin=1e3, key=KEY).sample(3, key=KEY), "rejects nearly everything: 0 of .* the largest score seen is"),
+    "a mask of records": (lambda: mh.Dataset.from_arrays(X, Y, mask=np.zeros(X.shape[:2], [("a", float)])), "mask must hold True/False"),
+    "sequences beyond counting": (lambda: mixture()().sample(10**400, key=KEY), "must be a whole number below 2"),
     "tokens that underflow": (lambda: mh.Dataset.from_arrays(X * 1e-310, Y), "products of entries below 1e-30 may underflow: rescale"),
     "teachers beyond numbers": (lambda: mh.Planted(token_scale=1e200, key=KEY).sample(3, key=KEY), "make scores that are not finite"),
     "one class drawn": (lambda: mixture()().sample(2, key=jax.random.key(1)), "Draw more sequences, or pass another key"),

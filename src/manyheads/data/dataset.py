@@ -236,6 +236,6 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     array = array_of(flags, name)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; it must be {shape}, one flag per token.")
-    if array.dtype != bool and not np.isin(array, (0, 1)).all():
+    if array.dtype != bool and not (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all()):
         raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}.")
     return array.astype(bool)

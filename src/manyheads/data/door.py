@@ -225,6 +225,8 @@ def whole(name: str, value, least: int = 1) -> int:
     """A whole number that is large enough."""
     if isinstance(value, bool) or not (isinstance(value, int | np.integer) and value >= least):
         raise ValueError(f"{name}={shown(value)} must be a whole number >= {least}.")
+    if value >= 2**63:
+        raise ValueError(f"{name}={shown(value)} must be a whole number below 2^63.")
     return int(value)
 
 
