@@ -15,8 +15,8 @@ from manyheads.data.files import read_npz, write_npz
 
 jax = lazy("jax")
 FORMAT_VERSION = 2
-LARGEST_TOKEN = 1e30  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
-SMALLEST_TOKEN = 1e-30  # below it they come near underflow
+LARGEST_TOKEN = 1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
+SMALLEST_TOKEN = 1e-40  # below it they come near underflow
 
 
 @dataclass(frozen=True, eq=False, repr=False)
