@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import pytest
+import xarray
 
 from manyheads import _registry
 from manyheads.certificates import ledger as module
@@ -107,9 +108,11 @@ def test_a_sweep_may_name_them():
 
 
 def test_the_report_lists_them():
-    table = ledger_table([])
-    assert {"own_statement.fallen", "own2026.thm1"} <= {row["entry"].name for row in table["statements"]}
-    assert "own2026.misprint" in {row["entry"].name for row in table["errata"]}
+    known = {"trials": 3, "ours": 0.5, "printed": None, "verdict": "HOLDS", "detail": ""}
+    checks = [{**known, "statement": name} for name in ("own_statement.fallen", "own2026.thm1", "own2026.misprint")]
+    table = ledger_table([{"runs": xarray.Dataset({"ledger": ("seed", [json.dumps(checks)])})}])
+    assert {row["entry"].name for row in table["statements"]} == {"own_statement.fallen", "own2026.thm1"}
+    assert {row["entry"].name for row in table["errata"]} == {"own2026.misprint"}
 
 
 def test_two_statements_of_one_name_are_refused(monkeypatch):

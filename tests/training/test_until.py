@@ -100,7 +100,7 @@ def test_a_run_that_looked_at_its_sample_is_not_independent_of_it(start):
 def test_what_the_forecast_cannot_speak_of_is_refused_before_training(start):
     data = setting("A").dataset
     for words, more in {
-        "for plain gradient descent on the logistic loss": {"optimizer": "adam"},
+        "the run used adam; the forecast is proved for plain gradient descent": {"optimizer": "adam"},
         "sequences of equal weight; leave out sample_weight": {"sample_weight": np.ones(data.num_examples)},
         "there is no condition to end a run 'certifed'; did you mean 'certified'?": {"until": "certifed"},
         "until=3 must be": {"until": 3},

@@ -7,6 +7,7 @@ import errno
 import importlib.util
 import os
 import shutil
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,15 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
     except (OSError, RuntimeError) as error:
         raise StoreError(f"{why_not(target, error)}; free some space or choose another place") from None
     finally:
+        _remove(scratch)
+    return target
+
+
+def _remove(scratch: Path) -> None:
+    """Remove a file or a folder; threads of zarr may still write into it for a moment after one of them has failed."""
+    for _ in range(40):
         with contextlib.suppress(OSError):
             shutil.rmtree(scratch) if scratch.is_dir() else scratch.unlink()
-    return target
+        if not scratch.exists():
+            return
+        time.sleep(0.05)

@@ -97,6 +97,7 @@ def test_the_step_size_of_a_trial_was_tried(data):
     assert steady(eta) and not steady(2 * eta)
 
 
+@pytest.mark.full
 def test_a_given_number_of_steps_is_respected(data):
     fixed = plan(data, target_loss=0.4, num_steps=2000, key=jax.random.key(2), trials=False)
     assert fixed.demands[2].num_steps == 2000 and fixed.demands[2].certified_loss < 0.4
@@ -123,6 +124,7 @@ def test_words_and_numbers(planned):
     assert stored["left_for_training"] == 40 and len(stored["demands"]) == 4
 
 
+@pytest.mark.full
 def test_it_says_when_a_linear_model_does_as_well():
     """Fixed positions: a linear model reads the relevant tokens directly, uniform attention cannot."""
     mixture = TokenizedMixture(

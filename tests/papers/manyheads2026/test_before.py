@@ -33,7 +33,7 @@ def test_heads_of_the_settings(name):
         assert known.forecast(0.99 * heads, promise.step_size).steps_to(loss) is None
 
 
-@pytest.mark.parametrize("heads", [64, 1024])
+@pytest.mark.parametrize("heads", [64, pytest.param(1024, marks=pytest.mark.full)])
 def test_the_promise_is_kept_and_the_local_forecast_says_more(heads):
     s, known = before("A")
     start, step = first_phase(s.fresh, heads), 0.05
