@@ -5,12 +5,6 @@ import os
 import signal
 
 os.environ["MPLBACKEND"] = "Agg"
-# Compiling is most of the work here: these settings of XLA halve it. `make test-full` sets XLA_FLAGS to nothing, and
-# so tests the programs that users get. XLA aborts on a flag that it does not know, and the last of these comes and goes.
-flags = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
-if importlib.metadata.version("jaxlib").startswith("0.10."):
-    flags.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 
 import contextlib
 import ctypes
@@ -23,6 +17,13 @@ import jax
 import processes
 import psutil
 import pytest
+
+# Compiling is most of the work here: these settings of XLA halve it. `make test-full` sets XLA_FLAGS to nothing, and
+# so tests the programs that users get. XLA aborts on a flag that it does not know, and the last of these comes and goes.
+flags = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    flags.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
 jax.config.update("jax_enable_x64", True)
