@@ -84,6 +84,7 @@ class App {
 
   // Show a state; with `pin`, first make that run, pin it, and then this one.
   visit(settings, pin, train) {
+    this.visiting = true;
     this.own = null;
     this.pinned = null;
     const fitted = mended({ ...settings });
@@ -141,7 +142,8 @@ class App {
       this.showMarks();
       this.redraw();
       document.documentElement.dataset.ready = "yes";
-      if (this.tour.at !== null) this.tour.point(TOUR[this.tour.at].at); // what it points at may have moved
+      if (this.tour.at !== null && this.visiting) this.tour.point(TOUR[this.tour.at].at); // it may have moved
+      this.visiting = Boolean(this.queue);
       if (this.wanted) this.start();
       this.buttons();
       return;
@@ -244,7 +246,7 @@ class App {
     this.maps.show(run, pinned, cursor);
     showPicture($("#picture"), run, this.sequence, look);
     showVerdicts($("#verdictsBody"), run, row);
-    $("#pinned").textContent = pinned ? `Pinned: ${pinned.name}` : "";
+    $("#pinned").textContent = pinned ? `Pinned: ${pinned.name}${pinned.settings.n === this.run.settings.n ? "" : `, n = ${pinned.settings.n}`}${pinned.settings.optimizer === this.run.settings.optimizer || pinned.settings.optimizer !== "gd" ? "" : ", plain descent"}` : "";
     this.buttons();
   }
 

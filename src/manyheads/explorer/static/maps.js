@@ -40,11 +40,12 @@ class Maps {
     };
     add(run, pinned ? ", this run" : "");
     if (pinned) add(pinned, ", pinned");
-    while (this.grid.children.length > panels.length) this.grid.lastChild.remove();
-    panels.forEach((panel, k) => {
-      if (!this.grid.children[k]) this.grid.append(this.frame());
-      this.draw(this.grid.children[k], panel);
-    });
+    if (this.grid.children.length !== panels.length) { // all frames, before widths are read again
+      while (this.grid.children.length > panels.length) this.grid.lastChild.remove();
+      while (this.grid.children.length < panels.length) this.grid.append(this.frame());
+      for (const box of this.grid.children) widths.delete(box.lastChild);
+    }
+    panels.forEach((panel, k) => this.draw(this.grid.children[k], panel));
   }
 
   // Which classes to draw: the chosen one, else both of two, or the mean of many.
