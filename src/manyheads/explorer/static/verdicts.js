@@ -18,7 +18,7 @@ function theoremCard(run, row) {
   const lines = [
     `${theorem.enoughHeads ? "✓" : "✗"} Heads: needs ${number(Math.ceil(theorem.headsNeeded))}; you have ${number(s.heads)}.`,
     `${theorem.smallStep ? "✓" : "✗"} Step size: at most ${number(theorem.largestStep, 3)}; yours is ${number(s.stepSize)}.`,
-    `The target has loss ${number(targetLoss, 3)} at distance D = ${number(distance, 3)}.`];
+    `The theorem compares the run with a known good solution, the target: its loss is ${number(targetLoss, 3)}, and it lies D = ${number(distance, 3)} from the start.`];
   if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it spoke, it would promise a mean loss of at most ${number(theorem.bound, 3)}.`]);
   if (!done) {
     const promise = `It promises: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;
@@ -49,7 +49,7 @@ function generalizationCard(run, row) {
     const bound = 4 / run.train.n * (2 * row.step * targetLoss + 9 * D * D / (4 * s.stepSize));
     lines.push(`It asks for ${number(Math.ceil(need))} heads at this target, and would then bound the expected gap by ${number(bound, 3)}.`);
   }
-  return verdictCard("SILENT", term("theorem2"), [...lines, "It is about the mean over samples; one run can show the gap, not the mean."]);
+  return verdictCard("SILENT", term("theorem2"), [...lines, "It is about the average over many data sets; here you see one."]);
 }
 
 function showVerdicts(place, run, row) {
