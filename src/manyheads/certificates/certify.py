@@ -90,12 +90,12 @@ def certify(
         if all(h.holds for h in outside):
             try:
                 items.extend(replace(c, statement=statement.name) for c in statement.about(work))
+                continue
             except OverflowError:
                 outside = (BEYOND,)
-                items.append(Certificate(statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)))
-        elif statements or statement.paper == first:  # of other papers only what they say, unless one is named
-            nothing = Bound(OURS, math.nan, outside)
-            items.append(Certificate(statement.name, statement.title, math.nan, (nothing,)))
+        elif not statements and statement.paper != first:  # of other papers only what they say, unless one is named
+            continue
+        items.append(Certificate(statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)))
     known = "assumed, largest seen"
     if work.bounded:
         known = "of the data source" if token_radius is None else "given"
