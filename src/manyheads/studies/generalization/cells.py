@@ -8,6 +8,7 @@ import numpy as np
 
 from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
 from manyheads.certificates.verdict import OURS
+from manyheads.data.dataset import Dataset
 from manyheads.papers.deora2023.generalization import (
     certify_generalization,
     gap_bound,
@@ -19,31 +20,49 @@ from manyheads.papers.deora2023.regime import Ray
 from manyheads.papers.deora2023.training import Case
 from manyheads.studies.kit.cells import coordinate, descend, mixture_of, verdicts
 from manyheads.sweeps.plan import Cell
-from manyheads.sweeps.setup import Setup, set_up
+from manyheads.sweeps.setup import Setup, set_up, stream
 
+REFERENCE = 8  # stream of a seed for the sequences of the reference run
 SCALES = np.geomspace(0.05, 50, 80)  # targets tried along the paper's direction
 
 
-def gap(cell: Cell, *, sizes: list[int]) -> dict:
-    """`gap`: test loss minus train loss at the end, and both losses, for the first n sequences of the sample.
+def gap(cell: Cell, *, sizes: list[int], records: list[int]) -> dict:
+    r"""`gap`: test loss minus train loss along the run, and both losses, for the first n sequences of the sample.
 
-    The sequences that do not take part have weight zero, so that all sizes share one compiled program.
+    From the gap that of a reference is subtracted: a run with the same settings on other sequences, measured on the same
+    test and train sequences. The reference does not know these, so its gap is zero in expectation, and what is taken
+    away is noise alone (a control variate). `plain` is the gap without that. The sequences that do not take part have
+    weight zero, so that all sizes share one compiled program.
     """
     setup = set_up(cell)
     if setup.test is None:
         raise ValueError("data.num_test = 0: the gap needs fresh sequences; write data.num_test = 1000, say.")
+    data, K = setup.dataset, cell.train.num_steps
+    options = {"test": setup.test, "record": [*records, K], "snapshots": "records"}
+    others = setup.task.sample(data.num_examples, key=stream(cell.seed, REFERENCE))
+    reference = descend(replace(setup, dataset=others), sample_weight=_first(data, data.num_examples), **options)
+    scores = np.stack([reference.model(int(step)).scores(data) for step in reference.steps])
+    theirs = np.logaddexp(0.0, -data.labels * scores)  # of the reference on the sample, one row per record
     rows = []
     for size in sizes:
-        weight = np.where(np.arange(setup.dataset.num_examples) < size, 1 / size, 0.0)
-        run = descend(setup, sample_weight=weight, test=setup.test, record=cell.train.num_steps)
-        rows.append((run.train_loss[-1], np.asarray(run.test_loss)[-1]))
-    losses = np.array(rows)
+        run = descend(setup, sample_weight=_first(data, size), **options)
+        noise = np.asarray(reference.test_loss) - theirs[:, :size].mean(axis=1)
+        rows.append((run.train_loss, np.asarray(run.test_loss), np.asarray(run.test_loss) - run.train_loss, noise))
+    train, test, plain, noise = np.array(rows).transpose(1, 0, 2)
+    dims = ("size", "record")
     return {
         "sizes": coordinate("size", sizes),
-        "train_loss": (("size",), losses[:, 0]),
-        "test_loss": (("size",), losses[:, 1]),
-        "gap": (("size",), losses[:, 1] - losses[:, 0]),
+        "step": (("record",), reference.steps, {"units": "steps", "coordinate": True}),
+        "train_loss": (dims, train),
+        "test_loss": (dims, test),
+        "plain": (dims, plain),
+        "gap": (dims, plain - noise),
     }
+
+
+def _first(data: Dataset, size: int) -> np.ndarray:
+    """Equal weights on the first sequences, none on the others."""
+    return np.where(np.arange(data.num_examples) < size, 1 / size, 0.0)
 
 
 def leave_one_out(cell: Cell, *, samples: int) -> dict:

@@ -6,17 +6,21 @@ import numpy as np
 import xarray
 
 from manyheads.certificates.finding import half_width
-from manyheads.studies.kit import tasks
+from manyheads.studies.kit import palette, tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, number, power, ratio, rows
 from manyheads.studies.kit.figure import Axis, Figure, Mark, Panel, by_heads, over_seeds
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
-from manyheads.studies.kit.words import choose, choose_all, heads_text
+from manyheads.studies.kit.words import choose, heads, heads_text, once
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.generalization.cells"
 DATA = {**tasks.MIXTURE, "dim": 14, "num_patterns": 6, "noise_mu": 0.3, "noise_nu": 0.3, "noise_norm": 1.2}
-SIZES = Scaled([10, 20, 40, 80], [10, 20, 40, 80, 160])
+SIZES = Scaled([20, 40, 80, 160, 320], [20, 40, 80, 160, 320, 640, 1280])
+LARGE = 80  # from this n on the law is read off: below it n times the gap still bends
+LAW = (-1.15, -0.85)  # an exponent whose interval lies in between is the law 1/n
 STEP_SIZE, STEPS, FRESH = 0.2, 100, 100
+RECORDS = [10, 20, 30, 40, 50, 60, 70, 80, 90]  # and the last step; here runs are compared at equal train loss
+UNTRAINED = 0.8  # of log 2: a train loss above it has hardly moved
 LOOKS = {
     "test_loss": ("test", "test loss"),
     "left_out_loss": ("reference", "left-out loss"),
@@ -34,11 +38,11 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "train": {"step_size": STEP_SIZE, "num_steps": STEPS},
     }
     gap = {
-        "data": {**DATA, "num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": Scaled(1000, 4000)},
-        "axes": {"model.num_heads": Scaled([2, 16, 256, 1e6], [1, 2, 4, 16, 64, 256, 1e6])},
-        "seeds": Scaled(6, 12),
+        "data": {**DATA, "num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": Scaled(500, 4000)},
+        "axes": {"model.num_heads": Scaled([2, 1e6], [2, 4, 16, 256, 1e6])},
+        "seeds": Scaled(8, 12),
         "cell": f"{CELLS}:gap",
-        "parameters": {"sizes": SIZES},
+        "parameters": {"sizes": SIZES, "records": RECORDS},
     }
     left_out = {
         "data": {**DATA, "num_test": Scaled(500, 2000)},
@@ -63,51 +67,30 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 def finding(results: Results) -> Finding:
     numbers = Numbers()
     gaps, loo, literal = (results[name] for name in ("gap", "loo", "literal"))
-    heads = gaps["num_heads"].values
-    few, many = heads_text(heads[0]), heads_text(heads[-1])
-    law = []
-    for h in heads:
-        sizes, values = rows("sizes", gaps["gap"].sel(num_heads=h))
-        name, where = f"{h:g}".replace("+", ""), f"H = {heads_text(h)}"
-        exponent = exponent_of_mean(sizes, values)
-        law.append(numbers.add(f"gap_exponent.{name}", f"exponent of the gap in n, {where}", exponent))
-        caption = f"n times the gap, n = {sizes[-1]}, {where}"
-        numbers.add(f"gap_times_n.{name}", caption, mean(sizes[-1] * values[-1]))
-    by_number = rows("num_heads", gaps["gap"].mean("size", skipna=False))[1]
-    caption = f"gap, H = {many} / H = {few}, mean over n"
-    more = numbers.add("gap_ratio", caption, ratio(by_number[-1], by_number[0]))
+    last, cover = loo.isel(num_heads=-1, num_examples=-1), literal.isel(num_examples=-1)
+    law, levels = _law(gaps, numbers)
+    confounded = _heads(gaps, numbers)
     most = loo.isel(num_heads=-1)
     caption = f"exponent of the stability in n, H = {heads_text(float(most['num_heads']))}"
     spread = numbers.add("stability_exponent", caption, power("num_examples", most["stability"]))
-    last, cover = most.isel(num_examples=-1), literal.isel(num_examples=-1)
     test = last["test_loss"]
     numbers.add("test_loss", "test loss, leave-one-out runs", mean(test))
     left_out = numbers.add("left_out_ratio", "left-out loss / test loss", ratio(last["left_out_loss"], test))
     certificate = numbers.add("certificate_ratio", "certificate / test loss", ratio(last["certificate"], test))
     lemma3 = numbers.add("lemma3_ratio", "Lemma 3 / mean gap", _over_mean(last["lemma3"], last["gap"]))
-    caption = "Theorem 2 / mean gap, where its hypotheses are true"
-    theorem2 = numbers.add("theorem2_ratio", caption, _over_mean(cover["theorem2"], cover["gap"]))
-    shrinks = choose_all(
-        law,
-        above="The gap grows with n",
-        below=f"The gap falls with n, like n to the power {number(law[0].value)} to {number(law[-1].value)}",
-        undecided="The gap has no clear trend in n",
-        missing="The law of the gap in n was not measured",
-    )
-    unclear = "does not clearly change"
-    grows = choose(more, at=1, above="grows", below="falls", undecided=unclear, missing=unclear)
-    verdict, about = _theorem2(cover, theorem2)
+    verdict, about = _theorem2(cover, numbers)
     exceeded = {"Lemma 3": _exceeded(loo, "lemma3"), "Theorem 2": _exceeded(literal, "theorem2", hypotheses=True)}
     if broken := [name for name, places in exceeded.items() if places]:
         answer = f"{' and '.join(broken)}: the measured gap exceeds the bound"
     else:
         measured = any(bool(values.notnull().any()) for values in (cover["hypotheses"], gaps["gap"], loo["gap"]))
-        answer = f"{shrinks}; {verdict}" if measured else "Not measured"
-    sentences = [f"{shrinks}; with {many} heads instead of {few} it {grows}: {more} times.", about]
+        setting = f"mixture, {STEPS} steps of {STEP_SIZE:g}"
+        answer = f"{law} ({setting}{levels}); {verdict}" if measured else "Not measured"
     details = [
-        f"Leaving one sequence out moves the parameters by n to the power {spread}.",
-        f"The left-out loss is {left_out} times the test loss, the certificate made from it {certificate} times, "
-        f"Lemma 3 {lemma3} times the gap.",
+        f"Leaving one sequence out moves the parameters by n to the power {spread} (n = 10 and more, where the gap bends "
+        "too).",
+        f"At n = {int(last['num_examples'])} the left-out loss is {left_out} times the test loss, the certificate made "
+        f"from it {certificate} times, Lemma 3 {lemma3} times the gap.",
     ]
     details += [
         f"{name} is exceeded by more than half of a 95% interval at {'; '.join(exceeded[name])}." for name in broken
@@ -115,18 +98,107 @@ def finding(results: Results) -> Finding:
     notes = (
         "Start, step size, heads and steps do not depend on the training sample, as Theorem 2 and Lemma 3 need.",
         "The certificate and Lemma 3 hold in expectation over samples; verdicts allow half of a 95% interval.",
+        "From every gap that of a run on other sequences is subtracted, which is zero in expectation: less noise.",
     )
-    cells = [gaps["gap"].isel(size=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)]
-    return conclude(answer, [*sentences, *details], numbers, cells, notes)
+    cells = [gaps["gap"].isel(size=-1, record=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)]
+    return conclude(answer, [confounded, about, *details], numbers, cells, notes)
 
 
-def _theorem2(cover: xarray.Dataset, factor: Estimate) -> tuple[str, str]:
+def _law(gaps: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
+    """How the gap falls with n from LARGE on, and n times the gap at the largest n."""
+    laws, levels = [], []
+    for h in gaps["num_heads"].values:
+        sizes, values = rows("sizes", gaps["gap"].isel(record=-1).sel(num_heads=h))
+        name, where = f"{h:g}".replace("+", ""), f"H = {heads_text(h)}"
+        for part, kept, text in (("", sizes >= LARGE, f"n >= {LARGE}"), ("_small", sizes <= LARGE, f"n <= {LARGE}")):
+            exponent = exponent_of_mean(sizes[kept], values[kept]) if kept.sum() > 1 else NONE
+            numbers.add(f"gap_exponent{part}.{name}", f"exponent of the gap in n, {text}, {where}", exponent)
+        laws.append(numbers[f"gap_exponent.{name}"].estimate)
+        caption = f"n times the gap, n = {sizes[-1]}, {where}"
+        level = numbers.add(f"gap_times_n.{name}", caption, mean(sizes[-1] * values[-1]))
+        if h in (gaps["num_heads"].values[0], gaps["num_heads"].values[-1]) and level.count:
+            levels.append(f"{level} nats with {heads_text(h)} heads")
+    words = [
+        choose(
+            law,
+            within=LAW,
+            inside=f"From n = {LARGE} on the gap falls like 1/n",
+            at=0.0,
+            above=f"From n = {LARGE} on the gap grows with n",
+            below="falls",
+            undecided=f"The law of the gap from n = {LARGE} on is undecided",
+            missing="The law of the gap in n was not measured",
+        )
+        for law in laws
+    ]
+    said = once(dict(zip((heads_text(h) for h in gaps["num_heads"].values), words, strict=True)), "with H =")
+    if "falls" in words and set(words) <= {"falls", f"From n = {LARGE} on the gap falls like 1/n"}:
+        ends = sorted(law.value for law in laws)
+        span = number(ends[0]) if number(ends[0]) == number(ends[-1]) else f"{number(ends[0])} to {number(ends[-1])}"
+        said = f"From n = {LARGE} on the gap falls with n, exponent {span}"
+    return said, f"; n × gap = {' and '.join(levels)}" if levels else ""
+
+
+def _heads(gaps: xarray.Dataset, numbers: Numbers) -> str:
+    """The gap with the most heads over that with the fewest: after equal steps, at equal train loss, of the test loss."""
+    largest = gaps.isel(size=-1)
+    few, many = (heads_text(float(h)) for h in (gaps["num_heads"][0], gaps["num_heads"][-1]))
+    ends = [largest.isel(num_heads=0), largest.isel(num_heads=-1)]
+    low, high = (data["gap"].isel(record=-1).values for data in ends)
+    at, caption = f"H = {many} / H = {few}, n = {int(gaps['sizes'][-1])}", "gap"
+    equal = numbers.add("gap_ratio", f"{caption}, after equal steps, {at}", quotient(high, low))
+    levels = np.maximum(*(data["train_loss"].isel(record=-1).values for data in ends))
+    matched = [_at_loss(data, levels) for data in ends]
+    fair = numbers.add("gap_ratio_matched", f"{caption}, at equal train loss, {at}", quotient(matched[1], matched[0]))
+    tests = [data["test_loss"].isel(record=-1).mean("seed").item() for data in ends]
+    share = numbers.add("gap_share_ratio", f"gap / test loss, {at}", quotient(high / tests[1], low / tests[0]))
+    if not (equal.count and fair.count):
+        return "The gaps of few and many heads could not be compared."
+    return (
+        f"After equal steps {many} heads have {equal} times the gap of {few}, at equal train loss "
+        f"({number(float(levels.mean()))} nats) {fair} times, and {share} times the share of the test loss."
+    )
+
+
+def _at_loss(data: xarray.Dataset, levels: np.ndarray) -> np.ndarray:
+    """The gap of each seed where its train loss comes to a level, between two records on a line in the log loss."""
+    found = []
+    for seed, level in zip(data["seed"].values, levels, strict=True):
+        one = data.sel(seed=seed)
+        losses, gaps = one["train_loss"].values, one["gap"].values
+        known = np.isfinite(losses) & np.isfinite(gaps)
+        reached = known.any() and losses[known].min() <= level <= losses[known].max()
+        order = np.argsort(losses[known])
+        found.append(np.interp(np.log(level), np.log(losses[known])[order], gaps[known][order]) if reached else np.nan)
+    return np.array(found)
+
+
+def quotient(above, below) -> Estimate:
+    """The mean of `above` over the mean of `below`, paired by seed, with a jackknife interval: values may be negative."""
+    pairs = np.stack([np.asarray(above, float), np.asarray(below, float)])
+    pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
+    total, seeds = pairs.sum(axis=1), pairs.shape[1]
+    without = np.array([total, *(total - pairs.T)])
+    if seeds < 2 or (without <= 0).any():
+        return NONE
+    logs = np.log(without[:, 0] / without[:, 1])
+    found = mean(seeds * logs[0] - (seeds - 1) * logs[1:])
+    return Estimate(*(float(np.exp(value)) for value in (found.value, found.low, found.high)), found.count)
+
+
+def _theorem2(cover: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
     """Theorem 2 on the runs made for it: a few words for the answer, and a sentence."""
+    caption = "Theorem 2 / mean gap, where its hypotheses are true"
+    factor = numbers.add("theorem2_ratio", caption, _over_mean(cover["theorem2"], cover["gap"]))
+    bound = numbers.add("theorem2_bound", "Theorem 2's bound, nats", mean(cover["theorem2"]))
+    loss = numbers.add("theorem2_train_loss", "train loss of the runs of Theorem 2, nats", mean(cover["train_loss"]))
     if float(cover["hypotheses"].mean()) == 1:
-        words = f"Theorem 2 is {number(factor.value, 2)} times above it" if factor.count else "Theorem 2 holds"
+        state = "an almost untrained run" if loss.value > UNTRAINED * np.log(2) else "a trained run"
+        words = f"Theorem 2 allows {bound} nats on {state}"
         return words, (
-            f"With {heads_text(LITERAL_HEADS)} heads and step size {LITERAL_STEP:g} Theorem 2's hypotheses are true; "
-            f"its bound is {factor} times the gap there."
+            f"Theorem 2's hypotheses are true with {heads_text(LITERAL_HEADS)} heads and step size {LITERAL_STEP:g}: "
+            f"there {STEPS} steps reach a train loss of {loss} (log 2 = 0.693 is chance), the gap is "
+            f"{mean(cover['gap'])} and the bound {bound} nats, {factor} times as much."
         )
     if bool(cover["hypotheses"].notnull().any()):
         return "Theorem 2 is silent", "Theorem 2's hypotheses were not true of the runs made for it."
@@ -177,6 +249,7 @@ def figures(results: Results) -> list[Figure]:
     gaps, loo, literal = (results[name] for name in ("gap", "loo", "literal"))
     most = loo.isel(num_heads=-1)
     size, gap = Axis("sequences n", "count", log=True), Axis("gap", "nats", log=True)
+    times_n = gaps["gap"].isel(record=-1) * gaps["sizes"]
 
     def series(data: xarray.Dataset, *names: str) -> list[Mark]:
         return [over_seeds(LOOKS[n][0], LOOKS[n][1], "num_examples", data[n], floor=0.0) for n in names]
@@ -185,10 +258,17 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "generalization-gap",
             "Gap and stability, times n",
-            "@1: test loss minus train loss. @2: the distance that leaving one sequence out makes. Each times n: flat "
-            f"is the law 1/n. Step size {STEP_SIZE:g}, {STEPS} steps; means and 95% intervals.",
+            "@1: test loss minus train loss. @2: the same at equal train loss, n = "
+            f"{int(gaps['sizes'][-1])}. @3: the distance that leaving one sequence out makes. Flat in n is the law 1/n. "
+            f"Step size {STEP_SIZE:g}, {STEPS} steps; means and 95% intervals.",
             [
-                Panel("Gap times n", size, Axis("n × gap", "nats"), by_heads("sizes", gaps["gap"] * gaps["sizes"])),
+                Panel(
+                    "Gap times n",
+                    size,
+                    Axis("n × gap", "nats", limits=_from_zero(times_n)),
+                    by_heads("sizes", times_n),
+                ),
+                Panel("Gap over train loss", Axis("train loss", "nats", log=True), gap, _along(gaps)),
                 Panel(
                     "Stability times n",
                     size,
@@ -215,6 +295,23 @@ def figures(results: Results) -> list[Figure]:
             ],
         ),
     ]
+
+
+def _from_zero(values: xarray.DataArray) -> tuple[float, float]:
+    """Limits that show how flat a line is."""
+    top = float(values.mean("seed").max())
+    return 0.0, 1.3 * top if np.isfinite(top) and top > 0 else 1.0
+
+
+def _along(gaps: xarray.Dataset) -> list[Mark]:
+    """The mean gap over the mean train loss along the run, for the largest n."""
+    marks = []
+    for h in gaps["num_heads"].values.tolist():
+        one = gaps.isel(size=-1, record=slice(1, None)).sel(num_heads=h)
+        losses = one["train_loss"].mean("seed").values
+        mark = over_seeds(palette.heads(h), heads(h), losses, one["gap"].transpose("record", "seed").values, floor=0.0)
+        marks.append(mark)
+    return marks
 
 
 STUDY = Study(

@@ -1,4 +1,4 @@
-"""One start: Definition 1 measured on it, how many heads differ, and the run from it."""
+"""One start: Definition 1 measured on it, and how many heads differ."""
 
 from __future__ import annotations
 
@@ -6,30 +6,25 @@ import json
 
 from manyheads.model.attention import MultiHead, collapse
 from manyheads.papers.deora2023.initialization import GoodStart, good_start
-from manyheads.studies.kit.cells import descend, focus, mixture_of, normalized_margins, records, verdicts
+from manyheads.studies.kit.cells import mixture_of, verdicts
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 
 
 def look(cell: Cell, *, card: str = "") -> dict:
-    r"""Definition 1 as measured (`b2`, `b_phi`, `p3_margin` and its certified upper end), distinct heads, and the run.
+    r"""Definition 1 as measured (`b2`, `b_phi`, `p3_margin` and its certified upper end), and `distinct` heads.
 
-    `distinct` counts the different heads at the start, `distinct_end` those after training. `margin` is
-    $\min_i y_i\tilde\Phi(X_i)/\|\tilde U-\tilde U_0\|$: per unit of readout moved, so that cancelling readouts at the
-    start do not count. With a `card` it also keeps what the report's card and ledger show.
+    With a `card` it also keeps what the report's card and ledger show.
     """
     setup = set_up(cell)
     good = good_start(setup.start, setup.dataset, token_radius=mixture_of(setup).token_radius)
-    run = descend(setup, test=setup.test, record="log", snapshots="records")
     low, high = good.interval.p3_interval
     return {
-        **records(run, "train_loss", "test_loss", focus=focus(run), margin=normalized_margins(run, moved=True)),
         "b2": good.parameter_bound,
         "b_phi": good.model_bound,
         "p3_margin": low,
         "p3_upper": high,
         "distinct": collapse(setup.start).num_classes,
-        "distinct_end": collapse(run.final).num_classes,
         "good_start": json.dumps([_card(card, good, setup.start)] if card else []),
         "certificates": verdicts(f"{card} start, seed {cell.seed}", good.certificates() if card else []),
     }

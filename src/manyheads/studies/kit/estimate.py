@@ -35,10 +35,15 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """The interval in words; one seed has none."""
+        """The interval in words; one seed has none, and one too narrow for three digits is given by its width."""
         if self.count < 2:
             return "none"
-        return f"from {number(self.low)}" if self.high == math.inf else f"{number(self.low)} to {number(self.high)}"
+        low, high = number(self.low), number(self.high)
+        if self.high == math.inf:
+            return f"from {low}"
+        if low != high:
+            return f"{low} to {high}"
+        return f"± {number((self.high - self.low) / 2, 1)}" if self.high > self.low else "equal for all seeds"
 
 
 NONE = Estimate(math.nan, math.nan, math.nan, 0)  # nothing was measured
@@ -94,6 +99,19 @@ def rows(x, values) -> tuple[Any, np.ndarray]:
     positions = values[x]
     array = values.transpose(positions.dims[0], ...).values.astype(float)
     return positions.values, array.reshape(len(array), -1)
+
+
+def held_out(values) -> tuple[int | None, np.ndarray]:
+    """The best row of a ladder, chosen by one half of the seeds, and that row's values for the other half.
+
+    `values` has one row per rung and one column per seed; the least mean of the even columns is the best. None where it
+    is the first or the last rung: then the ladder has not bracketed it, and no best was found.
+    """
+    table = np.asarray(values, dtype=float)
+    chosen = np.nanmean(np.where(np.isfinite(table), table, np.inf)[:, ::2], axis=1)
+    best = int(np.argmin(chosen))
+    inside = 0 < best < len(table) - 1 and np.isfinite(chosen[best])
+    return (best, table[best, 1::2]) if inside else (None, np.full(table.shape[1] // 2, np.nan))
 
 
 def tenth(steps: np.ndarray) -> int:
