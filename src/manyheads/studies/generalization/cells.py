@@ -29,10 +29,10 @@ SCALES = np.geomspace(0.05, 50, 80)  # targets tried along the paper's direction
 def gap(cell: Cell, *, sizes: list[int], records: list[int]) -> dict:
     r"""`gap`: test loss minus train loss along the run, and both losses, for the first n sequences of the sample.
 
-    From the gap that of a reference is subtracted: a run with the same settings on other sequences, measured on the same
-    test and train sequences. The reference does not know these, so its gap is zero in expectation, and what is taken
-    away is noise alone (a control variate). `plain` is the gap without that. The sequences that do not take part have
-    weight zero, so that all sizes share one compiled program.
+    From the gap that of a reference is subtracted: a run with the same settings on other sequences, measured on the
+    same test and train sequences. The reference does not know these, so its gap is zero in expectation, and what is
+    taken away is noise alone (a control variate). `plain` is the gap without that. The sequences that do not take part
+    have weight zero, so that all sizes share one compiled program.
     """
     setup = set_up(cell)
     if setup.test is None:

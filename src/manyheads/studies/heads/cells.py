@@ -2,38 +2,76 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from manyheads.certificates.decomposition import decompose
 from manyheads.certificates.targets import proximal_target, train_loss
 from manyheads.certificates.walk import follow
 from manyheads.measures.curvature import loss_curvature
-from manyheads.studies.kit.cells import descend, focus, records
-from manyheads.sweeps.cell import train_setup
+from manyheads.model.loss import Loss, get_loss
+from manyheads.studies.kit.cells import coordinate, focus, records
 from manyheads.sweeps.plan import Cell
-from manyheads.sweeps.setup import set_up
+from manyheads.sweeps.setup import Setup, set_up
+from manyheads.training.together import train_together
+from manyheads.training.trajectory import Trajectory
 
 
-def speed(cell: Cell, *, doublings: int) -> dict:
-    """Loss over time at the cell's step size, and the smallest final loss over that step size times 1, 2, 4, ...
+def speed(cell: Cell, *, rungs: int, noise: float) -> dict:
+    r"""One start at the cell's step size times 1, 2, 4, ...: on the labels as they are, and on noisy ones.
 
-    `best_step` is where the smallest was found; runs that diverge do not count. `focus` is the attention on relevant
-    tokens at the end, averaged over heads.
+    `final` and `noisy` are the last losses by step size (NaN where a run diverges), `falls` whether the loss never
+    rises. On noisy labels a share `noise` of the weight of every sequence is on the other label; `noisy` is the excess
+    over the entropy of that, the infimum for every model: there a best step size exists. `train_loss` and `distance`
+    are those of the smallest step size over time; `largest` and `smallest` the extreme eigenvalues of the Hessian at the start,
+    `loss` the loss there; `focus` is the attention on relevant tokens at the end (NaN where none are known).
     """
     setup = set_up(cell)
-    run = train_setup(setup)
-    best, best_step = run.train_loss[-1], cell.train.step_size
-    for power in range(1, doublings + 1):
-        step_size = cell.train.step_size * 2**power
-        other = descend(setup, step_size, record=10**9, dtype=None)
-        if other.status == "finished" and other.train_loss[-1] < best:
-            best, best_step = other.train_loss[-1], step_size
+    steps = [cell.train.step_size * 2.0**power for power in range(rungs)]
+    plain, noisy = (_ladder(setup, steps, loss) for loss in (get_loss("logistic"), noisy_labels(noise)))
+    found, first = loss_curvature(setup.start, setup.dataset, tolerance=1e-5), plain[0]
+    entropy = -noise * np.log(noise) - (1 - noise) * np.log(1 - noise)
     return {
-        **records(run, "train_loss", "test_loss"),
-        "focus": float(focus(run)[-1]),
-        "best_loss": float(best),
-        "best_step": float(best_step),
+        **records(first, "train_loss", "distance"),
+        "step_sizes": coordinate("rung", steps),
+        "final": (("rung",), np.array([_last(run) for run in plain])),
+        "noisy": (("rung",), np.array([_last(run) for run in noisy]) - entropy),
+        "falls": (("rung",), np.array([_falls(run) for run in plain], float)),
+        "smallest": found.smallest.value,
+        "largest": found.largest.value,
+        "loss": train_loss(setup.start, setup.dataset),
+        "focus": float(focus(first)[-1]) if setup.dataset.relevant is not None else np.nan,
     }
+
+
+@cache  # the same object, so that it compiles once
+def noisy_labels(rate: float) -> Loss:
+    r"""The logistic loss with a share of every label's weight on the other one, $\ell(m) + \text{rate}\, m$."""
+    base = get_loss("logistic")
+    return Loss(
+        f"logistic, {rate:g} of the labels wrong",
+        lambda m: base.value(m) + rate * m,
+        lambda m: base.slope(m) + rate,
+        base.curvature,
+        lipschitz=base.lipschitz,
+        smoothness=base.smoothness,
+        self_bound=np.inf,
+    )
+
+
+def _ladder(setup: Setup, steps: list[float], loss: Loss) -> list[Trajectory]:
+    many = len(steps)
+    options = {"num_steps": setup.cell.train.num_steps, "record": "all", "dtype": "float64", "loss": loss}
+    return train_together([setup.start] * many, [setup.dataset] * many, step_sizes=steps, **options)
+
+
+def _last(run: Trajectory) -> float:
+    return float(run.train_loss[-1]) if run.status == "finished" else np.nan
+
+
+def _falls(run: Trajectory) -> bool:
+    return run.status == "finished" and bool(np.all(np.diff(run.train_loss) <= 0))
 
 
 def convexity(cell: Cell) -> dict:
@@ -55,16 +93,4 @@ def convexity(cell: Cell) -> dict:
         "bound": parts.bound,
         "residual": abs(parts.residual),
         "status": "finished" if np.isfinite(walk.loss[-1]) else "diverged",
-    }
-
-
-def curvature(cell: Cell) -> dict:
-    """`smallest`: the most negative eigenvalue of the loss Hessian at the start, with its `residual`; `loss` there."""
-    setup = set_up(cell)
-    found = loss_curvature(setup.start, setup.dataset, tolerance=1e-5)
-    return {
-        "smallest": found.smallest.value,
-        "residual": found.smallest.residual,
-        "converged": found.smallest.converged,
-        "loss": train_loss(setup.start, setup.dataset),
     }

@@ -3,127 +3,186 @@
 from __future__ import annotations
 
 import numpy as np
+import xarray
 
-from manyheads.studies.kit import tasks
-from manyheads.studies.kit.estimate import mean, number, power, ratio, rows
-from manyheads.studies.kit.figure import (
-    FOCUS,
-    HEADS,
-    TEST_LOSS,
-    TRAIN_LOSS,
-    Axis,
-    Figure,
-    Panel,
-    by_heads,
-    by_start,
-    line,
-    over_seeds,
-)
+from manyheads.studies.kit import palette, tasks
+from manyheads.studies.kit.estimate import NONE, held_out, mean, number, power, ratio, rows
+from manyheads.studies.kit.figure import FOCUS, HEADS, Axis, Figure, Mark, Panel, line, over_seeds, rule
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
-from manyheads.studies.kit.words import choose, heads_text, once
+from manyheads.studies.kit.words import choose, heads, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.heads.cells"
-STARTS = {kind: tasks.STARTS[kind] for kind in ("first_phase", "gaussian")}
 DATA = {"convexity_mixture": "the mixture", "convexity_random": "random labels"}
-MIXTURE = {**tasks.HARD_MIXTURE, "num_examples": 60, "num_test": 300}
-STEP_SIZE, DOUBLINGS, STEPS, RANDOM_STEPS = 0.1, 6, 150, 200
+# Sweep -> its role in figures, where its runs start and on which data.
+SPEED = {
+    "first_phase": ("first phase", "the hard mixture from the first phase"),
+    "gaussian": ("gaussian", "the hard mixture from a Gaussian start"),
+    "random": ("random labels", "random labels from a Gaussian start"),
+}
+# What is held equal when numbers of heads are compared.
+EQUAL = {
+    "step": "equal step size",
+    "time": "equal step size times curvature",
+    "distance": "equal distance traveled",
+    "edge": "the edge of stability",
+    "best": "the best step size on noisy labels",
+}
+MIXTURE = {**tasks.HARD_MIXTURE, "num_examples": 40, "num_test": 0}
+LABELS = {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10}
+STEP_SIZE, RUNGS, STEPS, RANDOM_STEPS = 0.2, 9, 100, 200
+NOISE = 0.1  # share of every label's weight on the other label, where a best step size must exist
 GAUSSIAN_SCALE = 3.0  # of the starts on random labels
 MATTERS = 0.02  # an exponent of H below this is no effect: 9% from 1 to 64 heads
 SEEN = 1e-6  # a convexity gap below this share of the loss counts as none
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
-    many = {"model.num_heads": Scaled([1, 4, 16, 64], [1, 2, 4, 8, 16, 64, 256])}
-    few = {"model.num_heads": Scaled([1, 2, 4, 8, 16], [1, 2, 4, 8, 16, 32, 64])}
-    starts, seeds = {"start.kind": list(STARTS)}, Scaled(4, 10)
-    untested = {**MIXTURE, "num_test": 0}
+    few = {"model.num_heads": Scaled([2, 4, 8, 16], [1, 2, 4, 8, 16, 32, 64])}
+    drawn = {"model.num_heads": Scaled([2, 16], [1, 2, 4, 16, 64])}
+    equal = {"model.num_heads": Scaled([2, 16, 256], [1, 2, 4, 8, 16, 64, 256, 1024])}
+    scaled = {"kind": "gaussian", "key_query_scale": GAUSSIAN_SCALE, "readout_scale": GAUSSIAN_SCALE}
     train = {"step_size": STEP_SIZE, "num_steps": STEPS}
+    common = {"train": train, "seeds": Scaled(6, 10)}
+    speed = {**common, "cell": f"{CELLS}:speed", "parameters": {"rungs": RUNGS, "noise": NOISE}}
+    convexity = {**common, "axes": few, "cell": f"{CELLS}:convexity"}
     return grids(
         "heads",
         scale,
-        speed={
-            "data": MIXTURE,
-            "train": train,
-            "axes": {**starts, **many},
-            "seeds": seeds,
-            "cell": f"{CELLS}:speed",
-            "parameters": {"doublings": DOUBLINGS},
-        },
-        convexity_mixture={
-            "data": untested,
-            "train": train,
-            "axes": few,
-            "seeds": seeds,
-            "cell": f"{CELLS}:convexity",
-        },
+        first_phase={**speed, "data": MIXTURE, "start": {"kind": "first_phase"}, "axes": equal},
+        gaussian={**speed, "data": MIXTURE, "start": {"kind": "gaussian"}, "axes": drawn},
+        random={**speed, "data": LABELS, "start": scaled, "axes": drawn},
+        convexity_mixture={**convexity, "data": MIXTURE},
         convexity_random={
-            "data": tasks.RANDOM_LABELS,
-            "start": {"kind": "gaussian", "key_query_scale": GAUSSIAN_SCALE, "readout_scale": GAUSSIAN_SCALE},
+            **convexity,
+            "data": LABELS,
+            "start": scaled,
+            "axes": drawn,
             "train": {**train, "num_steps": RANDOM_STEPS},
-            "axes": few,
             "seeds": Scaled(8, 20),  # a run from a Gaussian start depends much on the draw
-            "cell": f"{CELLS}:convexity",
         },
-        curvature={"data": untested, "axes": {**starts, **many}, "seeds": seeds, "cell": f"{CELLS}:curvature"},
     )
 
 
 def finding(results: Results) -> Finding:
-    numbers, speed = Numbers(), results["speed"]
-    last, most = speed["train_loss"].isel(record=-1), float(speed["num_heads"].max())
-    said: dict[str, dict[str, str]] = {"equal": {}, "best": {}}
-    for kind, (_, label) in STARTS.items():
-        for which, losses in (("equal", last), ("best", speed["best_loss"])):
-            exponent = numbers.add(
-                f"loss_exponent.{which}.{kind}",
-                f"exponent of the final loss in H, {which} step size, {label}",
-                power("num_heads", losses.sel(start=kind)),
-            )
-            said[which][label] = choose(
+    numbers, parts, conclusions, ladders = Numbers(), [], [], []
+    for name, (_, label) in SPEED.items():
+        compared = comparisons(results[name])
+        said = {}
+        for what, losses in compared.items():
+            caption = f"exponent of the loss in H at {EQUAL[what]}, {label}"
+            exponent = power("num_heads", losses) if bool(losses.notnull().any()) else NONE
+            numbers.add(f"loss_exponent.{what}.{name}", caption, exponent)
+            said[what] = choose(
                 exponent,
                 at=(-MATTERS, MATTERS),
                 above="slower",
                 below="faster",
                 inside="equally fast",
                 undecided="not clearly different",
+                missing="not compared",
             )
-        one, many = (last.sel(start=kind, num_heads=h) for h in (speed["num_heads"].min(), most))
-        numbers.add(f"loss_ratio.{kind}", f"final loss, {heads_text(most)} heads over 1, {label}", ratio(many, one))
-    factor = numbers["loss_ratio.first_phase"].estimate
-    trained = f"With {heads_text(most)} heads the loss after {_steps(speed)} steps is {factor} times that of one head; "
-    if set(said["equal"].values()) == set(said["best"].values()) in ({"slower"}, {"faster"}):
-        trained += "the order stays the same when every number of heads has its best step size."
-    else:
-        trained += f"with the best step size for each, more heads are {once(said['best'], 'from the')}."
+            ends = losses.isel(num_heads=0), losses.isel(num_heads=-1)
+            few, most = (heads_text(float(h)) for h in (losses["num_heads"].min(), losses["num_heads"].max()))
+            caption = f"loss, {most} heads over {few}, at {EQUAL[what]}, {label}"
+            numbers.add(f"loss_ratio.{what}.{name}", caption, ratio(ends[1], ends[0]))
+        few, most = (heads_text(float(h)) for h in np.sort(results[name]["num_heads"].values)[[0, -1]])
+        parts.append(f"on {label} ({few} to {most} heads) they {_by_word(said)}")
+        conclusions.append(said)
+        ladders.append(_ladders(results[name], label))
     convexity, cost, losing = _convexity(results, numbers)
-    cells = [last, *(results[name]["gap"] for name in DATA), results["curvature"]["smallest"]]
-    note = (
-        "Each head moves its attention by a step of order 1/√H; the second figure shows how much attention ends on "
-        "the relevant tokens."
-    )
-    sentences, speed_answer = [trained, cost, *losing, _curvature(results, numbers)], _speed(said["equal"])
-    conclusion = f"{speed_answer.removeprefix('No: ').removeprefix('Yes: ')}; {convexity}."
-    return conclude(f"{speed_answer}; {convexity}", sentences, numbers, cells, [note], conclusion)
+    cells = [results[name]["train_loss"].isel(record=-1) for name in SPEED] + [results[name]["gap"] for name in DATA]
+    lead = _lead(conclusions)
+    first = [f"More heads: {'; '.join(parts)}."] if lead != "Not measured" else []
+    sentences = [*first, *filter(None, ladders), cost, *losing, _curvature(results, numbers)]
+    notes = [
+        f"Step size {STEP_SIZE:g} times 1, 2, ..., {2 ** (RUNGS - 1)}; {STEPS} steps. The best one is chosen by half "
+        "of the seeds and its loss is that of the others; a best at the end of the ladder is none.",
+        "Each head moves its attention by a step of order 1/√H.",
+    ]
+    setting = f" ({STEPS} steps, {MIXTURE['num_examples']} sequences)" if first else ""
+    return conclude(f"{lead}{setting}; {convexity}", sentences, numbers, cells, notes, f"{lead}; {convexity}.")
 
 
-def _steps(speed) -> int:
-    return int(speed["step"].values[-1])
-
-
-def _speed(words: dict[str, str]) -> str:
-    """The answer about speed, from what is said of each start."""
-    answers = {
-        "not measured": "Not measured",
-        "slower": "No: on the mixture more heads train slower at equal step size",
-        "faster": "Yes: on the mixture more heads train faster at equal step size",
-        "equally fast": "No effect of heads on speed at equal step size",
+def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
+    """The loss by number of heads and seed for everything that is held equal; NaN where there is nothing to compare."""
+    loss, final = data["train_loss"].transpose("num_heads", "seed", "record"), data["final"]
+    steps = data["step"].values
+    time = data["largest"] * data["step_sizes"].values[0] * xarray.DataArray(steps, dims="record")
+    falling = (data["falls"].transpose("num_heads", "seed", "rung").values == 1).cumprod(axis=-1).sum(axis=-1)
+    found = (falling > 0) & (falling < data.sizes["rung"])  # the ladder brackets the edge
+    edge = np.take_along_axis(
+        final.transpose("num_heads", "seed", "rung").values, np.maximum(falling - 1, 0)[..., None], axis=-1
+    )[..., 0]
+    like = loss.isel(record=-1, drop=True)
+    return {
+        "step": like,
+        "time": _at_equal(time.transpose("num_heads", "seed", "record"), loss),
+        "distance": _at_equal(data["distance"].transpose("num_heads", "seed", "record"), loss),
+        "edge": like.copy(data=np.where(found, edge, np.nan)),
+        "best": _best(data["noisy"]),
     }
-    each = once(words, "from the")
-    if each in answers:
-        return answers[each]
-    vague = {"not clearly different", "not measured"} & set(words.values())
-    return f"{'Undecided' if vague else 'It depends on the start'}: at equal step size more heads are {each}"
+
+
+def _at_equal(progress: xarray.DataArray, loss: xarray.DataArray) -> xarray.DataArray:
+    """The loss where `progress` comes to the most that every number of heads reaches, for each seed."""
+    p, v = progress.values, np.log(loss.values)
+    common = p.max(axis=-1).min(axis=0)  # one per seed; NaN where a run is missing
+    values = [[np.interp(common[s], p[h, s], v[h, s]) for s in range(p.shape[1])] for h in range(len(p))]
+    return loss.isel(record=-1, drop=True).copy(data=np.exp(np.where(np.isfinite(common), values, np.nan)))
+
+
+def _best(excess: xarray.DataArray) -> xarray.DataArray:
+    """The excess loss at the best step size of each number of heads, on seeds that did not choose it."""
+    table = excess.transpose("num_heads", "rung", "seed")
+    rows = [held_out(one)[1] for one in table.values]
+    odd = table.isel(rung=0, drop=True).isel(seed=slice(1, None, 2))
+    return odd.copy(data=np.array(rows)[:, : odd.sizes["seed"]])
+
+
+def _ladders(data: xarray.Dataset, label: str) -> str:
+    """For how many numbers of heads a best step size was found, with and without noise in the labels."""
+
+    def found(values: xarray.DataArray) -> int:
+        return sum(held_out(one)[0] is not None for one in values.transpose("num_heads", "rung", "seed").values)
+
+    if not bool(data["final"].notnull().any()):
+        return ""
+    total = data.sizes["num_heads"]
+    plain, noisy = found(data["final"]), found(data["noisy"])
+    clean = f"no best step size was found for {total - plain} of {total} numbers of heads"
+    noise = "for all of them" if noisy == total else f"for {noisy} of them"
+    return f"On {label} {clean}: the best is an end of the ladder; with {100 * NOISE:g}% label noise it was {noise}."
+
+
+def _by_word(said: dict[str, str]) -> str:
+    """slower at equal step size and the edge of stability, faster at ..."""
+    words = dict.fromkeys(said.values())
+    if len(words) == 1 and len(said) > 1:
+        return f"are {next(iter(words))} in all {len(said)} comparisons"
+    parts = [f"{word} at {listed([EQUAL[what] for what, w in said.items() if w == word])}" for word in words]
+    return f"are {', '.join(parts)}"
+
+
+def _lead(each: list[dict[str, str]]) -> str:
+    """The answer about speed: only what all comparisons on all data agree on is said without a condition."""
+    decided = [{w for w in said.values() if w in ("slower", "faster")} for said in each]
+    together = set().union(*decided)
+    if all(word == "not compared" for said in each for word in said.values()):
+        return "Not measured"
+    if not together:
+        same = all(word == "equally fast" for said in each for word in said.values())
+        return "No: no effect of heads on speed" if same else "Undecided: no comparison of speeds is clear"
+    if together == {"slower"}:
+        return "No: more heads train slower wherever the comparison is clear"
+    if together == {"faster"}:
+        return "Yes: more heads train faster wherever the comparison is clear"
+    mixture, random = set().union(*decided[:2]), decided[2]
+    if mixture == {"slower"} and random == {"faster"}:
+        return "It depends on the data: more heads train slower on the hard mixture and faster on random labels"
+    if mixture == {"faster"} and random == {"slower"}:
+        return "It depends on the data: more heads train faster on the hard mixture and slower on random labels"
+    return "It depends on the data, the start and what is held equal whether more heads train faster"
 
 
 def _convexity(results: Results, numbers: Numbers) -> tuple[str, str, list[str]]:
@@ -161,59 +220,81 @@ def _convexity(results: Results, numbers: Numbers) -> tuple[str, str, list[str]]
     return answer, f"Non-convexity costs descent {'; '.join(parts)}.", losing
 
 
-def _depth(results: Results):
+def _depth(data: xarray.Dataset) -> xarray.DataArray:
     """The most negative eigenvalue over the loss, without its sign."""
-    return -(results["curvature"]["smallest"] / results["curvature"]["loss"])
+    return -(data["smallest"] / data["loss"])
 
 
 def _curvature(results: Results, numbers: Numbers) -> str:
-    depth = _depth(results)
-    several = depth.sel(num_heads=depth["num_heads"] >= 4)  # two heads of each sign: from there on 1/√H exactly
     parts = []
-    for kind, (_, label) in STARTS.items():
-        found = power("num_heads", several.sel(start=kind))
-        numbers.add(f"curvature_exponent.{kind}", f"exponent of -λ_min/loss in H, {label}", found)
-        parts.append(f"{found} from the {label}")
+    for name in ("first_phase", "gaussian"):
+        depth = _depth(results[name])
+        several = depth.sel(num_heads=depth["num_heads"] >= 4)  # two heads of each sign: from there on 1/√H exactly
+        label = SPEED[name][1].removeprefix("the hard mixture ")
+        found = power("num_heads", several) if several.sizes["num_heads"] > 1 else NONE
+        numbers.add(f"curvature_exponent.{name}", f"exponent of -λ_min/loss in H, hard mixture {label}", found)
+        parts.append(f"{found} {label}")
     return (
-        "From 4 heads on the most negative curvature over the loss is like a power of H: "
+        "On the hard mixture the most negative curvature over the loss is, from 4 heads on, like a power of H: "
         f"{' and '.join(parts)}; the bound has -0.5."
     )
 
 
 def figures(results: Results) -> list[Figure]:
-    speed = results["speed"]
-    steps, last = _steps(speed), speed["train_loss"].isel(record=-1)
-    curves = by_heads("step", speed["train_loss"].sel(start="first_phase"), log=True)
-    ends = {"equal step size": last, "best step size": speed["best_loss"]}
-    largest = STEP_SIZE * 2**DOUBLINGS
+    every = {name: comparisons(results[name]) for name in SPEED}
+    relative = Axis("loss / loss of fewest heads", "factor", log=True)
+    shown = {"step": "Equal step size", "time": "Equal step × curvature", "edge": "Edge of stability"}
+    panels = []
+    for what, title in {**shown, "best": "Best step, noisy labels"}.items():
+        marks = [_relative(*SPEED[name], every[name][what]) for name in SPEED]
+        panels.append(Panel(title, HEADS, relative, [*marks, rule("reference", "fewest heads", 1.0)]))
+    first = results["first_phase"]
+    focus = [over_seeds(*SPEED[n], "num_heads", results[n]["focus"]) for n in ("first_phase", "gaussian")]
+    caption = f"Hard mixture from the first phase, after {STEPS} steps, over the step size. "
     return [
         Figure(
             "heads-speed",
-            "Loss over time and over the number of heads",
-            f"Loss on the tokenized mixture. @1: over time. @2: after {steps} steps at step size {STEP_SIZE:g}. @3: at "
-            f"the best of {DOUBLINGS + 1} step sizes from {STEP_SIZE:g} to {largest:g} for each number of heads. "
-            "Geometric means and 95% intervals over seeds.",
+            "Loss over the number of heads, four comparisons",
+            f"Train loss after {STEPS} steps over that of the fewest heads: below 1 more heads are faster. The last: "
+            "excess loss at the best step size, chosen by other seeds. Geometric means and 95% intervals over seeds.",
+            panels,
+        ),
+        Figure(
+            "heads-ladder",
+            "Where a best step size exists",
+            f"{caption}@1: on the labels as they are. @2: with {100 * NOISE:g}% label noise, loss above the entropy of "
+            "the noise. Geometric means and 95% intervals.",
             [
-                Panel("Over time, first-phase start", Axis("step", "steps"), TRAIN_LOSS, curves),
-                *(
-                    Panel(f"After {steps} steps, {title}", HEADS, TRAIN_LOSS, by_start("num_heads", values, log=True))
-                    for title, values in ends.items()
-                ),
+                Panel("Separable", STEP_AXIS, Axis("train loss", "nats", log=True), _by_step(first, "final")),
+                Panel("Noisy labels", STEP_AXIS, Axis("excess loss", "nats", log=True), _by_step(first, "noisy")),
             ],
         ),
         Figure(
             "heads-focus",
-            "Focus and test loss over the number of heads",
-            f"After {steps} steps at step size {STEP_SIZE:g}. @1: the attention on relevant tokens (focus; "
-            f"{MIXTURE['sparsity']:g} if uniform). @2: the loss on fresh sequences.",
-            [
-                Panel("Focus", HEADS, FOCUS, by_start("num_heads", speed["focus"])),
-                Panel(
-                    "Test loss", HEADS, TEST_LOSS, by_start("num_heads", speed["test_loss"].isel(record=-1), log=True)
-                ),
-            ],
+            "Focus over the number of heads",
+            f"The attention on relevant tokens after {STEPS} steps of size {STEP_SIZE:g} on the hard mixture "
+            f"(focus; {MIXTURE['sparsity']:g} if uniform). Means and 95% intervals.",
+            [Panel("", HEADS, FOCUS, focus)],
         ),
         _convexity_figure(results),
+    ]
+
+
+STEP_AXIS = Axis("step size", "dimensionless", log=True)
+
+
+def _relative(role: str, label: str, losses: xarray.DataArray) -> Mark:
+    """The loss over that of the fewest heads on the same seed."""
+    return over_seeds(role, label, "num_heads", losses / losses.isel(num_heads=0, drop=True), log=True)
+
+
+def _by_step(data: xarray.Dataset, variable: str) -> list[Mark]:
+    """Over the step size, one line per number of heads; values that underflow are left out."""
+    floor = np.finfo(float).tiny
+    return [
+        over_seeds(palette.heads(h), heads(h), "step_sizes", one.where(one > floor), log=True)
+        for h in data["num_heads"].values.tolist()
+        for one in [data[variable].sel(num_heads=h)]
     ]
 
 
@@ -222,9 +303,10 @@ def _convexity_figure(results: Results) -> Figure:
     for name, label in DATA.items():
         role = label.removeprefix("the ")
         marks.append(over_seeds(role, role, "num_heads", 100 * (results[name]["gap"] / results[name]["mean_loss"])))
-    depth = _depth(results)
-    H, first = rows("num_heads", depth.sel(start="first_phase"))
+    depth = {name: _depth(results[name]) for name in ("first_phase", "gaussian")}
+    H, first = rows("num_heads", depth["first_phase"])
     slope = line("reference", "slope -1/2", H, mean(first[-1]).value * np.sqrt(H[-1] / H))
+    curves = [over_seeds(*SPEED[name], "num_heads", values, log=True) for name, values in depth.items()]
     curvature = Axis("-λ_min / loss", "dimensionless", log=True)
     return Figure(
         "heads-convexity",
@@ -233,7 +315,7 @@ def _convexity_figure(results: Results) -> Figure:
         "the most negative eigenvalue of the Hessian at the start over the loss; Corollary 1 bounds it by b3/√H.",
         [
             Panel("Cost of non-convexity", HEADS, Axis("convexity gap", "% of mean loss"), marks),
-            Panel("Negative curvature", HEADS, curvature, [*by_start("num_heads", depth, log=True), slope]),
+            Panel("Negative curvature", HEADS, curvature, [*curves, slope]),
         ],
     )
 
@@ -248,10 +330,11 @@ STUDY = Study(
         stated("descent", f"{tasks.DESCENT}, scores scaled by 1/√H"),
         stated("first-phase start", tasks.FIRST_PHASE),
         chosen("data", tasks.describe(MIXTURE)),
-        chosen("second data", tasks.describe(tasks.RANDOM_LABELS)),
+        chosen("second data", tasks.describe(LABELS)),
+        chosen("noisy labels", f"{100 * NOISE:g}% of the weight of every label on the other one"),
         chosen("Gaussian start", f"E|W_h|^2 = E|U_h|^2 = 1 on the mixture, {GAUSSIAN_SCALE**2:g} on random labels"),
-        chosen("step size", f"{STEP_SIZE:g}, and {STEP_SIZE:g} times 1, 2, ..., {2**DOUBLINGS}"),
-        chosen("steps", f"{STEPS} on the mixture, {RANDOM_STEPS} on random labels"),
+        chosen("step size", f"{STEP_SIZE:g}, and {STEP_SIZE:g} times 1, 2, ..., {2 ** (RUNGS - 1)}"),
+        chosen("steps", f"{STEPS}; {RANDOM_STEPS} for convexity on random labels"),
     ],
     sweeps=sweeps,
     finding=finding,
