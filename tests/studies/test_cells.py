@@ -93,16 +93,21 @@ def test_the_stable_step_is_the_last_one_that_descends():
     assert capped or rises(stable * 2 ** (1 / 8) * 1.0001)
 
 
-def test_the_best_step_size_is_never_worse_than_the_given_one():
-    values = heads.speed(cell(), doublings=3)
-    assert values["best_loss"] <= values["train_loss"][1][-1]
-    again = train(*_setup(cell()), step_size=values["best_step"], num_steps=12)
-    assert again.train_loss[-1] == pytest.approx(values["best_loss"], rel=1e-5)  # float32
-
-
-def _setup(one):
-    setup = set_up(one)
-    return setup.start, setup.dataset
+def test_a_ladder_of_step_sizes_is_that_of_single_runs():
+    values = heads.speed(cell(), rungs=3, noise=0.1)
+    setup = set_up(cell())
+    assert values["step_sizes"][1].tolist() == [0.5, 1.0, 2.0]
+    one = train(setup.start, setup.dataset, step_size=2.0, num_steps=12, record="all", dtype="float64")
+    assert values["final"][1][2] == pytest.approx(one.train_loss[-1], rel=1e-10)
+    assert bool(values["falls"][1][2]) == bool(np.all(np.diff(one.train_loss) <= 0))
+    noisy = train(
+        setup.start, setup.dataset, step_size=2.0, num_steps=12, loss=heads.noisy_labels(0.1), dtype="float64"
+    )
+    margins = setup.dataset.labels * noisy.final.scores(setup.dataset)
+    both = 0.9 * np.logaddexp(0, -margins) + 0.1 * np.logaddexp(0, margins)
+    entropy = -0.1 * np.log(0.1) - 0.9 * np.log(0.9)
+    assert values["noisy"][1][2] == pytest.approx(both.mean() - entropy, rel=1e-9) and values["noisy"][1][2] > 0
+    assert values["smallest"] < 0 < values["largest"]
 
 
 def test_the_convexity_gap_is_part_of_an_identity():

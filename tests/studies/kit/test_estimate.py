@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from manyheads.studies.kit.estimate import Estimate, mean, number, power, ratio, share
+from manyheads.studies.kit.estimate import Estimate, held_out, mean, number, power, ratio, share
 from manyheads.studies.kit.words import heads_text, lacking, tick_text
 
 
@@ -84,3 +84,21 @@ def test_what_is_missing_is_counted_and_never_false():
     assert lacking([1.0, math.nan, math.inf], [[math.nan]]) == "2 of 4 cells are missing and left out."
     assert lacking([math.nan]) == "1 of 1 cells is missing and left out."
     assert share([1.0, math.nan, 1.0]).value == 1 and share([math.nan]).count == 0
+
+
+def test_a_narrow_interval_is_not_printed_as_a_point():
+    narrow = Estimate(-0.5, -0.5 - 2e-6, -0.5 + 2e-6, 6)
+    assert narrow.interval == "± 2e-6"
+    assert Estimate(-0.5, -0.5, -0.5, 6).interval == "equal for all seeds"
+    assert Estimate(-0.5, -0.6, -0.4, 6).interval == "-0.6 to -0.4"
+
+
+def test_the_best_rung_is_chosen_by_other_seeds():
+    ladder = np.array([[4.0, 1.0, 4.0, 1.0], [2.0, 5.0, 2.0, 6.0], [3.0, 0.0, 3.0, 0.0]])
+    best, values = held_out(ladder)
+    assert best == 1 and values.tolist() == [5.0, 6.0]  # the even seeds choose, the odd ones are reported
+    ends = held_out(ladder[::-1][1:])  # the last rung is no best
+    assert ends[0] is None and np.isnan(ends[1]).all()
+    diverged = ladder.copy()
+    diverged[1, 0] = np.nan  # a run that diverged is not the best
+    assert held_out(diverged)[0] is None
