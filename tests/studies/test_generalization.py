@@ -17,8 +17,9 @@ WOBBLE = np.array([0.98, 1.0, 1.02, 1.0])
 
 
 def results(exponent=-1.0, more=2.0, lemma3=5.0, theorem2=90.0, hypotheses=1.0, bend=0.0, literal_loss=0.62):
-    """Gaps like n^exponent from n = 80 on, with a term bend·n^-3 that small n see; along a run the gap is that times
-    the train loss, and 256 heads are still at `more` times the train loss of 2.
+    """Gaps like n^exponent from n = 80 on, with a term bend/n³ that small n see.
+
+    Along a run the gap is that times the train loss, and 256 heads are still at `more` times the train loss of 2.
     """
     sizes, heads, counts = np.array([20, 40, 80, 160, 320]), np.array([2.0, 256.0]), np.array([10, 20])
     base = sizes ** float(exponent) + bend * sizes**-3.0

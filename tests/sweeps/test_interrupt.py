@@ -18,9 +18,9 @@ from manyheads.training import loop
 
 DATA = {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal": 1.5, "num_examples": 8, "num_test": 6}
 CELLS = {
-    "manyheads.studies.generalization.cells:gap": {"sizes": [4, 8]},
+    "manyheads.studies.generalization.cells:gap": {"sizes": [4, 8], "records": [4]},
     "manyheads.studies.generalization.cells:leave_one_out": {"samples": 1},
-    "manyheads.studies.heads.cells:speed": {"doublings": 1},
+    "manyheads.studies.step_size.cells:largest_steps": {},
     "manyheads.studies.margins.cells:over_time": {},
     "sweep_cells:careless": {},
 }
