@@ -25,7 +25,7 @@ def results(slope=0.4, best=0.4, random=None, gap=-1.0, depth=-0.5, curvature=0.
 
         def noisy(num_heads, seed, fall=fall, there=there, **_):
             k = np.arange(heads.RUNGS)
-            return ("rung",), 0.1 * fall(num_heads, seed, there) * 2.0 ** (-k if top else abs(k - 4))
+            return ("rung",), 0.1 * fall(num_heads, seed, there) * 2.0 ** (-k if top else abs(k - 3))
 
         made[name] = filled(
             sweeps[name],
@@ -44,7 +44,7 @@ def results(slope=0.4, best=0.4, random=None, gap=-1.0, depth=-0.5, curvature=0.
             smallest=lambda num_heads, seed, **_: -0.3 * num_heads**depth * wiggle(seed),
             loss=lambda **_: 1.0,
             focus=lambda num_heads, seed, **_: 0.2 * wiggle(seed),
-        ).assign_coords(step=("record", STEPS), step_sizes=("rung", 0.2 * 2.0 ** np.arange(heads.RUNGS)))
+        ).assign_coords(step=("record", STEPS), step_sizes=("rung", 0.4 * 2.0 ** np.arange(heads.RUNGS)))
     for name in heads.DATA:
         made[name] = filled(
             sweeps[name],
@@ -57,7 +57,7 @@ def results(slope=0.4, best=0.4, random=None, gap=-1.0, depth=-0.5, curvature=0.
 def test_slower_or_faster_more_or_less_convex():
     slower = heads.finding(results())
     assert slower.answer.startswith("No: more heads train slower wherever") and "more convex" in slower.answer
-    assert "slower in all 5 comparisons" in slower.text and "100 steps, 40 sequences" in slower.answer
+    assert "slower in all 5 comparisons" in slower.text and "100 steps, 32 sequences" in slower.answer
     faster = heads.finding(results(-0.4, -0.4, gap=1.0))
     assert faster.answer.startswith("Yes: more heads train faster") and "less convex" in faster.answer
     nothing = heads.finding(results(0.0, 0.0, gap=None))
@@ -70,7 +70,7 @@ def test_slower_or_faster_more_or_less_convex():
 def test_the_opposite_order_on_random_labels_is_reported():
     found = heads.finding(results(0.4, random=-0.3))
     assert found.answer.startswith("It depends on the data: more heads train slower on the hard mixture and faster on")
-    assert "on random labels from a Gaussian start (2 to 16 heads) they are faster in all 5 comparisons" in found.text
+    assert "on random labels from a Gaussian start (2 to 8 heads) they are faster in all 5 comparisons" in found.text
 
 
 def test_a_best_step_at_the_end_of_the_ladder_is_none():
@@ -112,6 +112,6 @@ def test_missing_runs_are_left_out():
     some["convexity_random"]["gap"][0, 0] = np.nan
     found = heads.finding(some)
     assert found.answer.startswith("No: more heads train slower") and "more convex" in found.answer
-    assert found.text.endswith("2 of 82 cells are missing and left out.") and heads.figures(some)
+    assert found.text.endswith("2 of 66 cells are missing and left out.") and heads.figures(some)
     nothing = heads.finding(results(np.nan, np.nan, gap=np.nan, depth=np.nan))
     assert nothing.answer == "Not measured; the effect on convexity is not measured"

@@ -11,7 +11,7 @@ import numpy as np
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.model.attention import MultiHead
-from manyheads.model.loss import get_loss
+from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model
 from manyheads.training.descent import Finish, run_observers, run_settings
 from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, forgetful, whole_run
@@ -35,7 +35,7 @@ def train_together(
     step_sizes: Sequence[float],
     num_steps: int,
     optimizer: str = "gd",
-    loss: str = "logistic",
+    loss: str | Loss = "logistic",
     tests: Sequence[Dataset | None] | None = None,
     record: str | int | Sequence[int] = "log",
     dtype: str | None = None,

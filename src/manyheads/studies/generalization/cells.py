@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def gap(cell: Cell, *, sizes: list[int], records: list[int]) -> dict:
     if setup.test is None:
         raise ValueError("data.num_test = 0: the gap needs fresh sequences; write data.num_test = 1000, say.")
     data, K = setup.dataset, cell.train.num_steps
-    options = {"test": setup.test, "record": [*records, K], "snapshots": "records"}
+    options: dict[str, Any] = {"test": setup.test, "record": [*records, K], "snapshots": "records"}
     others = setup.task.sample(data.num_examples, key=stream(cell.seed, REFERENCE))
     reference = descend(replace(setup, dataset=others), sample_weight=_first(data, data.num_examples), **options)
     scores = np.stack([reference.model(int(step)).scores(data) for step in reference.steps])

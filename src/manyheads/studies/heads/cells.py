@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def speed(cell: Cell, *, rungs: int, noise: float) -> dict:
     setup = set_up(cell)
     steps = [cell.train.step_size * 2.0**power for power in range(rungs)]
     plain, noisy = (_ladder(setup, steps, loss) for loss in (get_loss("logistic"), noisy_labels(noise)))
-    found, first = loss_curvature(setup.start, setup.dataset, tolerance=1e-5), plain[0]
+    found, first = loss_curvature(setup.start, setup.dataset, tolerance=1e-4), plain[0]
     entropy = -noise * np.log(noise) - (1 - noise) * np.log(1 - noise)
     return {
         **records(first, "train_loss", "distance"),
@@ -63,7 +64,12 @@ def noisy_labels(rate: float) -> Loss:
 
 def _ladder(setup: Setup, steps: list[float], loss: Loss) -> list[Trajectory]:
     many = len(steps)
-    options = {"num_steps": setup.cell.train.num_steps, "record": "all", "dtype": "float64", "loss": loss}
+    options: dict[str, Any] = {
+        "num_steps": setup.cell.train.num_steps,
+        "record": "all",
+        "dtype": "float64",
+        "loss": loss,
+    }
     return train_together([setup.start] * many, [setup.dataset] * many, step_sizes=steps, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import Estimate, mean, number, ratio
@@ -28,7 +29,6 @@ DATA = {
 }
 ROLES = {"easy": "mixture", "hard": "construction", "random": "random labels"}
 STEP_SIZE, STEPS = 0.5, Scaled(200, 2000)
-WORDS = {"above": "slower", "below": "faster", "inside": "alike", "undecided": "unclear", "missing": "unclear"}
 ALIKE = (1 / 1.15, 1.15)  # losses closer than this factor count as alike
 
 
@@ -38,7 +38,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "axes": {"model.num_heads": Scaled([2, 16], [2, 4, 16, 32])},
         "seeds": Scaled(4, 8),
     }
-    starts = {name: start for name, (_, _, start) in STARTS.items() if name != "gaussian"}
+    starts: dict[str, Any] = {name: start for name, (_, _, start) in STARTS.items() if name != "gaussian"}
     starts |= {
         name: {"kind": "gaussian", "key_query_scale": norm, "readout_scale": norm} for name, norm in NORMS.items()
     }
@@ -117,7 +117,7 @@ def _verdict(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
     """What the intervals decide on each kind of data, and whether that is the same on all."""
     parts, outcomes = [], set()
     for data, each in factors.items():
-        words = {name: choose(e, at=ALIKE, **WORDS) for name, e in each.items()}
+        words = {name: _word(e) for name, e in each.items()}
         on, values = f"on {DATA[data][0]}", [e.value for e in each.values() if e.count]
         decided = {name: word for name, word in words.items() if word in ("faster", "slower")}
         outcomes.add(tuple(sorted(decided.items())))
@@ -133,6 +133,10 @@ def _verdict(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
             parts.append(f"{on} no clear winner ({span})")
     lead = "It depends on the data" if len(outcomes) > 1 else "The same on all data"
     return f"{lead}: {'; '.join(parts)}"
+
+
+def _word(factor: Estimate) -> str:
+    return choose(factor, at=ALIKE, above="slower", below="faster", inside="alike", undecided="unclear")
 
 
 def _decided(each: Mapping[str, Estimate], decided: Mapping[str, str], word: str) -> str:

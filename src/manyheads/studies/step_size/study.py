@@ -102,7 +102,8 @@ def _factors(data: xarray.Dataset, bound: str, norm: str) -> dict[float, Estimat
 
 def _over(data: xarray.Dataset, bound: str) -> xarray.DataArray:
     endless = (data["capped"].astype(float) == 1).any(["num_heads", "seed"])
-    return np.exp(np.log(data["stable"] / data[bound]).mean("num_heads", skipna=False)).where(~endless)
+    logs: xarray.DataArray = np.log(data["stable"] / data[bound])  # ty: ignore[invalid-assignment]
+    return np.exp(logs.mean("num_heads", skipna=False)).where(~endless)
 
 
 def _known(found: list[tuple[float, str]]) -> list[tuple[float, str]]:
