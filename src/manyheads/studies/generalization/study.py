@@ -39,8 +39,8 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "train": {"step_size": STEP_SIZE, "num_steps": STEPS},
     }
     gap = {
-        "data": {**DATA, "num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": Scaled(500, 4000)},
-        "axes": {"model.num_heads": Scaled([2, 1e6], [2, 4, 16, 256, 1e6])},
+        "data": {**DATA, "num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": Scaled(500, 2000)},
+        "axes": {"model.num_heads": Scaled([2, 1e6], [2, 16, 256, 1e6])},
         "seeds": Scaled(8, 12),
         "cell": f"{CELLS}:gap",
         "parameters": {"sizes": SIZES, "records": RECORDS},

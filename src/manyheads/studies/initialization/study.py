@@ -28,7 +28,7 @@ DATA = {
     "random": ("random labels", {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10, **SIZE}),
 }
 ROLES = {"easy": "mixture", "hard": "construction", "random": "random labels"}
-STEP_SIZE, STEPS = 0.5, Scaled(200, 2000)
+STEP_SIZE, STEPS = 0.5, Scaled(200, 1000)
 ALIKE = (1 / 1.15, 1.15)  # losses closer than this factor count as alike
 
 
@@ -36,7 +36,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     common = {
         "train": {"step_size": STEP_SIZE, "num_steps": STEPS},
         "axes": {"model.num_heads": Scaled([2, 16], [2, 4, 16, 32])},
-        "seeds": Scaled(4, 8),
+        "seeds": Scaled(4, 6),
     }
     starts: dict[str, Any] = {name: start for name, (_, _, start) in STARTS.items() if name != "gaussian"}
     starts |= {

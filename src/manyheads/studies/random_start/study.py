@@ -16,8 +16,8 @@ CELLS = "manyheads.studies.random_start.cells"
 EASY = {**tasks.MIXTURE, "num_examples": 100, "num_test": 0}
 HARD = {**tasks.HARD_MIXTURE, "num_examples": 100, "num_test": 0}
 LABELS = {**tasks.RANDOM_LABELS, "num_examples": 160}
-NUM_HEADS, DRAWS = 16, Scaled(64, 512)
-SIZES = Scaled([50, 100, 200, 400], [50, 100, 200, 400, 800, 1600, 3200])
+NUM_HEADS, DRAWS = 16, Scaled(64, 256)
+SIZES = Scaled([50, 100, 200, 400], [50, 100, 200, 400, 800, 1600])
 PARTS = {"key_query_scale": "W", "readout_scale": "U"}
 EQUAL = (1 / 1.05, 1.05)  # ratios in between count as equal
 NEARLY = 0.9  # of the margin: where a linear model has more, margins say nothing about attention
@@ -35,7 +35,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "start": {"kind": "gaussian"},
         "model": {"num_heads": NUM_HEADS},
         "cell": f"{CELLS}:separation",
-        "seeds": Scaled(4, 8),
+        "seeds": Scaled(4, 6),
     }
     sizes = {"data.num_examples": SIZES}
     scales = Scaled([0.1, 1, 10], [0.01, 0.1, 0.3, 1, 3, 10])

@@ -102,8 +102,9 @@ def _factors(data: xarray.Dataset, bound: str, norm: str) -> dict[float, Estimat
 
 def _over(data: xarray.Dataset, bound: str) -> xarray.DataArray:
     endless = (data["capped"].astype(float) == 1).any(["num_heads", "seed"])
-    logs: xarray.DataArray = np.log(data["stable"] / data[bound])  # ty: ignore[invalid-assignment]
-    return np.exp(logs.mean("num_heads", skipna=False)).where(~endless)
+    found = data["stable"] / data[bound]
+    logs = found.copy(data=np.log(found.values)).mean("num_heads", skipna=False)
+    return logs.copy(data=np.exp(logs.values)).where(~endless)
 
 
 def _known(found: list[tuple[float, str]]) -> list[tuple[float, str]]:
