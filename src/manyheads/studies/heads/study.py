@@ -126,7 +126,7 @@ def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
 
 def _at_equal(progress: xarray.DataArray, loss: xarray.DataArray) -> xarray.DataArray:
     """The loss where `progress` comes to the most that every number of heads reaches, for each seed."""
-    p, v = progress.values, np.log(loss.values)
+    p, v = np.maximum.accumulate(progress.values, axis=-1), np.log(loss.values)
     common = p.max(axis=-1).min(axis=0)  # one per seed; NaN where a run is missing
     values = [[np.interp(common[s], p[h, s], v[h, s]) for s in range(p.shape[1])] for h in range(len(p))]
     return loss.isel(record=-1, drop=True).copy(data=np.exp(np.where(np.isfinite(common), values, np.nan)))
