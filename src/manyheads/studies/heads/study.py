@@ -30,7 +30,7 @@ EQUAL = {
 }
 MIXTURE = {**tasks.HARD_MIXTURE, "num_examples": 32, "num_test": 0}
 LABELS = {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10, "num_examples": 32}
-STEP_SIZE, RUNGS, STEPS = 0.4, 7, Scaled(60, 150)
+STEP_SIZE, RUNGS, STEPS = 0.4, 7, Scaled(40, 150)
 NOISE = 0.1  # share of every label's weight on the other label, where a best step size must exist
 GAUSSIAN_SCALE = 3.0  # of the starts on random labels
 MATTERS = 0.02  # an exponent of H below this is no effect: 9% from 1 to 64 heads
