@@ -193,7 +193,9 @@ def certify_sleep(work: Examination) -> list[Certificate]:
     return [Certificate("sleep", claim, float(seen.moved.max()), (Bound(OURS, promise.moved),), details=details)]
 
 
-def add_run(tally: Tally, start: MultiHead, data: Dataset, share: float, step_size: float, most: int) -> dict[str, float]:
+def add_run(
+    tally: Tally, start: MultiHead, data: Dataset, share: float, step_size: float, most: int
+) -> dict[str, float]:
     """One run as long as it is promised to sleep (at most `most` steps), and every inequality of the proof along it."""
     uniform = Uniform(start, data)
     promise = uniform.sleep(share, step_size)
@@ -235,11 +237,15 @@ def check_sleep(effort: Effort) -> Finding:
     """Runs as long as they are promised to sleep, from both starts, and tokens that ascent chose against it."""
     tally, best = Tally(), {}
     cases = [(share, heads) for heads in (1.0, 8.0, 64.0, 1024.0, 1e5, 1e8) for share in (0.02, 0.1, 0.2)]
-    for k in range(effort.count(60, 1)):
+    for k in range(effort.count(90, 1)):
         _, data, fresh = small_problem(effort.seed + k)
         for j, (share, heads) in enumerate(cases if not effort.quick else cases[1::6]):
             flat = (j + k) % 2 == 0
-            start = starts.zero_start(heads, num_tokens=data.num_tokens, dim=data.dim) if flat else starts.first_phase(fresh, heads)
+            start = (
+                starts.zero_start(heads, num_tokens=data.num_tokens, dim=data.dim)
+                if flat
+                else starts.first_phase(fresh, heads)
+            )
             limit = Uniform(start, data).sleep(share, 1.0).step_limit
             found = add_run(tally, start, data, share, limit * (1.0, 0.5, 0.1)[j % 3], 300)
             best |= {name: max(best.get(name, 0.0), value) for name, value in found.items()}
@@ -263,7 +269,7 @@ SLEEP = Statement(
     "normalized descent: k ≤ γ_δ G/η",
     proof="docs/theory/sleep.md",
     tightness=0.65,
-    remark="of the share δ, at the last step promised, on nearly equal tokens; every inequality of the proof along runs "
+    remark="of δ has moved at the last step promised, on nearly equal tokens; every inequality of the proof along runs "
     "from both starts, and on tokens chosen by ascent",
     check=check_sleep,
     about=certify_sleep,
