@@ -60,9 +60,9 @@ def where_theorem_1_speaks(cell: Cell, *, levels: list[float]) -> dict:
     for level in levels:
         found = smallest_heads(setup.start, setup.dataset, [best], certified=level)
         start = zero_start(math.ceil(found.num_heads), num_tokens=setup.dataset.num_tokens, dim=setup.dataset.dim)
-        plan = {"step_size": found.case.step_size, "num_steps": found.case.num_steps}
-        seen = attention_shift(start, setup.dataset, **plan)
-        allowed = Uniform(start, setup.dataset).least_movement(**plan)
+        step, steps = found.case.step_size, int(found.case.num_steps)
+        seen = attention_shift(start, setup.dataset, step_size=step, num_steps=steps)
+        allowed = Uniform(start, setup.dataset).least_movement(step, steps)
         rows.append((found.num_heads, seen.moved.max(), np.inf if allowed is None else allowed.moved))
     heads, moved, allowed = np.array(rows).T
     return {

@@ -199,8 +199,8 @@ def _finite(values: xarray.DataArray) -> xarray.DataArray:
 def _over_root(role: str, label: str, values: xarray.DataArray):
     heads, table = rows("num_heads", _finite(values))
     estimates = [ratio(row) if np.isfinite(row).all() else NONE for row in table]
-    sides = ([getattr(e, side) for e in estimates] for side in ("value", "low", "high"))
-    return line(role, label, np.sqrt(heads.astype(float)), *sides)
+    y, low, high = ([getattr(e, side) for e in estimates] for side in ("value", "low", "high"))
+    return line(role, label, np.sqrt(heads.astype(float)), y, low, high)
 
 
 STUDY = Study(
