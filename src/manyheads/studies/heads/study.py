@@ -177,12 +177,14 @@ def _lead(each: list[dict[str, str]]) -> str:
         return "No: more heads train slower wherever the comparison is clear"
     if together == {"faster"}:
         return "Yes: more heads train faster wherever the comparison is clear"
-    mixture, random = set().union(*decided[:2]), decided[2]
-    if mixture == {"slower"} and random == {"faster"}:
-        return "It depends on the data: more heads train slower on the hard mixture and faster on random labels"
-    if mixture == {"faster"} and random == {"slower"}:
-        return "It depends on the data: more heads train faster on the hard mixture and slower on random labels"
-    return "It depends on the data, the start and what is held equal whether more heads train faster"
+    mixture, labels = (_speeds(words) for words in (set().union(*decided[:2]), decided[2]))
+    return f"It depends on the data: more heads train {mixture} on the hard mixture and {labels} on random labels"
+
+
+def _speeds(words: set[str]) -> str:
+    if len(words) == 2:
+        return "slower or faster, by what is held equal,"
+    return next(iter(words), "neither clearly slower nor faster")
 
 
 def _convexity(results: Results, numbers: Numbers) -> tuple[str, str, list[str]]:
