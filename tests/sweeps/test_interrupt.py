@@ -20,7 +20,6 @@ DATA = {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal":
 CELLS = {
     "manyheads.studies.generalization.cells:gap": {"sizes": [4, 8], "records": [4]},
     "manyheads.studies.generalization.cells:leave_one_out": {"samples": 1},
-    "manyheads.studies.step_size.cells:largest_steps": {},
     "manyheads.studies.margins.cells:over_time": {},
     "sweep_cells:careless": {},
 }
