@@ -26,8 +26,7 @@ def speed(cell: Cell, *, rungs: int, noise: float) -> dict:
     rises. On noisy labels a share `noise` of the weight of every sequence is on the other label; `noisy` is the excess
     over the entropy of that, the infimum for every model: there a best step size exists. `train_loss` and `distance`
     are those of the smallest step size over time; `largest` and `smallest` the extreme eigenvalues of the Hessian at
-    the start,
-    `loss` the loss there; `focus` is the attention on relevant tokens at the end (NaN where none are known).
+    the start, `loss` the loss there; `focus` is the attention on relevant tokens at the end (NaN where none are known).
     """
     setup = set_up(cell)
     steps = [cell.train.step_size * 2.0**power for power in range(rungs)]
