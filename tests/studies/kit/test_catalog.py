@@ -54,7 +54,7 @@ def plugged(tmp_path):
 
 def test_a_plug_in_is_listed_last_and_can_be_shown(plugged):
     rows = json.loads(plugged("studies", "--json").stdout)
-    assert rows[-1] == {"name": "plugged", "question": "Is a plug-in found?", "story": False} and len(rows) == 15
+    assert rows[-1] == {"name": "plugged", "question": "Is a plug-in found?", "story": False} and len(rows) == 16
     assert "factor  3  [chosen by us]" in plugged("studies", "plugged").stdout
 
 
