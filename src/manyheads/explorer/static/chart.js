@@ -34,6 +34,7 @@ class Chart {
     for (const line of lines) if (line.y !== null) { low = Math.min(low, line.y); high = Math.max(high, line.y); }
     if (!(low <= high)) [low, high] = log ? [0.1, 1] : [0, 1];
     if (floor !== undefined) low = Math.min(low, floor);
+    if (!log && high <= low) high = low + 1; // nothing has moved yet
     const place = log ? Math.log10 : (y) => y;
     let [bottomValue, topValue] = [place(low), place(high)];
     if (log && topValue - bottomValue < 1) [bottomValue, topValue] = [Math.min(Math.floor(bottomValue), Math.ceil(topValue) - 1), Math.ceil(topValue)]; // a whole decade, with its ticks

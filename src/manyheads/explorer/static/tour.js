@@ -55,7 +55,7 @@ async function measureSleep(out, stops) {
 // Waking times on a logarithmic axis against the square root of the number of heads.
 function wakingPlot(found, line = null) {
   const width = 330, height = 150, last = Math.sqrt(SLEEPERS[SLEEPERS.length - 1]);
-  const x = (root) => 34 + (width - 60) * (root - 1) / (last - 1), y = (step) => height - 34 - (height - 56) * Math.log(step / 5) / Math.log(600 / 5);
+  const x = (root) => 34 + (width - 60) * (root - 1) / (last - 1), y = (step) => height - 34 - (height - 56) * Math.log(step / 2.4) / Math.log(600 / 2.4);
   const told = found.map(([heads, step]) => `${headsText(heads)} at step ${number(step)}`).join(", "), center = { "text-anchor": "middle" };
   return el("svg:svg", { viewBox: `0 0 ${width} ${height}`, class: "waking", role: "img", "aria-label": `Attention 0.05 above even: ${told || "none yet"}` },
     words(0, 10, "wakes at step", SOFT), words(width / 2, height - 3, "heads", { ...SOFT, ...center }),
@@ -93,9 +93,9 @@ class Tour {
     const also = stop.also ? button("tourAlso", stop.also.label, () => stop.also.act(this.app)) : null;
     this.text = el("p", { id: "tourText" });
     this.seen = el("p", { id: "tourSeen" });
-    this.more = el("div", { hidden: true }, measuredRow(this.measureButton, also), out);
+    this.more = el("div", { class: "row", hidden: true }, this.measureButton, also);
     fill(this.place, el("p", { class: "kicker" }, `Stop ${k + 1} of ${TOUR.length}`), el("h3", {}, stop.title),
-      el("div", { class: "told" }, this.text, this.seen, this.more),
+      el("div", { class: "told" }, this.text, this.seen, out), stop.measure || stop.also ? this.more : null,
       el("div", { class: "row" }, el("button", { type: "button", id: "tourBack", disabled: k === 0, onclick: () => this.go(k - 1) }, "Back"),
         el("button", { type: "button", id: "tourNext", class: "primary", onclick: () => this.go(k + 1) }, k + 1 < TOUR.length ? "Next" : "End of the tour"),
         el("button", { type: "button", id: "tourEnd", class: "link", onclick: () => this.go(null) }, "close")));
@@ -110,8 +110,11 @@ class Tour {
 
   async measure(stop, out) {
     this.measureButton.disabled = true;
+    const show = new ResizeObserver(() => { out.parentNode.scrollTop = out.offsetTop - out.parentNode.offsetTop; }); // it grows while it is measured
+    show.observe(out);
     await stop.measure(out, this.stops, this.app).catch(() => {});
     this.measureButton.disabled = false;
+    setTimeout(() => show.disconnect(), 200);
   }
 
   // The words follow the run: what is made now, and what to see once it is there.
@@ -132,11 +135,10 @@ class Tour {
   // Frame what the words are about, and bring it into view.
   point(selectors) {
     this.framed = selectors;
+    document.body.dataset.framed = selectors ? selectors.length : 0; // the fewer, the larger on a phone
     document.querySelectorAll(".pointed").forEach((node) => node.classList.remove("pointed"));
     if (!selectors) return;
     for (const selector of selectors) $(selector).classList.add("pointed");
     $(selectors[0]).scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
 }
-
-const measuredRow = (...buttons) => (buttons.some(Boolean) ? el("div", { class: "row" }, buttons) : null);

@@ -43,8 +43,9 @@ function stepCard(run) {
 function generalizationCard(run, row) {
   const { settings: s, theory } = run;
   if (row.testLoss === null) return null;
+  if (!row.step) return verdictCard("SILENT", term("theorem2"), ["It is about the gap between test and train loss; nothing has been trained yet."]);
   const lines = [`The gap between test and train loss is ${number(row.testLoss - row.trainLoss, 3)} at step ${number(row.step)}.`];
-  if (theory.target && s.loss === "logistic" && row.step) {
+  if (theory.target && s.loss === "logistic") {
     const { distance: D, targetLoss, theorem } = theory.target, need = theorem.headsNeeded * (8 / (40 / 9)) ** 2;
     const bound = 4 / run.train.n * (2 * row.step * targetLoss + 9 * D * D / (4 * s.stepSize));
     const worth = bound > Math.log(2) ? `Its bound on the gap says nothing here: ${number(bound, 3)} nats, a coin flip has 0.693.`
