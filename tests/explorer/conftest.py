@@ -33,6 +33,12 @@ class Tab:
         self.page.goto(address)
         self.until("document.documentElement.dataset.ready === 'yes'")
 
+    def visit(self, link):
+        """Show what a link says, in this tab."""
+        self.page.evaluate("(link) => { window.before = explorer.app.run; explorer.app.tour.go(null); explorer.app.open(link); }", link)
+        self.until("explorer.app.run !== before && !explorer.app.queue && explorer.app.run.settings === explorer.app.settings")
+        self.complaints.clear()
+
     def ask(self, expression):
         return self.page.evaluate(f"() => {expression}")
 
@@ -82,13 +88,22 @@ def browser():
         running.close()
 
 
+@pytest.fixture(scope="module")
+def desk(browser):
+    """One tab for the tests of a module that do not mind what was shown before: `desk.visit(link)`."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    yield Tab(context, PAGE.as_uri() + "#numSteps=5")
+    context.close()
+
+
 @pytest.fixture
 def opened(browser):
     """Open the explorer: `opened("#heads=1")`, `opened(address=...)`, `opened(width=390)`."""
     contexts = []
 
-    def open_tab(link="", address=None, width=1440, height=900, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    def open_tab(link="", address=None, width=1440, height=900, scheme="light", motion="no-preference"):
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion=motion)
         contexts.append(context)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         return Tab(context, (address or PAGE.as_uri()) + link)

@@ -318,4 +318,4 @@ class App {
 const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
 document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const app = new App();
-window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms };
+window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms, stops: TOUR, takeaways: TAKEAWAYS };

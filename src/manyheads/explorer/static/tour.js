@@ -3,6 +3,7 @@
 const ONE_HEAD = { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", stepSize: 0.5, numSteps: 600 };
 const SLEEPER = { ...STUDY_MIXTURE, n: 40, nTest: 0, start: "zero", stepSize: 2, numSteps: 3000 };
 const OPEN = { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 64, stepSize: 0.5, numSteps: 300 };
+const UNSEEN = { ...PRESETS.generalization.settings, nTest: 300 };
 const TOUR = [
   { title: "What attention must find", at: ["#maps"], settings: { ...ONE_HEAD, numSteps: 1 }, train: false,
     text: "The task: say which of two patterns a sequence of eight tokens carries. Two of the tokens (filled) show it; the other six (open) are distractions, and nobody tells the model which are which. An attention head lets every token look at all tokens and average what it sees. The map shows where each token (row) looks (column). Now all squares have the same shade: every token looks at all tokens equally. A good head would learn to look at the two framed columns." },
@@ -23,10 +24,10 @@ const TOUR = [
   { title: "Where it speaks", at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
     text: "A smaller task, 100,000 heads and a step size that Theorem 1 allows. There are two kinds of heads, and heads of one kind stay equal, so the page computes 100,000 heads exactly at the cost of two.",
     seen: "Every condition of Theorem 1 is met, so it makes a promise about the loss, averaged over the run, and the run keeps it with room to spare. The second card is another, simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent." },
-  { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: { ...PRESETS.generalization.settings }, train: true, measure: measureLeftOut,
+  { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut,
     text: "Does it work on sequences it has not seen? The test loss says so. Here are forty training sequences with much noise.",
     seen: "The test loss stays above the train loss: part of what was learned is noise. Theorem 2 bounds this gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, nothing can have been learned by heart. Measure it with ten runs, each without one sequence; then try 160 sequences and measure again. On average over many data sets the gap shrinks like one over their number; a single run may differ.",
-    also: { label: "Try 160 sequences", act: (app) => app.visit({ ...PRESETS.generalization.settings, n: 160 }, PRESETS.generalization.settings, true) } },
+    also: { label: "Try 160 sequences", act: (app) => app.visit({ ...UNSEEN, n: 160 }, UNSEEN, true) } },
   { title: "What is open", at: ["#focusChart"], settings: { ...OPEN, optimizer: "normalized" }, train: true, pin: OPEN,
     first: "What the paper claims: with enough heads, plain descent trains attention to any loss, and what it learns carries over. Where it is silent: at the few heads that people use, and about how attention finds the relevant tokens, because in its regime attention hardly moves. First, 64 heads trained by plain descent.",
     text: "What the paper claims: with enough heads, plain descent trains attention to any loss, and what it learns carries over. Where it is silent: at the few heads that people use, and about how attention finds the relevant tokens, because in its regime attention hardly moves. Now 64 heads with normalized descent, whose steps do not fade as the loss gets small; plain descent is pinned beside it (dashed).",
