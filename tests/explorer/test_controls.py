@@ -144,7 +144,11 @@ def test_every_preset_trains(desk):
 def test_a_link_is_read_when_the_page_opens(opened):
     tab = opened("#heads=-3&T=5&stepSize=0.25&n=8&nTest=0&numSteps=3")
     assert "heads=-3; it must be a whole number" in tab.text("#message")
-    assert tab.ask("[explorer.app.run.train.T, explorer.app.run.settings.stepSize, explorer.app.run.model.H]") == [5, 0.25, 8]
+    assert tab.ask("[explorer.app.run.train.T, explorer.app.run.settings.stepSize, explorer.app.run.model.H]") == [
+        5,
+        0.25,
+        8,
+    ]
 
 
 def test_nothing_is_requested_from_a_disk_and_the_panels_say_what_to_run(opened):

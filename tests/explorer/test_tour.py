@@ -114,7 +114,9 @@ def test_waking_times_are_a_plot(desk):
     end_of_stop(desk, 3)
     desk.page.click("#measureIt")
     desk.until("document.querySelectorAll('.waking circle').length >= 3")
-    low, high = (desk.ask(f"Number(document.querySelectorAll('.waking circle')[{k}].getAttribute('cy'))") for k in (0, 2))
+    low, high = (
+        desk.ask(f"Number(document.querySelectorAll('.waking circle')[{k}].getAttribute('cy'))") for k in (0, 2)
+    )
     assert high < low  # more heads wake later, and later is higher
     assert "1 head at step" in desk.page.locator(".waking").get_attribute("aria-label")
     desk.page.click("#tourEnd")

@@ -62,7 +62,9 @@ def test_the_numbers_in_the_picture_do_not_touch(desk, link):
     boxes = desk.ask("""[...document.querySelectorAll('#picture text')].filter((e) => e.textContent).map((e) => { const b = e.getBBox();
       return { chart: 'picture', text: e.textContent, left: b.x, right: b.x + b.width - 2, y: b.y }; })""")
     assert len(boxes) > 6 and overlaps(boxes) == []
-    bands = desk.ask("[...document.querySelectorAll('#picture .flow')].map((e) => { const b = e.getBBox(); return [b.x, b.x + b.width]; })")
+    bands = desk.ask(
+        "[...document.querySelectorAll('#picture .flow')].map((e) => { const b = e.getBBox(); return [b.x, b.x + b.width]; })"
+    )
     numbers = [one for one in boxes if one["text"][0] in "+−" and one["text"][1:2].isdigit()]
     assert numbers and all(one["right"] <= left for one in numbers for left, _ in bands)
 
@@ -70,9 +72,15 @@ def test_the_numbers_in_the_picture_do_not_touch(desk, link):
 def test_controls_speak_in_words_and_explain_themselves(desk):
     desk.visit(SMALL)
     desk.until("document.querySelector('.mark.edge')")
-    texts = desk.ask("[...document.querySelectorAll('#controls label, #controls option, .mark, #verdictsBody')].map((e) => e.textContent)")
+    texts = desk.ask(
+        "[...document.querySelectorAll('#controls label, #controls option, .mark, #verdictsBody')].map((e) => e.textContent)"
+    )
     assert [text for text in texts if any(sign in text for sign in "_₂≥ηθζμν")] == []
-    terms = set(desk.ask("[...document.querySelectorAll('#controls .control')].map((e) => e.querySelector('[data-term]')?.dataset.term || '')"))
+    terms = set(
+        desk.ask(
+            "[...document.querySelectorAll('#controls .control')].map((e) => e.querySelector('[data-term]')?.dataset.term || '')"
+        )
+    )
     assert "" not in terms and terms <= set(desk.ask("Object.keys(explorer.terms)"))
     desk.page.locator(".mark.theory").hover()
     assert "theory promises" in desk.text("#tip")
@@ -84,7 +92,9 @@ def test_a_bound_that_says_nothing_says_so(desk):
     desk.train()
     text = desk.page.locator("#verdictsBody article", has_text="Theorem 2").inner_text()
     assert "says nothing here" in text and "nats, a coin flip has 0.693" in text
-    desk.visit("#T=4&d=6&M=2&relevant=2&signal=1&noise=0&noiseNorm=0&n=500&nTest=20&heads=1e12&stepSize=0.4&numSteps=30&target=1")
+    desk.visit(
+        "#T=4&d=6&M=2&relevant=2&signal=1&noise=0&noiseNorm=0&n=500&nTest=20&heads=1e12&stepSize=0.4&numSteps=30&target=1"
+    )
     desk.train()
     text = desk.page.locator("#verdictsBody article", has_text="Theorem 2").inner_text()
     assert "would then bound the expected gap by 0." in text
@@ -96,7 +106,9 @@ def test_the_decomposition_is_exact_for_every_target(desk):
     shown = {}
     for name in ("paper", "attention", "end"):
         desk.page.select_option("#against", name)
-        shown[name] = [float(x) for x in desk.ask("[...document.querySelectorAll('#identity data')].map((e) => e.value)")]
+        shown[name] = [
+            float(x) for x in desk.ask("[...document.querySelectorAll('#identity data')].map((e) => e.value)")
+        ]
         mean, *parts = shown[name]
         assert mean == pytest.approx(sum(parts), abs=1e-13)
         assert abs(float(desk.page.locator("#residual").get_attribute("data-value"))) < 1e-13

@@ -39,7 +39,7 @@ class App {
     $("#python").addEventListener("click", () => this.run && this.copy(pythonCode(this.run), "The Python code is copied; the library repeats this run with it."));
     $("#download").addEventListener("click", () => this.download());
     $("#startTour").addEventListener("click", () => this.tour.go(0));
-    $("#preset").addEventListener("change", (event) => { if (event.target.value) this.visit(PRESETS[event.target.value].settings, null, false); });
+    $("#preset").addEventListener("change", (event) => { if (event.target.value) { this.say(""); this.visit(PRESETS[event.target.value].settings, null, false); } });
     fill($("#preset"), el("option", { value: "" }, "choose …"), Object.entries(PRESETS).map(([name, { title }]) => el("option", { value: name }, title)));
     $(".theme").addEventListener("click", () => this.theme(dark() ? "light" : "dark", true));
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) this.open(location.hash); });
