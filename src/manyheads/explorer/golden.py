@@ -142,8 +142,7 @@ def _lists(data: Dataset) -> dict:
 
 def _targets(task: TokenizedMixture | None, start, data: Dataset, plan: dict, scale: float = 2.0) -> dict:
     """The exact decomposition for every target that the page offers, and Theorem 1's conditions for the paper's."""
-    end = follow(start, data, **plan).displacement
-    targets = {"end": measure_target("the end of the run", start, data, end, plan["loss"])}
+    targets = {"end": measure_target("the start", start, data, jax.tree.map(np.zeros_like, start.heads), plan["loss"])}
     told: dict[str, Any] = {}
     if task is not None:
         targets["paper"] = along(mixture_direction(start, task), scale, start, data, plan["loss"])
@@ -157,6 +156,8 @@ def _targets(task: TokenizedMixture | None, start, data: Dataset, plan: dict, sc
             ours = training_conditions(case)[2]
             told["theorem"] = {"headsNeeded": ours.heads_needed, "largestStep": ours.largest_step, "bound": ours.bound,
                                "M": case.radius}  # fmt: skip
+    end = follow(start, data, targets=list(targets.values()), **plan).displacement
+    targets["end"] = measure_target("the end of the run", start, data, end, plan["loss"])
     parts = decompose(follow(start, data, targets=list(targets.values()), **plan))
     told["identity"] = {
         name: {

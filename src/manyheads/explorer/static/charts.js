@@ -4,8 +4,8 @@ const headsText = (H) => `${number(H)} head${H === 1 ? "" : "s"}`;
 // Classes by name: + and − heads after a first phase, all heads from zero, single heads where all differ.
 function classNames(run) {
   const { counts } = run.model;
-  if (run.settings.start === "first_phase") return ["+ heads", "− heads"].slice(0, counts.length);
-  return counts.length === 1 ? ["all heads"] : Array.from(counts, (_, g) => `head ${g + 1}`);
+  if (run.settings.start === "first_phase" && counts.length > 1) return ["+ heads", "− heads"];
+  return counts.length === 1 ? [counts[0] === 1 ? "the head" : "all heads"] : Array.from(counts, (_, g) => `head ${g + 1}`);
 }
 
 // Attention on the relevant tokens: one curve per class, or mean, most and least where there are many.

@@ -43,7 +43,7 @@ function headBox(run, seen, g, name, on, y, middle, most) {
       stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
     el("svg:rect", { x: PICTURE.heads, y: y - 28, width: PICTURE.box, height: 56, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
     words(x, y - 15, name, { "font-weight": 600 }),
-    words(x, y - 3, `${short(run.model.counts[g])} of them`, SOFT),
+    words(x, y - 3, `${short(run.model.counts[g])} head${run.model.counts[g] === 1 ? "" : "s"}`, SOFT),
     words(x, y + 9, on === null ? "" : `${number(100 * on, 3)}% on relevant`, SOFT),
     words(x, y + 22, `${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
   ];
@@ -52,13 +52,13 @@ function headBox(run, seen, g, name, on, y, middle, most) {
 // The score, the label and the loss.
 function outcome(run, score, y, middle) {
   const m = y * score, x = PICTURE.score, loss = Engine.LOSSES[run.settings.loss].value(m);
-  const center = { "text-anchor": "middle" }, right = m > 0;
+  const center = { "text-anchor": "middle" }, [said, color] = m > 0 ? ["right", "--holds"] : m < 0 ? ["wrong", "--violated"] : ["undecided", "--soft"];
   return [
     el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
     words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
     words(x, middle - 28, "score", { ...SOFT, ...center }),
     words(x + 32, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
-    words(x + 32, middle + 5, right ? "right" : "wrong", { fill: right ? "var(--holds)" : "var(--violated)", "font-weight": 600 }),
+    words(x + 32, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
     words(x + 32, middle + 19, `loss ${number(loss, 3)}`),
   ];
 }

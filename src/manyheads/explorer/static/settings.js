@@ -6,7 +6,7 @@ const SETTINGS = {
   d: { group: "Data", label: "Width of a token", kind: "whole", start: 12, low: 2, high: 32, term: "width", drawn: true },
   relevant: { group: "Data", label: "Relevant tokens", kind: "whole", start: 2, low: 1, high: 23, unit: "tokens", term: "relevant", only: "mixture" },
   M: { group: "Data", label: "Distracting patterns", kind: "whole", start: 4, low: 1, high: 16, term: "patterns", only: "mixture" },
-  signal: { group: "Data", label: "Strength of the signal", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "signal", only: "mixture" },
+  signal: { group: "Data", label: "Signal strength", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "signal", only: "mixture" },
   noise: { group: "Data", label: "Noise on patterns", kind: "real", start: 0.1, low: 0, high: 1, step: 0.01, term: "noiseAlong", only: "mixture" },
   noiseNorm: { group: "Data", label: "Noise in all", kind: "real", start: 0.5, low: 0, high: 4, step: 0.05, term: "noise", only: "mixture" },
   tokenNorm: { group: "Data", label: "Norm of a token", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "radius", only: "random" },
