@@ -25,7 +25,12 @@ STARTS = ("first_phase", "zero", "gaussian")
 MOST_PIECES, MOST_STEPS, STRETCH = 60, 4096, 256
 HALVINGS = 8  # of a step size that the bounds do not allow
 MOST_DIFFERENT = 8  # heads of a Gaussian start, which are all different
-COMPILED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+SETTINGS = {
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+}  # of every process; what is set already stays
 
 
 def drawn(index):
@@ -172,7 +177,6 @@ def points(seed):
 
 def group(out, cases):
     """Runs that share compiled code, or one seed of points, each written as soon as it is known."""
-    os.environ.setdefault("XLA_FLAGS", COMPILED)
     for case in cases:
         row = points(case["seed"]) if "seed" in case else one_run(case)
         with out.open("a") as file:  # one short write: lines of several processes do not mix
@@ -207,6 +211,8 @@ def main():
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--print", action="store_true")
     options = parser.parse_args()
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     if not options.print:
         lines = options.out.read_text().splitlines() if options.out.exists() else []
         known = {json.loads(line)["index"] for line in lines}
