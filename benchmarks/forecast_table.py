@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -28,10 +29,15 @@ STEPS, EXAMPLES, DIGITS = 600, 80, 100
 HEADS = (1, 2, 8, 64, 1024)
 STARTS = ("first_phase", "zero", "gaussian")
 DATA = ("A", "B", "C", "easy mixture", "hard mixture", "digits 3 and 8")
-SEPARATED = "centered digits"  # less the mean of the images that are not trained on
+SEPARATED = {  # less the mean of the images that are not trained on: which digits, the first image
+    "centered digits": ((3, 8), 0),
+    "100 other images": ((3, 8), 100),
+    "centered digits 1 and 7": ((1, 7), 0),
+}
 MEMORIZED = {f"{n} random labels": n for n in (10, 20, 40)}
-SHARP = {SEPARATED: "gaussian 80"} | dict.fromkeys(MEMORIZED, "gaussian 10")
+SHARP = {"centered digits": "gaussian 80"} | dict.fromkeys(MEMORIZED, "gaussian 10")
 MORE = [(name, kind, heads) for name, kind in SHARP.items() for heads in (1, 2, 8, 64)]
+MORE += [(name, "gaussian 80", 8) for name in SEPARATED if name not in SHARP]
 MORE += [(name, "first_phase", heads) for name in MEMORIZED for heads in (8, 64, 1024)]
 COLUMNS = ("data", "start", "heads", "first step", "certified", "measured", "silent: nats", "indicator")
 
@@ -44,11 +50,13 @@ def task(name):
     if name in MEMORIZED:
         source = mh.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
         return *(source.sample(n, key=jax.random.key(k)) for k, n in ((1, MEMORIZED[name]), (2, 200))), 0.1
-    if "digits" in name:
-        tokens, labels = mh.digits().tokens, mh.digits().labels
-        every = (tokens - tokens[DIGITS:].mean(axis=0) if name == SEPARATED else tokens), labels
+    if name in SEPARATED or "digits" in name:
+        classes, begin = SEPARATED.get(name, ((3, 8), 0))
+        images = mh.digits(*classes)
+        tokens, labels = (np.roll(a, -begin, axis=0) for a in (images.tokens, images.labels))
+        every = (tokens - tokens[DIGITS:].mean(axis=0) if name in SEPARATED else tokens), labels
         parts = [mh.Dataset.from_arrays(*(a[first : first + DIGITS] for a in every)) for first in (0, DIGITS)]
-        return *parts, 0.5 if name == SEPARATED else STEP_SIZE["digits"]
+        return *parts, 0.5 if name in SEPARATED else STEP_SIZE["digits"]
     numbers = {
         k: v for k, v in (EASY if "easy" in name else HARD).items() if k not in ("kind", "num_examples", "num_test")
     }
