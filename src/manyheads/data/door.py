@@ -257,7 +257,11 @@ def array_of(values, name: str = "the array") -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; pass {name}.data without the masked entries.")
     try:
-        return np.asarray(values)
+        if callable(getattr(values, "detach", None)):  # a tensor of PyTorch, which may have a gradient
+            values = values.detach().cpu()
+            values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+        array = np.asarray(values)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     except Exception:  # whatever a foreign object raises
         return np.zeros(0, dtype=object)
 
