@@ -19,6 +19,11 @@ OPTIONS = {
     "run": {"--scale": "name", "--workers": "count", "--seed": "seed"},
     "studies": {},
     "report": {"--light": "path"},
+    "fit": {
+        "--out": "path", "--heads": "heads", "--start": "name", "--step-size": "number", "--steps": "count", "--optimizer": "name",
+        "--decoder": "name", "--scale": "name", "--positions": "name", "--held-out": "number", "--examples": "count", "--seed": "seed",
+    },
+    "predict": {"--examples": "count", "--seed": "seed"},
     "train": {
         "--heads": "heads", "--start": "name", "--scale": "number", "--decoder": "name", "--steps": "steps", "--step-size": "number",
         "--optimizer": "name", "--loss": "name", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0",
@@ -180,6 +185,7 @@ def base(verb: str, folder: Path) -> list[str]:
             "descent",
         ],
         "plan": ["random_labels", "--examples", "24", "--no-trials"],
+        "fit": ["random_labels", "--examples", "24", "--no-theory", "--steps", "2", "--heads", "1", "--start", "zero"],
         "verify": ["E1", "--quick"],
         "studies": [],
         "explain": [],

@@ -20,6 +20,8 @@ VERBS = {
     "run": "run studies: ask questions, measure the answers, write one page",
     "studies": "which questions there are, and their settings",
     "report": "draw the page again from stored studies",
+    "fit": "a classifier of your own sequences, and one recommendation in plain words",
+    "predict": "the labels that a fitted classifier gives",
     "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
     "forecast": "what the next steps of a run are proved to reach, at any number of heads",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyheads.data.door import array_of, real_array, shown
+from manyheads.data.files import short
 
+TABLES = (".csv", ".parquet")  # files that hold a table
 SEQUENCE, LABEL, TOKENS = "sequence", "label", "tokens"  # the columns of a table, unless others are named
 
 
@@ -34,6 +37,26 @@ def padded(sequences: Any, name: str = "sequences") -> tuple[np.ndarray, np.ndar
     mask = np.arange(lengths.max())[None, :] < lengths[:, None]
     tokens[mask] = np.concatenate(parts)
     return tokens, None if mask.all() else mask
+
+
+def read_table(path: str | Path) -> Any:
+    """A .csv or .parquet file as a DataFrame."""
+    import pandas
+
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist or is not a file; check the path.")
+    if path.suffix.lower() == ".parquet":
+        try:
+            return pandas.read_parquet(path)
+        except ImportError:
+            raise ValueError(f"{path} needs pyarrow to be read: install it with `pip install pyarrow`.") from None
+        except Exception as error:  # pyarrow has its own
+            raise ValueError(f"{path} is not a readable Parquet file ({short(error)}).") from None
+    try:
+        return pandas.read_csv(path)
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own are among them
+        raise ValueError(f"{path} is not a readable CSV file ({short(error)}).") from None
 
 
 def table_parts(

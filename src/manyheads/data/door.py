@@ -280,13 +280,15 @@ def real_array(name: str, values) -> np.ndarray:
 
 
 def checked_key(key):
-    """One JAX random key, as `jax.random.key` makes it."""
+    """One JAX random key, as `jax.random.key` makes it; a whole number is the seed of one."""
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < 2**32:
+        return jax.random.key(int(key))
     try:
         one = jax.random.key_data(key).ndim == 1
     except (TypeError, ValueError, AttributeError):
         one = False
     if not one:
-        raise ValueError(f"key={shown(key)} is not a JAX random key; pass key=jax.random.key(0).")
+        raise ValueError(f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0.")
     return key
 
 

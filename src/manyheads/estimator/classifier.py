@@ -207,7 +207,8 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if "_plan" not in vars(self):
             key, plans = jax.random.key(self.fitted_.seed % 2**32), []
-            for data in self.fitted_.found.trained_on:  # ty: ignore[unresolved-attribute]
+            found = self.fitted_.found
+            for data in () if found is None else found.trained_on:
                 few = data if len(data.labels) <= MOST_PLANNED else data.split(MOST_PLANNED, key=key)[0]
                 plans.append(plan(few, start=self.start_, trials=False, decoder=self.decoder, key=key))
             self._plan = self._by_class(plans)

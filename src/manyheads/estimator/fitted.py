@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
@@ -75,7 +76,8 @@ class Fitted:
         data = self.dataset(X)
         mask = np.ones(data.tokens.shape[:2], bool) if data.mask is None else data.mask
         with jax.enable_x64(True):
-            maps = [np.asarray(jax.vmap(model.attention)(data.tokens, mask)) for model in self.models]
+            X, real = jnp.asarray(data.tokens), jnp.asarray(mask)
+            maps = [np.asarray(jax.vmap(model.attention)(X, real)) for model in self.models]
         return np.stack(maps, axis=1)
 
     @guarded()

@@ -174,6 +174,28 @@ class Trajectory:
             **{name: arrays.get(f"record_{name}") for name in OPTIONAL},
         )
 
+    def to_xarray(self) -> Any:
+        """The records as an xarray Dataset along `step`, with the settings as attributes."""
+        import xarray as xr
+
+        records = {name: getattr(self, name) for name in RECORDS if getattr(self, name) is not None} | self.observed
+        return xr.Dataset(
+            {name: (("step", *(f"{name}_{i}" for i in range(1, v.ndim))), v) for name, v in records.items()},
+            coords={"step": self.steps},
+            attrs={"status": self.status, "last_step": self.last_step, **self.settings},
+        )
+
+    def to_pandas(self) -> Any:
+        """The records as a DataFrame indexed by step; those of several numbers a step have a column for each."""
+        import pandas as pd
+
+        table = pd.DataFrame(index=pd.Index(self.steps, name="step"))
+        for name, values in self.to_xarray().data_vars.items():
+            rows = values.to_numpy().reshape(len(self.steps), -1)
+            names = [name] if values.ndim == 1 else [f"{name}_{i}" for i in range(rows.shape[1])]
+            table[names] = rows
+        return table
+
     def __str__(self) -> str:
         s = self.settings
         stood = self.status != "diverged" or len(self.steps) > 0
