@@ -54,6 +54,6 @@ def command(
         if set(dataset.label_names) <= set(fitted.label_names):
             print(f"error: {np.mean(labels != dataset.names):.1%} of {len(dataset)} sequences", file=sys.stderr)
         else:
-            names = ", ".join(fitted.label_names)
-            print(f"no error: the data have the labels {', '.join(dataset.label_names)}, the model {names}", file=sys.stderr)
+            theirs, ours = ", ".join(dataset.label_names), ", ".join(fitted.label_names)
+            print(f"no error is known: the data have the labels {theirs}, the model {ours}", file=sys.stderr)
     return 0

@@ -16,7 +16,7 @@ from manyheads.certificates.verdict import PRINTED, plain
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import SHARE, guarded
 from manyheads.estimator.fitted import Fitted, fit
-from manyheads.estimator.search import AUTO, Wishes
+from manyheads.estimator.search import Wishes
 from manyheads.papers.deora2023.planner import NAMES, Demand, plan
 
 CONFIDENCE = 0.95
@@ -132,11 +132,14 @@ def recommend(
 ) -> Recommendation:
     """Fit on a part of the data and judge on the rest; `held_out` is the share that is set aside first.
 
+    Settings that are "auto" in `wishes` are chosen on the part that is fitted (`MultiHeadAttentionClassifier`).
     `demands` are what the theory asks for where a plan is there already; else it is asked, unless `theory` is False.
     """
     tell, wishes = progress or (lambda text: None), wishes or Wishes()
     if dataset.num_examples < FEWEST:
-        raise ValueError(f"{dataset.num_examples} sequences are too few to hold some out; at least {FEWEST} are needed.")
+        raise ValueError(
+            f"{dataset.num_examples} sequences are too few to hold some out; at least {FEWEST} are needed."
+        )
     test, train = dataset.split(held_out, key=seed)
     if len(np.unique(train.labels)) < 2:
         raise ValueError(
@@ -149,10 +152,10 @@ def recommend(
     )  # fmt: skip
     wrong = int((fitted.predict(test) != test.names).sum())
     tell("logistic regression on the same split")
-    linear = [
-        Measured(name, int((logistic_regression(features(train), train.labels)(features(test)) != test.labels).sum()), len(test))
-        for name, features in (("mean token", _pooled), ("all tokens", _flattened))
-    ]
+    linear = []
+    for name, features in (("mean token", _pooled), ("all tokens", _flattened)):
+        answers = logistic_regression(features(train), train.labels)(features(test))
+        linear.append(Measured(name, int((answers != test.labels).sum()), len(test)))
     ups = int((test.labels > 0).sum())
     more = train.labels.sum() > 0  # the more frequent class, as far as the training data say
     chance = (len(test) - ups if more else ups) / len(test)
@@ -216,6 +219,3 @@ def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, .
         f"The theory promises a train loss of {least.certified_loss:.3g} with these heads, step size "
         f"{least.step_size:.3g} and {least.num_steps:,.0f} steps."
     )
-
-
-__all__ = ["AUTO", "Measured", "Recommendation", "recommend"]
