@@ -1,9 +1,10 @@
 """The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
-docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated or cells failed, 3 the
-theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the function, so that
-`--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged or cells
+failed, 3 the theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the
+function, so that `--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`,
+`--json`, `--quiet`.
 """
 
 import difflib
@@ -97,7 +98,8 @@ def overview() -> str:
             *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
             "",
             "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated or cells failed, 2 bad input, 3 the theory is silent.",
+            "Exit codes: 0 fine, 1 a statement is violated, a run diverged or cells failed, 2 bad input, 3 the theory is "
+            "silent.",
         ]
     )
 

@@ -23,7 +23,7 @@ from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS
 from manyheads.training.until import CONDITIONS
 
-UNSAVED = 1  # exit code
+UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 DATA_HELP = f".npz file, or one of {', '.join(kind for kind in SOURCES if kind != 'file')}."
@@ -132,16 +132,26 @@ def command(
         out = _saved_elsewhere(run, out)
     elif out is not None:
         tell(f"saved: {out}")
-    if run.status == "diverged":
-        if len(run.steps):
-            tell(f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}")
-        else:
-            tell("the loss is not finite at the start; scale the tokens down, or pass --dtype float64")
     if run.status == "interrupted":
         remedy = f"continue with --resume {out}" if out else "--out FILE makes a run resumable"
         tell(f"interrupted; {remedy}")
         return INTERRUPTED
+    if trouble := went_wrong(run, step_size):
+        print(f"error: {trouble}", file=sys.stderr)
+        return DIVERGED
     return 0 if lost is None else UNSAVED
+
+
+def went_wrong(run, step_size: float) -> str:
+    """Why a run that ended is no success: its loss is not finite, or higher than where it began; empty if it is."""
+    if run.status == "diverged" and not len(run.steps):
+        return "the loss is not finite at the start; scale the tokens down, or pass --dtype float64"
+    if run.status == "diverged":
+        return f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}"
+    first, last = float(run.train_loss[0]), float(run.train_loss[-1])
+    if last > first:
+        return f"the train loss rose from {first:.4g} to {last:.4g}; try --step-size {step_size / 10:g}"
+    return ""
 
 
 def _saved_elsewhere(run, out: Path) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from manyheads._card import card
 from manyheads._lazy import lazy
 from manyheads.data.convert import TABLES, padded, read_table, table_parts
 from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
@@ -250,6 +251,19 @@ class Dataset:
         )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        ups = int((self.labels > 0).sum())
+        return card(
+            self.name,
+            {
+                "sequences": self.num_examples,
+                "tokens": self.num_tokens if self.mask is None else f"{self.mask.sum(1).min()} to {self.num_tokens}",
+                "dimension": self.dim,
+                f"{self.label_names[1]} (+1)": ups,
+                f"{self.label_names[0]} (-1)": self.num_examples - ups,
+            },
+        )
 
 
 def _signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np.ndarray, tuple[str, str]]:

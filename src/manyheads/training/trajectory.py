@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads._card import card, curves
 from manyheads._names import DECODERS
 from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, read_npz, write_npz
@@ -229,6 +230,15 @@ class Trajectory:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        known = {"status": f"{self.status} at step {self.last_step} of {self.settings.get('num_steps')}"}
+        known |= {name: self.settings[name] for name in ("optimizer", "step_size", "loss") if name in self.settings}
+        lines = {"train loss": self.train_loss}
+        if self.test_loss is not None:
+            lines["test loss"] = self.test_loss
+        known |= {name: f"{y[-1]:.4g}" for name, y in lines.items() if len(y)}
+        return card(str(self.start).partition(":")[0], known, curves(self.steps, lines) if len(self.steps) else "")
 
 
 def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyheads._card import card
 from manyheads._lazy import lazy
 from manyheads._registry import nearest
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
@@ -152,6 +153,11 @@ class Plan:
                 f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen.",
             ]
         )
+
+    def _repr_html_(self) -> str:
+        rows = {f"{_count(d.num_heads)} heads": f"{d.version}" for d in self.demands if math.isfinite(d.num_heads)}
+        rows |= {f"{_count(m.num_heads)} heads, by trial": str(m).partition(": ")[2] for m in self.measured}
+        return card(f"A train loss of {self.target_loss:g} from a {self.start_kind.replace('_', ' ')} start", rows)
 
     def _kernel(self) -> str:
         margins = (f"{pair[0]:.4g}" for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
