@@ -27,14 +27,14 @@ OPTIONS = {
     "train": {
         "--heads": "heads", "--start": "name", "--scale": "number", "--decoder": "name", "--steps": "steps", "--step-size": "number",
         "--optimizer": "name", "--loss": "name", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0",
-        "--seed": "seed", "--dtype": "name", "--device": "name", "--out": "path", "--resume": "path", "--until": "name",
+        "--seed": "seed", "--dtype": "name", "--device": "name", "--out": "path", "--resume": "path", "--plan": "path", "--until": "name",
     },
     "certify": {
-        "--data": "path", "--statement": "name", "--heads": "heads", "--start": "name", "--scale": "number", "--steps": "steps",
+        "--data": "path", "--plan": "path", "--statement": "name", "--heads": "heads", "--start": "name", "--scale": "number", "--steps": "steps",
         "--step-size": "number", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0", "--seed": "seed",
     },
     "forecast": {"--data": "path", "--reduce": "number", "--step-size": "number", "--examples": "count", "--seed": "seed"},
-    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--decoder": "name", "--loss": "name", "--planning-share": "number", "--examples": "count", "--seed": "seed"},
+    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--decoder": "name", "--loss": "name", "--planning-share": "number", "--examples": "count", "--out": "path", "--seed": "seed"},
     "verify": {"--seed": "seed"},
     "explain": {},
     "explore": {"--port": "port"},

@@ -55,6 +55,21 @@ def whole(data: str, keys, examples: int):
     return task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
 
 
+def planned(path: Path, data: str):
+    """What a plan's file says, the sequences that it is about, those that it left alone, and its start.
+
+    `data` names the file where it has moved; for any other word the plan's own is used.
+    """
+    import jax
+
+    from manyheads.estimator.promise import PlanFile
+
+    plan = PlanFile.load(path)
+    keys = jax.random.split(jax.random.key(plan.seed), 5)
+    dataset = whole(data if Path(data).is_file() else plan.data, keys, plan.num_examples)
+    return plan, *plan.parts(dataset, keys[4])
+
+
 def unlabeled(data: str) -> Any:
     """Tokens and mask of a file that has no labels; None for anything else."""
     from manyheads.data.convert import TABLES, read_table, table_parts

@@ -21,6 +21,7 @@ from manyheads.papers.deora2023.planner import NAMES, Demand, plan
 
 CONFIDENCE = 0.95
 MOST_JUDGED = 200  # sequences on which the theory is asked
+MOST_ADVISED = 4000  # sequences on which a plan's recommendation is made
 FEWEST = 20  # sequences that can be split
 
 
