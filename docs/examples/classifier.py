@@ -36,7 +36,9 @@ names, counts = list(errors), [int(wrong.sum()) for wrong in errors.values()]
 if counts[0] < counts[1]:
     print("attention wins: it reads pixels in the light of the other patches")
 else:
-    print("logistic regression wins or draws: where a pixel is tells these digits apart, and it sees all pixels in place")
+    print(
+        "logistic regression wins or draws: where a pixel is tells these digits apart, and it sees all pixels in place"
+    )
 
 maps = search.best_estimator_.attention_maps(X_test[:5])  # (5, heads, 16 queries, 16 tokens)
 for label, looks in zip(y_test[:5], maps[:, 0].mean(axis=1), strict=True):

@@ -86,6 +86,7 @@ def test_more_than_two_classes_are_one_against_the_rest():
     assert np.allclose(alone.decision_function(X), scores[:, 0], atol=1e-5)
 
 
+@pytest.mark.full
 def test_weights_count_sequences():
     weight = np.ones(60)
     weight[:20], weight[20:30] = 0, 2
@@ -163,6 +164,7 @@ def test_a_bad_X_is_named(fitted):
         quick().fit(X, np.full(60, "up"))
 
 
+@pytest.mark.full
 def test_a_pooled_decoder_takes_longer_sequences():
     model = quick(decoder="pooled", positions="sinusoidal").fit(LISTS, Y)
     assert model.predict([np.zeros((9, 3))]).shape == (1,)
