@@ -25,7 +25,7 @@ def test_no_study_is_forgotten():
     files = [path for path in folder.rglob("*.py") if "\nSTUDY = Study(" in path.read_text()]
     assert {path.parent.name if path.stem == "study" else path.stem for path in files} == set(studies())
     assert list(studies())[:2] == ["heads", "generalization"] and list(studies())[-2:] == ["ledger", "forecast"]
-    assert len({study.order for study in studies().values()}) == len(files) == 14
+    assert len({study.order for study in studies().values()}) == len(files) == 15
 
 
 def test_an_unknown_study_names_the_nearest():

@@ -83,7 +83,8 @@ def show_answers(report) -> None:
     console = Console(highlight=False, markup=False)
     console.print()
     console.print(table)
-    console.print(f"\n{report.num_figures} figures, the data and the page: ", end="")
+    figures = "1 figure" if report.num_figures == 1 else f"{report.num_figures} figures"
+    console.print(f"\n{figures}, the data and the page: ", end="")
     print(report.page)
 
 
