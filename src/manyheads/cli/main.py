@@ -98,8 +98,8 @@ def overview() -> str:
             *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
             "",
             "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated, a run diverged or cells failed, 2 bad input, "
-            "3 the theory is silent.",
+            "Exit codes: 0 fine, 1 a statement is violated, a run diverged or cells failed,",
+            "2 bad input, 3 the theory is silent.",
         ]
     )
 
