@@ -3,7 +3,8 @@
 Run:  python benchmarks/forecast_table.py --out rows.jsonl            one JSON line per case; cases already there are skipped
       python benchmarks/forecast_table.py --out rows.jsonl --print    the table of what is there, in Markdown
 Settings A, B and C of the tests, the easy and the hard mixture and the digits of the study `forecast`; every number of heads and
-every start, followed for 600 steps.
+every start, followed for 600 steps. A second table, `--more`: digits less their mean image and random labels on few sequences, from
+Gaussian starts with larger key-query weights ("gaussian 80").
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -27,6 +29,16 @@ STEPS, EXAMPLES, DIGITS = 600, 80, 100
 HEADS = (1, 2, 8, 64, 1024)
 STARTS = ("first_phase", "zero", "gaussian")
 DATA = ("A", "B", "C", "easy mixture", "hard mixture", "digits 3 and 8")
+SEPARATED = {  # less the mean of the images that are not trained on: which digits, the first image
+    "centered digits": ((3, 8), 0),
+    "100 other images": ((3, 8), 100),
+    "centered digits 1 and 7": ((1, 7), 0),
+}
+MEMORIZED = {f"{n} random labels": n for n in (10, 20, 40)}
+SHARP = {"centered digits": "gaussian 80"} | dict.fromkeys(MEMORIZED, "gaussian 10")
+MORE = [(name, kind, heads) for name, kind in SHARP.items() for heads in (1, 2, 8, 64)]
+MORE += [(name, "gaussian 80", 8) for name in SEPARATED if name not in SHARP]
+MORE += [(name, "first_phase", heads) for name in MEMORIZED for heads in (8, 64, 1024)]
 COLUMNS = ("data", "start", "heads", "first step", "certified", "measured", "silent: nats", "indicator")
 
 
@@ -35,10 +47,16 @@ def task(name):
     if name in "ABC":
         found = setting(name)
         return found.dataset, found.fresh, found.step_size
-    if name.startswith("digits"):
-        every = mh.digits().tokens, mh.digits().labels
+    if name in MEMORIZED:
+        source = mh.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
+        return *(source.sample(n, key=jax.random.key(k)) for k, n in ((1, MEMORIZED[name]), (2, 200))), 0.1
+    if name in SEPARATED or "digits" in name:
+        classes, begin = SEPARATED.get(name, ((3, 8), 0))
+        images = mh.digits(*classes)
+        tokens, labels = (np.roll(a, -begin, axis=0) for a in (images.tokens, images.labels))
+        every = (tokens - tokens[DIGITS:].mean(axis=0) if name in SEPARATED else tokens), labels
         parts = [mh.Dataset.from_arrays(*(a[first : first + DIGITS] for a in every)) for first in (0, DIGITS)]
-        return *parts, STEP_SIZE["digits"]
+        return *parts, 0.5 if name in SEPARATED else STEP_SIZE["digits"]
     numbers = {
         k: v for k, v in (EASY if "easy" in name else HARD).items() if k not in ("kind", "num_examples", "num_test")
     }
@@ -53,6 +71,9 @@ def start_of(kind, heads, data, fresh):
         return mh.zero_start(heads, **shape)
     if kind == "gaussian":
         return mh.gaussian_start(heads, **shape, key=jax.random.key(3))
+    if kind.startswith("gaussian"):
+        scales = {"key_query_scale": float(kind.split()[1]), "readout_scale": 0.1}
+        return mh.gaussian_start(heads, **shape, **scales, key=jax.random.key(3))
     return mh.first_phase(fresh, heads)
 
 
@@ -73,7 +94,7 @@ def measured(name, kind, heads):
 
 def table(rows):
     """Markdown, in the order of the lists above."""
-    order = {name: k for k, name in enumerate((*DATA, *STARTS))}
+    order = {name: k for k, name in enumerate((*DATA, *SHARP, *STARTS, *SHARP.values()))}
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for r in sorted(rows, key=lambda r: (order[r["data"]], order[r["start"]], r["heads"])):
         spoke = "first_step" in r
@@ -92,20 +113,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--print", action="store_true")
+    parser.add_argument("--more", action="store_true", help="the second table")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after this time")
     options = parser.parse_args()
     began = time.monotonic()
     rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     if not options.print:
         done = {(r["data"], r["start"], r["heads"]) for r in rows}
-        cases = [(name, kind, heads) for kind in STARTS for heads in HEADS for name in DATA]
-        cases.sort(key=lambda case: case[1] == "gaussian" and case[2])  # many different heads take longest
+        cases = MORE if options.more else [(name, kind, heads) for kind in STARTS for heads in HEADS for name in DATA]
+        cases.sort(key=lambda case: case[1].startswith("gaussian") and case[2])  # many different heads take longest
         for case in cases:
             if case not in done and time.monotonic() - began < options.seconds:
                 with options.out.open("a") as file:
                     file.write(json.dumps(measured(*case)) + "\n")
         rows = [json.loads(line) for line in options.out.read_text().splitlines()]
-    print(table(rows))
+    print(table([r for r in rows if (r["data"] in SHARP) == options.more]))
 
 
 if __name__ == "__main__":

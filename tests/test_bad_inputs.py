@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
 import manyheads as mh
@@ -67,8 +68,17 @@ CASES = {
     "a subset of fractions": (lambda: DATA.subset([0.5]), r"indices=\[0.5\] must be whole numbers from 0 to 5"),
     "a subset of a table": (lambda: DATA.subset([[0, 1]]), "must be whole numbers from 0 to 5"),
     "a subset by too few flags": (lambda: DATA.subset([True]), "at least one, or 6 flags"),
-    "a split by a share": (lambda: DATA.split(0.5, key=KEY), "first=0.5 must be a whole number >= 1"),
-    "a number for a key": (lambda: DATA.split(2, key=0), r"key=0 is not a JAX random key; pass key=jax.random.key\(0\)"),
+    "a split by a share above one": (lambda: DATA.split(1.5, key=KEY), "first=1.5 must be between 1 and 5, .* or a share between 0 and 1"),
+    "a fraction for a key": (lambda: DATA.split(2, key=0.5), r"key=0.5 is not a JAX random key or a seed; pass key=jax.random.key\(0\), or key=0"),
+    "a negative seed for a key": (lambda: DATA.split(2, key=-1), "key=-1 is not a JAX random key or a seed"),
+    "a positive label that is not there": (data(positive="dog"), "positive='dog' is not among the labels, 0, 1"),
+    "labels of other data": (data(X, Y + 3, like=DATA), "label '3' is none of data's, which are '0' and '1'; give both data the same"),
+    "test data with other labels": (train(test=mh.Dataset.from_arrays(X, Y + 3)), "label '3' is none of data's, which are '0' and '1'"),
+    "test data the other way round": (train(test=mh.Dataset.from_arrays(X, Y, positive=0)), "data has '0' as [+]1 and data has '1'; pass like="),
+    "an index beyond the data": (lambda: DATA[6], "index 6 is outside the 6 sequences"),
+    "a table without labels": (lambda: mh.Dataset.from_pandas(pd.DataFrame({"sequence": [0]})), "the table has no column 'label', only sequence; a table has one row per token"),
+    "something that is no table": (lambda: mh.Dataset.from_pandas([1]), r"table=\[1\] must be a pandas DataFrame"),
+    "sequences of different dimension": (lambda: mh.Dataset.from_lists([X[0], X[1][:, :2]], [0, 1]), r"sequences\[1\] has tokens of dimension 2, sequences\[0\] of 3"),
     "no key for a start": (lambda: mh.gaussian_start(2, num_tokens=2, dim=2, key=None), "key=None is not a JAX random key"),
     "a split with nothing left": (lambda: DATA.split(6, key=KEY), "first=6 must be between 1 and 5"),
     "dim below the patterns": (mixture(dim=5), r"dim >= num_patterns \+ 2 = 6. Pass dim=6 or num_patterns=3"),
@@ -183,7 +193,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_bad_input_gets_one_line_that_helps(case):
     call, words = CASES[case]
-    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=words) as caught:
+    with pytest.raises((ValueError, TypeError, FileNotFoundError, IndexError), match=words) as caught:
         call()
     message = str(caught.value)
     assert "\n" not in message and len(message) < 350

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("design/*.md")])
 EXAMPLES = sorted(ROOT.glob("docs/examples/*.py"))
+LONG = {"classifier.py"}  # a grid search
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -38,7 +39,11 @@ def test_the_example_of_a_page_runs(page, tmp_path):
         assert done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(one, marks=pytest.mark.full if one.name in LONG else ()) for one in EXAMPLES],
+    ids=lambda example: example.name,
+)
 def test_every_example_runs(example, tmp_path):
     done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

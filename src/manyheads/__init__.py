@@ -55,6 +55,7 @@ _HOME = {
     "verify": "manyheads.certificates.verify",
     "ledger": "manyheads.certificates.ledger",
     "digits": "manyheads.data.real",
+    "MultiHeadAttentionClassifier": "manyheads.estimator.classifier",
     "Sweep": "manyheads.sweeps.spec",
     "run_sweep": "manyheads.sweeps.engine",
     "open_sweep": "manyheads.sweeps.assembly",

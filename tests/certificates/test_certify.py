@@ -75,6 +75,12 @@ def test_a_smaller_step_makes_the_descent_lemma_speak(run):
     assert found.verdict is Verdict.HOLDS
 
 
+def test_one_statement_may_be_named_alone(run):
+    s, trajectory = run
+    alone, listed = certify(trajectory, s.dataset, "descent"), certify(trajectory, s.dataset, ["descent"])
+    assert [c.line() for c in alone] == [c.line() for c in listed] and len(alone) == 1
+
+
 def test_text_and_json(everything):
     json.loads(everything.to_json(), parse_constant=lambda name: pytest.fail(name))
     assert "R assumed, largest seen" in str(everything)

@@ -85,9 +85,16 @@ def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
     np.savez(
         tmp_path / "huge.npz", tokens=1e25 * np.random.default_rng(0).standard_normal((40, 4, 3)), labels=[0, 1] * 20
     )
-    assert train(tmp_path / "huge.npz", "--steps", 4, "--start", "gaussian", "--test-examples", 0, "--json") == 0
+    assert train(tmp_path / "huge.npz", "--steps", 4, "--start", "gaussian", "--test-examples", 0, "--json") == 1
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["status"] == "diverged" and "the loss is not finite at the start" in captured.err
+    assert json.loads(captured.out)["status"] == "diverged"
+    assert captured.err.splitlines()[-1].startswith("error: the loss is not finite at the start")
+
+
+def test_a_run_whose_loss_rose_is_no_success(own, capsys):
+    assert train(own, "--step-size", "1e4", "--steps", 3, "--start", "gaussian", "--test-examples", 0, "--quiet") == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("error: the train loss rose from ") and said.endswith("; try --step-size 1000")
 
 
 def test_a_record_that_is_not_finite_is_null_in_json(capsys):

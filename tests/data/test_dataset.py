@@ -125,3 +125,48 @@ def test_a_split_does_not_depend_on_the_precision(arrays):
     with jax.enable_x64(False):
         first = data.split(2, key=jax.random.key(0))[0].tokens
     assert np.array_equal(data.split(2, key=jax.random.key(0))[0].tokens, first)
+
+
+def test_a_share_or_a_number_of_sequences_is_split_off_and_a_seed_is_a_key(arrays):
+    data = mh.Dataset.from_arrays(*arrays)
+    assert [len(part) for part in data.split(0.5, key=0)] == [3, 3]
+    assert [len(part) for part in data.split(1e-9, key=0)] == [1, 5]
+    one, other = data.split(2, key=3)[0], data.split(2, key=jax.random.key(3))[0]
+    assert np.array_equal(one.tokens, other.tokens)
+
+
+def test_a_dataset_has_a_length_slices_and_iterates(arrays):
+    mask = np.ones((6, 4), bool)
+    mask[1, 2:] = False
+    data = mh.Dataset.from_arrays(*arrays, mask=mask)
+    assert len(data) == 6 and len(data[:4]) == 4 and np.array_equal(data[::2].tokens, data.subset([0, 2, 4]).tokens)
+    assert np.array_equal(data[data.labels > 0].labels, np.ones(3))
+    tokens, label = data[1]
+    assert label == "dog" and np.array_equal(tokens, arrays[0][1, :2])
+    assert [name for _, name in data] == arrays[1].tolist() and data.names.tolist() == arrays[1].tolist()
+
+
+def test_the_positive_label_can_be_named(arrays):
+    data = mh.Dataset.from_arrays(*arrays, positive="cat")
+    assert data.labels.tolist() == [1, -1, 1, 1, -1, -1] and data.label_names == ("dog", "cat")
+
+
+def test_a_second_dataset_has_the_labels_of_the_first_and_may_be_of_one_class(arrays):
+    data = mh.Dataset.from_arrays(*arrays, positive="cat")
+    one = mh.Dataset.from_arrays(arrays[0][:2], ["dog", "dog"], like=data)
+    assert one.labels.tolist() == [-1, -1] and one.label_names == data.label_names
+    numbers = mh.Dataset.from_arrays(arrays[0], [0, 1, 0, 0, 1, 1])
+    assert mh.Dataset.from_arrays(arrays[0][:1], [1.0], like=numbers).labels.tolist() == [1]
+
+
+def test_risk_of_data_with_other_labels_is_refused(arrays):
+    data = mh.Dataset.from_arrays(*arrays)
+    other = mh.Dataset.from_arrays(arrays[0], np.where(arrays[1] == "cat", "no", "yes"))
+    with pytest.raises(ValueError, match="label 'no' is none of data's, which are 'cat' and 'dog'"):
+        mh.risk(mh.zero_start(1, num_tokens=4, dim=3), data, other)
+
+
+def test_a_model_predicts_label_names(arrays):
+    data = mh.Dataset.from_arrays(*arrays)
+    model = mh.gaussian_start(1, num_tokens=4, dim=3, key=0)
+    assert model.predict(data).tolist() == ["dog" if score > 0 else "cat" for score in model.scores(data)]

@@ -83,7 +83,7 @@ def test_numbers_arrive_as_those_of_python(given, arrives):
         ({"path": "a\0b"}, "must be a path"),
         ({"path": b"x"}, "must be a path"),
         ({"tell": 3}, "tell=3 must be a function or None"),
-        ({"key": 3}, "key=3 is not a JAX random key"),
+        ({"key": 0.5}, "key=0.5 is not a JAX random key"),
         ({"dataset": None}, "dataset=None must be a Dataset"),
         ({"dataset": Dataset}, "dataset=<class .* must be a Dataset"),
     ],

@@ -26,12 +26,24 @@ class Tab:
     """A page of the explorer, its complaints, and its requests to anything but itself."""
 
     def __init__(self, context, address):
-        self.page, self.complaints, self.requests = context.new_page(), [], []
+        self.context, self.page, self.complaints, self.requests = context, context.new_page(), [], []
         self.page.on("console", lambda message: self.complaints.append(message.text) if message.type != "log" else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
         self.until("document.documentElement.dataset.ready === 'yes'")
+
+    def visit(self, link):
+        """Show what a link says, in this tab."""
+        self.page.evaluate(
+            """(link) => { const { app } = explorer; window.before = app.run; document.activeElement.blur();
+              app.tour.go(null); app.say(""); app.open(link); }""",
+            link,
+        )
+        self.until(
+            "!explorer.app.queue && explorer.app.run !== before && explorer.app.run.settings === explorer.app.settings"
+        )
+        self.complaints.clear()
 
     def ask(self, expression):
         return self.page.evaluate(f"() => {expression}")
@@ -72,8 +84,9 @@ def explorer_page():
     return PAGE
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
+    """One Chromium for all tests of this folder."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -82,13 +95,24 @@ def browser():
         running.close()
 
 
+@pytest.fixture(scope="package")
+def desk(browser):
+    """One tab for the tests that do not mind what was shown before: `desk.visit(link)`."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    yield Tab(context, PAGE.as_uri() + "#numSteps=5")
+    context.close()
+
+
 @pytest.fixture
 def opened(browser):
     """Open the explorer: `opened("#heads=1")`, `opened(address=...)`, `opened(width=390)`."""
     contexts = []
 
-    def open_tab(link="", address=None, width=1440, height=900, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    def open_tab(link="", address=None, width=1440, height=900, scheme="light", motion="no-preference"):
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion=motion
+        )
         contexts.append(context)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         return Tab(context, (address or PAGE.as_uri()) + link)

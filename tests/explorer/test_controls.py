@@ -30,29 +30,28 @@ CONTROLS = {
 }
 
 
-def test_every_control_is_tested(opened):
-    names = set(opened(SMALL).ask("[...document.querySelectorAll('#controls [name]')].map((e) => e.name)"))
+def test_every_control_is_tested(desk):
+    names = set(desk.ask("[...document.querySelectorAll('#controls [name]')].map((e) => e.name)"))
     others = {"data", "scale", "tokenNorm", "teacherHeads", "teacherScale", "margin"}  # in the test below
     assert names == set(CONTROLS) | others
 
 
-@pytest.mark.browser
-def test_every_control_changes_what_it_says(opened):
-    tab = opened(SMALL)
+def test_every_control_changes_what_it_says(desk):
+    tab = desk
+    tab.visit(SMALL)
     for name, (value, expected) in CONTROLS.items():
         tab.page.evaluate("() => { window.before = explorer.app.run; }")
         tab.set(name, value)
         tab.until("explorer.app.run !== before")
         assert tab.ask(f"((run) => {expected})(explorer.app.run)"), name
         assert f"{name}=" in tab.ask("location.hash"), name
-        tab.page.evaluate("(link) => { location.hash = link; }", SMALL)
-        tab.until("explorer.app.run.train.T === 4 && explorer.app.run.settings === explorer.app.settings")
+        tab.visit(SMALL)
     assert tab.complaints == []
 
 
-@pytest.mark.browser
-def test_controls_of_other_data_and_starts(opened):
-    tab = opened(SMALL)
+def test_controls_of_other_data_and_starts(desk):
+    tab = desk
+    tab.visit(SMALL)
     tab.set("start", "gaussian")
     tab.set("scale", 3)
     assert tab.ask("explorer.app.run.model.G") == 8 and tab.page.locator("#set-nFresh").is_hidden()
@@ -70,9 +69,9 @@ def test_controls_of_other_data_and_starts(opened):
     assert tab.complaints == []
 
 
-@pytest.mark.browser
-def test_sliders_move_by_keyboard_and_show_their_value(opened):
-    tab = opened(SMALL)
+def test_sliders_move_by_keyboard_and_show_their_value(desk):
+    tab = desk
+    tab.visit(SMALL)
     slider = tab.page.locator("#set-heads")
     slider.focus()
     tab.page.keyboard.press("End")
@@ -81,9 +80,9 @@ def test_sliders_move_by_keyboard_and_show_their_value(opened):
     tab.until("explorer.app.run.model.H === 1e12")
 
 
-@pytest.mark.browser
-def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(opened):
-    tab = opened(SMALL)
+def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(desk):
+    tab = desk
+    tab.visit(SMALL)
     tab.until("document.querySelector('.mark.edge')")
     theory, edge = (float(tab.page.locator(f".mark.{kind}").get_attribute("data-value")) for kind in ("theory", "edge"))
     assert theory < edge and theory == tab.ask("explorer.app.run.theory.admissible")
@@ -100,7 +99,7 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(opened):
         ("#heads=-3", "heads=-3; it must be a whole number from 1 to 10¹²"),
         ("#heads=1e400&T=abc", "T=abc; it must be a whole number from 2 to 24"),
         ("#data=../../secret", "it must be one of mixture, random, planted, own"),
-        ("#start=gaussian&heads=1000000", "Gaussian heads all differ"),
+        ("#start=gaussian&heads=1000000&n=4&nTest=0&T=2&d=2&data=random", "Gaussian heads all differ"),
         ("#T=4&relevant=9", "fewer than the 4 tokens must be relevant"),
         ("#M=16&d=4", "orthogonal patterns need that width"),
         ("#noise=1&noiseNorm=0", "at least its part along the patterns"),
@@ -109,26 +108,26 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(opened):
         ("#__proto__=1&constructor=2", "is not a setting"),
     ],
 )
-@pytest.mark.browser
-def test_a_link_with_impossible_values_says_so_and_works(opened, link, words):
-    tab = opened(link)
+def test_a_link_with_impossible_values_says_so_and_works(desk, link, words):
+    tab = desk
+    tab.visit(link)
     assert words in tab.text("#message")
     tab.page.click("#step")
     tab.until("explorer.app.run.step >= 1")
     assert tab.complaints == []
 
 
-@pytest.mark.browser
-def test_a_typed_value_that_is_not_possible_is_refused_in_words(opened):
-    tab = opened(SMALL)
+def test_a_typed_value_that_is_not_possible_is_refused_in_words(desk):
+    tab = desk
+    tab.visit(SMALL)
     tab.set("stepSize", "many")
     assert "“many” is not possible; it must be a number from 10⁻⁵ to 1,000" in tab.text("#message")
     assert tab.ask("explorer.app.settings.stepSize") == 0.5
 
 
-@pytest.mark.browser
-def test_every_preset_trains(opened):
-    tab = opened(SMALL)
+def test_every_preset_trains(desk):
+    tab = desk
+    tab.visit(SMALL)
     names = tab.ask("[...document.querySelector('#preset').options].map((o) => o.value).filter(Boolean)")
     assert len(names) >= 9
     for name in names:
@@ -138,7 +137,18 @@ def test_every_preset_trains(opened):
         assert tab.page.locator("#message").is_hidden(), tab.text("#message")
         tab.page.click("#train")
         tab.until("explorer.app.run.last.step > 3")
+        tab.page.click("#reset")  # what was seen is enough
     assert tab.complaints == []
+
+
+def test_a_link_is_read_when_the_page_opens(opened):
+    tab = opened("#heads=-3&T=5&stepSize=0.25&n=8&nTest=0&numSteps=3")
+    assert "heads=-3; it must be a whole number" in tab.text("#message")
+    assert tab.ask("[explorer.app.run.train.T, explorer.app.run.settings.stepSize, explorer.app.run.model.H]") == [
+        5,
+        0.25,
+        8,
+    ]
 
 
 def test_nothing_is_requested_from_a_disk_and_the_panels_say_what_to_run(opened):

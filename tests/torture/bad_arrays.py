@@ -112,7 +112,7 @@ NOT_THINGS = (
 )
 NOT_KEYS = (
     None,
-    0,
+    -1,
     "key",
     [1, 2],
     np.zeros(2),

@@ -112,3 +112,11 @@ def test_a_file_of_version_0_1_is_read_and_its_run_goes_on():
     for a, b in zip(jax.tree.leaves(longer.displacement), jax.tree.leaves(whole.displacement), strict=True):
         assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
     assert np.allclose(longer.snapshots.readout, whole.snapshots.readout, rtol=1e-5, atol=1e-6)
+
+
+def test_records_as_a_table_and_as_an_xarray_dataset(run):
+    table, dataset = run.to_pandas(), run.to_xarray()
+    assert table.index.name == "step" and table.index.tolist() == run.steps.tolist()
+    assert np.array_equal(table["train_loss"], run.train_loss) and np.array_equal(dataset.test_loss, run.test_loss)
+    assert np.array_equal(table["attention_mass_1"], run.attention_mass[:, 1])
+    assert dataset.attrs["step_size"] == 0.1 and dataset.attrs["status"] == "finished"

@@ -56,7 +56,7 @@ class Certificates:
 def certify(
     run: Trajectory,
     dataset: Dataset,
-    statements: Sequence[str] = (),
+    statements: str | Sequence[str] = (),
     *,
     test: Dataset | None = None,
     mixture=None,
@@ -67,12 +67,13 @@ def certify(
     """What the theory says about a stored run on its training data.
 
     The run is repeated in float64 (and compared with its records); every number comes from the repetition. `statements`
-    names some of those about a run (default: all that need no leave-one-out runs). `test` adds the generalization gap,
-    `mixture` the paper's own targets, `token_radius` R where it is known (else the bound that the data carry, or else
-    the largest norm seen is assumed). `independent` states that start, step size, heads and number of steps were chosen
-    without this sample; the generalization statements are SILENT otherwise, and where R is only the largest seen.
-    "lemma3" and "loo" train once per sequence.
+    names one or some of those about a run (default: all that need no leave-one-out runs). `test` adds the
+    generalization gap, `mixture` the paper's own targets, `token_radius` R where it is known (else the bound that the
+    data carry, or else the largest norm seen is assumed). `independent` states that start, step size, heads and number
+    of steps were chosen without this sample; the generalization statements are SILENT otherwise, and where R is only
+    the largest seen. "lemma3" and "loo" train once per sequence.
     """
+    statements = [statements] if isinstance(statements, str) else statements
     wanted = [entry(name) for name in statements] or [s for s in about_runs().values() if not s.on_request]
     work = Examination(
         run, dataset, test=test, mixture=mixture, token_radius=token_radius, independent=independent, progress=progress

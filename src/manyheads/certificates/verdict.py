@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
+from manyheads._card import card
+
 ROUNDING = 1e-9  # relative slack of every verdict; anything beyond it must be stated as noise
 
 PRINTED, EXPLICIT, OURS = "printed", "explicit", "ours"
@@ -217,6 +219,14 @@ class Certificate:
         told = {name: value for name, value in self.details.items() if not isinstance(value, dict)}  # tables: JSON only
         lines.extend(f"  {name:<9} {_show(value)}" for name, value in told.items())
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        known = {
+            "verdict": self.verdict.name,
+            "measured": f"{self.measured:.6g}",
+            "bound": f"{self._deciding().value:.6g}",
+        }
+        return card(f"{self.statement}: {self.claim}", known | {"reason": self.reason})
 
     def to_dict(self) -> dict:
         """Plain values only, ready for JSON (NaN and infinities as strings)."""

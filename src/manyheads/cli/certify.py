@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,6 +16,7 @@ def command(
     source: Annotated[str, tyro.conf.Positional] = "mixture",
     *,
     data: str | None = None,
+    plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     statement: tuple[str, ...] = (),
     heads: Heads = 16,
     start: Annotated[str, named(STARTS)] = "first_phase",
@@ -41,11 +43,13 @@ def command(
     Examples:
         manyheads certify mixture --heads 10^6
         manyheads certify run.npz --data my-data.npz --statement thm1 --full
+        manyheads certify run.npz --plan plan.json
         manyheads certify my-data.npz --statement identity def1.p3 --json
 
     Args:
         source: a trajectory or an .npz file with data, or a data source such as mixture, planted, digits.
         data: for a saved run, the data it was trained on.
+        plan: for a run made with `manyheads train --plan`, the same plan; by default its promise is checked.
         statement: ids such as thm1, identity, def1.p3, cor1.3, loo; all that take no leave-one-out runs by default.
         heads: number of heads of a new run.
         start: start of a new run.
@@ -66,10 +70,18 @@ def command(
     import jax
 
     import manyheads as mh
-    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, stored_run, warn_of_time
+    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, planned, stored_run, warn_of_time
+    from manyheads.estimator.promise import STATEMENT
 
     keys = jax.random.split(jax.random.key(seed), 5)
-    if holds_run(source):
+    task: Any = None
+    if plan is not None:
+        if not holds_run(source):
+            raise ValueError(f"--plan {plan} is for a run; {source} is not one made by `manyheads train --plan --out`.")
+        found, dataset, test, _ = planned(plan, data or "")
+        run = mh.Trajectory.load(source)
+        statement = statement or ((STATEMENT,) if found.promise else ("descent",))
+    elif holds_run(source):
         run, task, dataset, test = stored_run(source, data, keys, examples, first_phase_examples, test_examples)
     elif data is not None:
         raise ValueError(

@@ -1,9 +1,10 @@
 """The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
-docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated or cells failed, 3 the
-theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the function, so that
-`--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged or cells
+failed, 3 the theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the
+function, so that `--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`,
+`--json`, `--quiet`.
 """
 
 import difflib
@@ -20,6 +21,8 @@ VERBS = {
     "run": "run studies: ask questions, measure the answers, write one page",
     "studies": "which questions there are, and their settings",
     "report": "draw the page again from stored studies",
+    "fit": "a classifier of your own sequences, and one recommendation in plain words",
+    "predict": "the labels that a fitted classifier gives",
     "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
     "forecast": "what the next steps of a run are proved to reach, at any number of heads",
@@ -95,7 +98,8 @@ def overview() -> str:
             *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
             "",
             "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated or cells failed, 2 bad input, 3 the theory is silent.",
+            "Exit codes: 0 fine, 1 a statement is violated, a run diverged or cells failed,",
+            "2 bad input, 3 the theory is silent.",
         ]
     )
 

@@ -53,6 +53,11 @@ Heads = Annotated[float, _option("N|1e12|10^12", heads, write_heads)]
 """The type of a `--heads` option: `def command(heads: Heads = 8) -> int`."""
 
 
+def auto(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec:
+    """The type of an option that takes a number or `auto`."""
+    return _option(f"{metavar}|auto", lambda word: word if word == "auto" else read(word))
+
+
 def seed(text: str) -> int:
     """Read a seed: a whole number from 0 to 2^32 - 1, all of which differ."""
     if not (text.isascii() and text.isdigit() and int(text) < 2**32):

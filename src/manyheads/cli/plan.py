@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json as format_json
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,6 +25,7 @@ def command(
     planning_share: float = 0.5,
     examples: int = 200,
     trials: bool = True,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,
@@ -33,8 +36,13 @@ def command(
     statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
     this start.
 
+    With trials the plan ends with one recommendation, made on the same part of the data. `--out` writes what is
+    promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
+    confirms it.
+
     Examples:
         manyheads plan
+        manyheads plan my-data.npz --out plan.json
         manyheads plan my-data.npz --target-loss 0.2
         manyheads plan my-data.npz --start gaussian --no-trials --json
 
@@ -47,7 +55,8 @@ def command(
         loss: loss function of the margin.
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
-        trials: make a few trial runs too; --no-trials leaves them out.
+        trials: make a few trial runs too, and a recommendation; --no-trials leaves them out.
+        out: write the plan to this file, for `train --plan` and `certify --plan`.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.
@@ -55,22 +64,35 @@ def command(
     import jax
 
     from manyheads.cli.tasks import whole
+    from manyheads.data.files import checked_path
+    from manyheads.estimator.advice import FEWEST, MOST_ADVISED, recommend
+    from manyheads.estimator.promise import PlanFile
+    from manyheads.estimator.search import Wishes
     from manyheads.papers.deora2023.planner import plan
 
+    if out is not None:
+        checked_path(out, "--out")
     keys = jax.random.split(jax.random.key(seed), 5)
+    dataset = whole(data, keys, examples)
+    progress = None if quiet else tell
+    made_with: dict[str, Any] = dict(decoder=decoder, loss=loss, key=keys[4], planning_share=planning_share)
     result = plan(
-        whole(data, keys, examples),
-        start=start,
-        decoder=decoder,
-        loss=loss,
-        target_loss=target_loss,
-        num_steps=steps,
-        key=keys[4],
-        planning_share=planning_share,
-        trials=trials,
-        progress=None if quiet else tell,
+        dataset, start=start, target_loss=target_loss, num_steps=steps, trials=trials, progress=progress, **made_with
     )
+    advice = None
+    if trials and result.num_planning >= FEWEST:
+        planning, _ = dataset.split(result.num_planning, key=jax.random.split(keys[4], 3)[0])
+        planning = planning[:MOST_ADVISED]  # drawn at random already
+        advice = recommend(
+            planning, wishes=Wishes(decoder=decoder), seed=seed, demands=result.demands, progress=progress
+        )
+    if out is not None:
+        PlanFile.of(result, dataset, data=data, seed=seed, **made_with).save(out)
     if not quiet:
         hush()
-    print(result.to_json()) if json else show(str(result))
+    if json:
+        told = result.to_dict() | ({} if advice is None else {"recommendation": advice.to_dict()})
+        print(format_json.dumps(told, indent=2, allow_nan=False))
+    else:
+        show(str(result) if advice is None else f"{result}\n\n{advice}")
     return 3 if result.silent else 0

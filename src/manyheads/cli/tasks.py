@@ -55,6 +55,39 @@ def whole(data: str, keys, examples: int):
     return task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
 
 
+def planned(path: Path, data: str):
+    """What a plan's file says, the sequences that it is about, those that it left alone, and its start.
+
+    `data` names the file where it has moved; for any other word the plan's own is used.
+    """
+    import jax
+
+    from manyheads.estimator.promise import PlanFile
+
+    plan = PlanFile.load(path)
+    keys = jax.random.split(jax.random.key(plan.seed), 5)
+    dataset = whole(data if Path(data).is_file() else plan.data, keys, plan.num_examples)
+    return plan, *plan.parts(dataset, keys[4])
+
+
+def unlabeled(data: str) -> Any:
+    """Tokens and mask of a file that has no labels; None for anything else."""
+    from manyheads.data.convert import TABLES, read_table, table_parts
+    from manyheads.data.files import read_npz
+    from manyheads.estimator.sequences import as_sequences
+
+    if not Path(data).is_file():
+        return None
+    if Path(data).suffix.lower() in TABLES:
+        table = read_table(data)
+        return None if "label" in table.columns else table_parts(table.assign(label=0), None, None, None)[:2]
+    arrays, _ = read_npz(data)
+    if "labels" in arrays or "tokens" not in arrays:
+        return None
+    tokens, _ = as_sequences(arrays["tokens"])
+    return tokens, arrays["mask"].astype(bool) if "mask" in arrays else None
+
+
 def fresh_wanted(start: str, examples: int) -> int:
     """How many sequences a start is made from that are not trained on."""
     if "num_examples" not in settings(STARTS[start]):

@@ -16,14 +16,14 @@ import tyro
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import fresh_wanted, make_start, parts, warn_of_time
+from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, warn_of_time
 from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS
 from manyheads.training.until import CONDITIONS
 
-UNSAVED = 1  # exit code
+UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 DATA_HELP = f".npz file, or one of {', '.join(kind for kind in SOURCES if kind != 'file')}."
@@ -48,6 +48,7 @@ def command(
     device: Annotated[str | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
     out: File = None,
     resume: File = None,
+    plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     until: Annotated[str | None, named(CONDITIONS)] = None,
     forecast: bool = False,
     json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False,
@@ -67,6 +68,7 @@ def command(
       manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
       manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
       manyheads train mixture --step-size 0.5 --until certified
+      manyheads train --plan plan.json --out run.npz
 
     Args:
         heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.
@@ -85,6 +87,7 @@ def command(
         device: where to compute; by default what JAX finds.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
+        plan: train with what `manyheads plan --out` promised, on the sequences it is about; the others are test data.
         until: end the run early; certified: when half the loss is proved to come, as `manyheads forecast` would say.
         forecast: show in the progress line what is proved about the steps to come, and record it.
         json_lines: print the records as JSON, one line each, instead of a table.
@@ -100,12 +103,17 @@ def command(
         if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
-        task, fresh, dataset, test = parts(data, keys, 100 if examples is None else examples, first, test_examples)
-        split = hasattr(task, "load")
-        if split and examples is not None:
-            raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
-        facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
-        model = make_start(start, heads, scale, dataset=dataset, **facts)
+        if plan is not None:
+            found, dataset, test, model = planned(plan, data)
+            heads, step_size, steps = found.settings.num_heads, found.settings.step_size, found.settings.num_steps
+            loss, fresh, split = found.loss, None, True
+        else:
+            task, fresh, dataset, test = parts(data, keys, 100 if examples is None else examples, first, test_examples)
+            split = hasattr(task, "load")
+            if split and examples is not None:
+                raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
+            facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
+            model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     tell(dataset)
     warn_of_time(steps, dataset, model, tell)
@@ -132,16 +140,26 @@ def command(
         out = _saved_elsewhere(run, out)
     elif out is not None:
         tell(f"saved: {out}")
-    if run.status == "diverged":
-        if len(run.steps):
-            tell(f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}")
-        else:
-            tell("the loss is not finite at the start; scale the tokens down, or pass --dtype float64")
     if run.status == "interrupted":
         remedy = f"continue with --resume {out}" if out else "--out FILE makes a run resumable"
         tell(f"interrupted; {remedy}")
         return INTERRUPTED
+    if trouble := went_wrong(run, step_size):
+        print(f"error: {trouble}", file=sys.stderr)
+        return DIVERGED
     return 0 if lost is None else UNSAVED
+
+
+def went_wrong(run, step_size: float) -> str:
+    """Why a run that ended is no success: its loss is not finite, or higher than where it began; empty if it is."""
+    if run.status == "diverged" and not len(run.steps):
+        return "the loss is not finite at the start; scale the tokens down, or pass --dtype float64"
+    if run.status == "diverged":
+        return f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}"
+    first, last = float(run.train_loss[0]), float(run.train_loss[-1])
+    if last > first:
+        return f"the train loss rose from {first:.4g} to {last:.4g}; try --step-size {step_size / 10:g}"
+    return ""
 
 
 def _saved_elsewhere(run, out: Path) -> Path | None:

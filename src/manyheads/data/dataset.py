@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from manyheads._card import card
 from manyheads._lazy import lazy
+from manyheads.data.convert import TABLES, padded, read_table, table_parts
 from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
 from manyheads.data.files import read_npz, write_npz
 
@@ -26,8 +28,9 @@ class Dataset:
     `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are
     known, `label_names` says which of the user's values became -1 and +1. `norm_bound` is a number that no token of
     the distribution exceeds in norm, where one is known: the bounded data sources have it, and statements about
-    sequences not yet seen need it. Make one with `Dataset.from_arrays`, `Dataset.load` or the `sample` method of a
-    data model.
+    sequences not yet seen need it. Make one with `Dataset.from_arrays`, `from_lists`, `from_pandas` or `load`, or the
+    `sample` method of a data model. It has a length, slices are datasets, and iterating gives real tokens with the
+    name of their label.
     """
 
     tokens: np.ndarray
@@ -58,12 +61,14 @@ class Dataset:
 
     @classmethod
     def from_arrays(
-        cls, tokens, labels, *, mask=None, relevant=None, name: str = "data", norm_bound: float | None = None
-    ) -> Dataset:
+        cls, tokens, labels, *, mask=None, relevant=None, name: str = "data", norm_bound: float | None = None,
+        positive=None, like: Dataset | None = None,
+    ) -> Dataset:  # fmt: skip
         """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        Tokens where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero. `norm_bound`
-        says that no token of the distribution is longer.
+        `positive` names the value that becomes +1 instead. `like` is another dataset, the training data say, whose
+        label names hold here too; then one class alone is allowed. Tokens where `mask` is False are ignored: they may
+        hold anything, NaN too, and are set to zero. `norm_bound` says that no token of the distribution is longer.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
@@ -89,14 +94,32 @@ class Dataset:
                 f"the largest entry of tokens is {largest:g}; products of entries below {SMALLEST_TOKEN:g} may "
                 f"underflow: rescale the tokens, for example tokens / {largest:g}."
             )
-        y, names = _signs(labels, len(X))
-        return cls(X, y, real, known, names, str(name), _bound(norm_bound, X))._checked()
+        y, names = _signs(labels, len(X), positive, like)
+        data = cls(X, y, real, known, names, str(name), _bound(norm_bound, X))
+        return data._checked(both=like is None)
 
-    def _checked(self) -> Dataset:
+    @classmethod
+    def from_lists(cls, sequences, labels, **more) -> Dataset:
+        """A dataset from sequences of different length, arrays (tokens, dim); `more` is as for `from_arrays`."""
+        tokens, mask = padded(sequences)
+        return cls.from_arrays(tokens, labels, mask=mask, **more)
+
+    @classmethod
+    def from_pandas(cls, table, *, sequence=None, label=None, features=None, **more) -> Dataset:
+        """A dataset from a DataFrame; `more` is as for `from_arrays`.
+
+        With one row per token, `sequence` is the column that says to which sequence a row belongs, `label` the one with
+        the label (by default of these names) and `features` the others, in the order of the rows. With one row per
+        sequence there is a column `tokens` of lists of lists of numbers.
+        """
+        tokens, mask, labels = table_parts(table, sequence, label, features)
+        return cls.from_arrays(tokens, labels, mask=mask, **more)
+
+    def _checked(self, both: bool = True) -> Dataset:
         if self.mask is not None and not self.mask.any(axis=1).all():
             i = int(np.argmin(self.mask.any(axis=1)))
             raise ValueError(f"mask[{i}] is all False: sequence {i} has no real token; drop it.")
-        if len(np.unique(self.labels)) < 2:
+        if both and len(np.unique(self.labels)) < 2:
             raise ValueError(
                 f"all {len(self.labels)} labels are {self.labels[0]:+g}; a classifier needs sequences of both classes. "
                 "Draw more sequences, or pass another key."
@@ -145,14 +168,40 @@ class Dataset:
             raise ValueError(f"i={i} is outside 0..{self.num_examples - 1}, the sequences of this dataset.")
         return self.subset(np.delete(np.arange(self.num_examples), i))
 
-    def split(self, first: int, *, key) -> tuple[Dataset, Dataset]:
-        """Two disjoint parts, drawn at random: `first` sequences and the rest."""
-        if whole("first", first) >= self.num_examples:
+    def split(self, first: float, *, key) -> tuple[Dataset, Dataset]:
+        """Two disjoint parts, drawn at random: `first` sequences, or that share of them, and the rest."""
+        n, count = self.num_examples, first
+        if isinstance(first, float | np.floating) and 0 < first < 1:
+            count = min(max(round(first * n), 1), n - 1)
+        if isinstance(count, float | np.floating) or not 1 <= whole("first", count) < n:
             raise ValueError(
-                f"first={first} must be between 1 and {self.num_examples - 1}, so that both parts have data."
+                f"first={shown(first)} must be between 1 and {n - 1}, so that both parts have data, or a share between "
+                "0 and 1."
             )
-        order = np.asarray(jax.random.permutation(checked_key(key), self.num_examples))
-        return self.subset(order[:first]), self.subset(order[first:])
+        order = np.asarray(jax.random.permutation(checked_key(key), n))
+        return self.subset(order[:count]), self.subset(order[count:])
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    def __getitem__(self, index):
+        """Sequences of a slice, indices or flags as a dataset; one sequence as its real tokens and its label name."""
+        if isinstance(index, slice):
+            return self.subset(np.arange(self.num_examples)[index])
+        if not isinstance(index, int | np.integer) or isinstance(index, bool):
+            return self.subset(index)
+        if not -self.num_examples <= index < self.num_examples:
+            raise IndexError(f"index {index} is outside the {self.num_examples} sequences of this dataset.")
+        tokens = self.tokens[index] if self.mask is None else self.tokens[index][self.mask[index]]
+        return tokens, self.names[index]
+
+    def __iter__(self):
+        return (self[i] for i in range(self.num_examples))
+
+    @property
+    def names(self) -> np.ndarray:
+        """The label of every sequence by its name."""
+        return np.array(self.label_names)[(self.labels > 0).astype(int)]
 
     @guarded()
     def save(self, path: str | Path) -> None:
@@ -165,7 +214,12 @@ class Dataset:
     @classmethod
     @guarded()
     def load(cls, path: str | Path) -> Dataset:
-        """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`."""
+        """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`; or a table.
+
+        A .csv or .parquet file is read as `from_pandas` reads a table with the usual names of columns.
+        """
+        if Path(path).suffix.lower() in TABLES:
+            return cls.from_pandas(read_table(path), name=Path(path).stem)
         arrays, meta = read_npz(path, FORMAT_VERSION)
         missing = [name for name in ("tokens", "labels") if name not in arrays]
         if missing:
@@ -198,9 +252,24 @@ class Dataset:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        ups = int((self.labels > 0).sum())
+        return card(
+            self.name,
+            {
+                "sequences": self.num_examples,
+                "tokens": self.num_tokens if self.mask is None else f"{self.mask.sum(1).min()} to {self.num_tokens}",
+                "dimension": self.dim,
+                f"{self.label_names[1]} (+1)": ups,
+                f"{self.label_names[0]} (-1)": self.num_examples - ups,
+            },
+        )
 
-def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
+
+def _signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np.ndarray, tuple[str, str]]:
     y = array_of(labels, "labels")
+    if y.dtype == object and y.ndim == 1 and all(isinstance(value, str) for value in y):
+        y = y.astype(str)  # as pandas keeps strings
     if y.shape != (num_examples,):
         raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
     if y.dtype.kind not in "fiubUSMm":
@@ -210,14 +279,57 @@ def _signs(labels, num_examples: int) -> tuple[np.ndarray, tuple[str, str]]:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label.")
     values = np.unique(y)
+    if like is not None:
+        return _signs_like(y, values, like)
+    if positive is not None and str(positive) not in map(str, values):
+        raise ValueError(f"positive={shown(positive)} is not among the labels, {', '.join(map(str, values[:4]))}.")
+    if positive is not None and len(values) == 2 and str(positive) == str(values[0]):
+        values = values[::-1]
     if len(values) > 2:
-        shown = ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")
+        few = ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")
         raise ValueError(
-            f"labels have {len(values)} values ({shown}); two are allowed. Choose one class against the rest."
+            f"labels have {len(values)} values ({few}); two are allowed. Choose one class against the rest."
         )
     if len(values) < 2:
         raise ValueError(f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes.")
     return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))
+
+
+def _signs_like(y: np.ndarray, values: np.ndarray, like: Dataset) -> tuple[np.ndarray, tuple[str, str]]:
+    """Labels that have the names of another dataset's; numbers may be written differently, as 1 and 1.0."""
+    if not isinstance(like, Dataset):
+        raise ValueError(f"like={shown(like)} must be a Dataset, the training data say.")
+
+    def same(value, name: str) -> bool:
+        try:
+            return str(value) == name or float(value) == float(name)
+        except ValueError:
+            return False
+
+    known = {str(v): [i for i, name in enumerate(like.label_names) if same(v, name)] for v in values}
+    if strange := [value for value, places in known.items() if not places]:
+        raise ValueError(_other_names(strange[0], like))
+    signs = {value: 2.0 * places[0] - 1 for value, places in known.items()}
+    return np.array([signs[str(value)] for value in y]), like.label_names
+
+
+def _other_names(name: str, like: Dataset) -> str:
+    first, second = like.label_names
+    return (
+        f"label {name!r} is none of {like.name}'s, which are {first!r} and {second!r}; give both data the same labels."
+    )
+
+
+def check_same_labels(dataset: Dataset, other: Dataset) -> None:
+    """Refuse data whose labels have other names than those of the first, which would count everything as wrong."""
+    if dataset.label_names != other.label_names:
+        strange = [name for name in other.label_names if name not in dataset.label_names]
+        if not strange:
+            raise ValueError(
+                f"{other.name} has {other.label_names[1]!r} as +1 and {dataset.name} has {dataset.label_names[1]!r}; "
+                "pass like= to Dataset.from_arrays, or positive= for both."
+            )
+        raise ValueError(f"{_other_names(strange[0], dataset)[:-1]}, or pass like= to Dataset.from_arrays.")
 
 
 def _bound(norm_bound, tokens: np.ndarray) -> float | None:

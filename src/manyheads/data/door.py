@@ -257,7 +257,11 @@ def array_of(values, name: str = "the array") -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; pass {name}.data without the masked entries.")
     try:
-        return np.asarray(values)
+        if callable(getattr(values, "detach", None)):  # a tensor of PyTorch, which may have a gradient
+            values = values.detach().cpu()
+            values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+        array = np.asarray(values)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     except Exception:  # whatever a foreign object raises
         return np.zeros(0, dtype=object)
 
@@ -276,13 +280,15 @@ def real_array(name: str, values) -> np.ndarray:
 
 
 def checked_key(key):
-    """One JAX random key, as `jax.random.key` makes it."""
+    """One JAX random key, as `jax.random.key` makes it; a whole number is the seed of one."""
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < 2**32:
+        return jax.random.key(int(key))
     try:
         one = jax.random.key_data(key).ndim == 1
     except (TypeError, ValueError, AttributeError):
         one = False
     if not one:
-        raise ValueError(f"key={shown(key)} is not a JAX random key; pass key=jax.random.key(0).")
+        raise ValueError(f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0.")
     return key
 
 

@@ -213,7 +213,8 @@ def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.
         raise Newer(f"{path} {error}") from None
     except Exception as error:  # zipfile, zlib, json, tokenize and numpy each have their own
         raise Damaged(
-            f"{path} is not a readable .npz file ({short(error)}); use another copy, or make it anew."
+            f"{path} is not a readable .npz file ({short(error)}); use another copy, or make it anew. Data are read "
+            "from .npz, .csv and .parquet files, by their ending."
         ) from None
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from manyheads.certificates.decomposition import decompose
-from manyheads.certificates.targets import along, mixture_direction, readout_norm
+from manyheads.certificates.targets import along, attention_target, measure_target, mixture_direction, readout_norm
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
@@ -98,8 +98,9 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
     }
     if start.decoder == "full" and data.mask is None:
         told["admissible"] = 1 / Shape.of(data).b2(readout_norm(start, data) + 1, start.num_heads)
-    if isinstance(task, TokenizedMixture) and start.decoder == "full" and optimizer == "gd" and data.mask is None:
-        told["target"] = _target(task, start, data, plan)
+    if optimizer == "gd":
+        paper = isinstance(task, TokenizedMixture) and start.decoder == "full" and data.mask is None
+        told |= _targets(task if paper else None, start, data, plan)
     return told
 
 
@@ -139,24 +140,34 @@ def _lists(data: Dataset) -> dict:
     return {"tokens": data.tokens.tolist(), "labels": data.labels.tolist(), **flags}
 
 
-def _target(task: TokenizedMixture, start, data: Dataset, plan: dict, scale: float = 2.0) -> dict:
-    """The paper's target: the exact decomposition along the run, and Theorem 1's conditions."""
-    target = along(mixture_direction(start, task), scale, start, data, plan["loss"])
-    walk = follow(start, data, targets=[target], **plan)
-    part = decompose(walk)[0]
-    told = {
-        "scale": scale,
-        "oracle": {"U": task.U_opt.ravel().tolist(), "W": task.W_opt.ravel().tolist()},
-        "identity": {
-            "meanLoss": part.mean_loss, "targetLoss": target.loss, "distanceTerm": part.distance_term,
+def _targets(task: TokenizedMixture | None, start, data: Dataset, plan: dict, scale: float = 2.0) -> dict:
+    """The exact decomposition for every target that the page offers, and Theorem 1's conditions for the paper's."""
+    targets = {"end": measure_target("the start", start, data, jax.tree.map(np.zeros_like, start.heads), plan["loss"])}
+    told: dict[str, Any] = {}
+    if task is not None:
+        targets["paper"] = along(mixture_direction(start, task), scale, start, data, plan["loss"])
+        targets["attention"] = attention_target(start, data, task, loss=plan["loss"])
+        told["mixture"] = {
+            "T": task.num_tokens, "M": task.num_patterns, "signal": task.signal, "sparsity": task.sparsity,
+            "oracle": {"U": task.U_opt.ravel().tolist(), "W": task.W_opt.ravel().tolist()}, "scale": scale,
+        }  # fmt: skip
+        if plan["loss"] == "logistic":
+            case = case_of(start, data, targets["paper"], num_steps=plan["num_steps"], step_size=plan["step_size"])
+            ours = training_conditions(case)[2]
+            told["theorem"] = {"headsNeeded": ours.heads_needed, "largestStep": ours.largest_step, "bound": ours.bound,
+                               "M": case.radius}  # fmt: skip
+    end = follow(start, data, targets=list(targets.values()), **plan).displacement
+    targets["end"] = measure_target("the end of the run", start, data, end, plan["loss"])
+    parts = decompose(follow(start, data, targets=list(targets.values()), **plan))
+    told["identity"] = {
+        name: {
+            "meanLoss": part.mean_loss, "targetLoss": part.target.loss, "distanceTerm": part.distance_term,
             "returned": part.returned, "gap": float(np.mean(part.convexity_gap)),
-            "defect": float(np.mean(part.descent_defect)), "convexityTerm": part.convexity_term,
-            "descentTerm": part.descent_term,
-        },
+            "defect": float(np.mean(part.descent_defect)), "residual": part.residual,
+        }
+        for name, part in zip(targets, parts, strict=True)
     }  # fmt: skip
-    if plan["loss"] == "logistic":
-        case = case_of(start, data, target, num_steps=plan["num_steps"], step_size=plan["step_size"])
-        ours = training_conditions(case)[2]
-        told["theorem"] = {"headsNeeded": ours.heads_needed, "largestStep": ours.largest_step, "bound": ours.bound,
-                           "M": case.radius}  # fmt: skip
+    if task is not None:
+        part = parts[list(targets).index("paper")]
+        told["identity"]["paper"] |= {"convexityTerm": part.convexity_term, "descentTerm": part.descent_term}
     return told

@@ -16,8 +16,9 @@ from manyheads.studies.kit.palette import look
 
 ENGINE = ("random", "model", "data", "start", "descent", "theory", "setup")
 OFFERED = (
-    "LOSSES", "Objective", "Run", "Identity", "Mixture", "prepare", "leaveOneOut", "lookAt", "dataFromLists",
-    "modelFromLists", "admissibleStep", "theorem1", "paperTarget", "findEdge", "fullNorm", "readoutNorm", "makeRandom",
+    "LOSSES", "Objective", "Run", "decompose", "Mixture", "prepare", "leaveOneOut", "lookAt", "dataFromLists",
+    "modelFromLists", "admissibleStep", "theorem1", "paperTarget", "attentionTarget", "measureTarget", "findEdge",
+    "fullNorm", "readoutNorm", "makeRandom",
 )  # fmt: skip
 VIEWS = (
     "settings", "presets", "format", "terms", "chart", "charts", "tokens", "maps", "picture", "controls", "runs",

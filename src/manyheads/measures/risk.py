@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import beta
 
-from manyheads.data.dataset import Dataset
+from manyheads.data.dataset import Dataset, check_same_labels
 from manyheads.data.door import guarded
 from manyheads.model.autodiff import scores
 from manyheads.model.loss import Loss, get_loss
@@ -54,6 +54,7 @@ class Risk:
 def risk(model: Any, train: Dataset, test: Dataset, *, loss: str | Loss = "logistic") -> Risk:
     """Loss, 0-1 error and gap of a trained model; `test` must not have been used to train or to choose anything."""
     loss, model = get_loss(loss), checked_model(model)
+    check_same_labels(train, test)
     here, train_wrong = _losses(model, train, loss)
     there, wrong = _losses(model, test, loss)
     m, errors = len(there), int(wrong.sum())

@@ -167,6 +167,10 @@ class MultiHead(eqx.Module):
 
         return scores(self, dataset)
 
+    def predict(self, dataset: Dataset) -> np.ndarray:
+        """The label of every sequence by its name in `dataset.label_names`; a score above zero is the second."""
+        return np.array(dataset.label_names)[(self.scores(dataset) > 0).astype(int)]
+
     def __str__(self) -> str:
         kind = f"rank-{self.key_query.query.shape[-1]} " if isinstance(self.key_query, Factored) else ""
         size = f"d={self.dim}" if self.num_tokens is None else f"T={self.num_tokens}, d={self.dim}"

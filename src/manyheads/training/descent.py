@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from manyheads._types import AnyArray
-from manyheads.data.dataset import Dataset
+from manyheads.data.dataset import Dataset, check_same_labels
 from manyheads.data.door import FROM_ZERO, guarded, shown
 from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.model.gradient import checked_dataset
@@ -133,7 +133,7 @@ def train(
     if sample_weight is not None:
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
     if test is not None:
-        checked_dataset(test, "test")
+        check_same_labels(dataset, checked_dataset(test, "test"))
     before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
     known = {} if before is None else before.sources
     sources = {"data": fingerprint(dataset, sample_weight, like=known.get("data")), "test": None}

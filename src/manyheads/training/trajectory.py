@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads._card import card, curves
 from manyheads._names import DECODERS
 from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, read_npz, write_npz
@@ -174,6 +175,28 @@ class Trajectory:
             **{name: arrays.get(f"record_{name}") for name in OPTIONAL},
         )
 
+    def to_xarray(self) -> Any:
+        """The records as an xarray Dataset along `step`, with the settings as attributes."""
+        import xarray as xr
+
+        records = {name: getattr(self, name) for name in RECORDS if getattr(self, name) is not None} | self.observed
+        return xr.Dataset(
+            {name: (("step", *(f"{name}_{i}" for i in range(1, v.ndim))), v) for name, v in records.items()},
+            coords={"step": self.steps},
+            attrs={"status": self.status, "last_step": self.last_step, **self.settings},
+        )
+
+    def to_pandas(self) -> Any:
+        """The records as a DataFrame indexed by step; those of several numbers a step have a column for each."""
+        import pandas as pd
+
+        table = pd.DataFrame(index=pd.Index(self.steps, name="step"))
+        for name, values in self.to_xarray().data_vars.items():
+            rows = values.to_numpy().reshape(len(self.steps), -1)
+            names = [name] if values.ndim == 1 else [f"{name}_{i}" for i in range(rows.shape[1])]
+            table[names] = rows
+        return table
+
     def __str__(self) -> str:
         s = self.settings
         stood = self.status != "diverged" or len(self.steps) > 0
@@ -207,6 +230,15 @@ class Trajectory:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        known = {"status": f"{self.status} at step {self.last_step} of {self.settings.get('num_steps')}"}
+        known |= {name: self.settings[name] for name in ("optimizer", "step_size", "loss") if name in self.settings}
+        lines = {"train loss": self.train_loss}
+        if self.test_loss is not None:
+            lines["test loss"] = self.test_loss
+        known |= {name: f"{y[-1]:.4g}" for name, y in lines.items() if len(y)}
+        return card(str(self.start).partition(":")[0], known, curves(self.steps, lines) if len(self.steps) else "")
 
 
 def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:

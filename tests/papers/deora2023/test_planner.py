@@ -12,8 +12,9 @@ from manyheads.certificates.targets import with_heads
 from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.papers.deora2023 import planner
 from manyheads.papers.deora2023.initialization import good_start
-from manyheads.papers.deora2023.planner import _stable_step, plan
+from manyheads.papers.deora2023.planner import Demand, _count, _stable_step, below, plan
 from manyheads.papers.deora2023.regime import Ray
 from manyheads.papers.deora2023.sharper import Features, sharp_conditions
 from manyheads.training.start import gaussian_start
@@ -197,3 +198,23 @@ def test_a_plan_for_another_readout_and_loss_is_enough(data, decoder, loss):
         assert walk.loss.min() <= goal and (demand is promise or walk.loss[1:].mean() <= goal)
     with pytest.raises(ValueError, match="the loss of knowing nothing"):
         plan(data, target_loss=1.0, key=jax.random.key(2), **kind)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(0.0044559, "0.004455"), (0.5, "0.5"), (1.0, "1"), (2.0999e-8, "2.099e-8"), (1234.9, "1234"), (0.99999, "0.9999")],
+)
+def test_a_step_size_is_rounded_down(number, said):
+    assert below(number) == said and float(said) <= number
+    assert f"step size {said}," in str(Demand("ours", 10.0, number, 5.0, 1.0, 0.1))
+
+
+def test_heads_are_rounded_up():
+    assert _count(1.21e13) == "1.3e+13" and _count(9_999_999) == "9,999,999" and _count(1e7) == "1e+07"
+
+
+def test_of_many_sequences_a_part_is_looked_at_and_it_is_said(data, monkeypatch):
+    monkeypatch.setattr(planner, "MOST_SAMPLED", 12)
+    found = plan(data, target_loss=0.2, key=jax.random.key(2), trials=False)
+    assert found.looked_at == (12, 20) and "Margins and trials: on 12 of 20, drawn at random." in str(found)
+    assert found.to_dict()["looked_at"] == 12

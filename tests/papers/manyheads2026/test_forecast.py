@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from paper_settings import setting
 
@@ -60,6 +61,53 @@ def test_the_curve_and_the_words():
     assert found.indicator == pytest.approx(1.97, abs=0.01)
     silent = mh.forecast(mh.first_phase(setting("B").fresh, 1), setting("B").dataset, step_size=0.1)
     assert not silent.speaks and silent.steps_to_reduce is None and "brings the loss from 0.481 to 0.469" in str(silent)
+
+
+def test_ten_random_labels_are_promised_at_the_start():
+    """A thousand heads and few sequences: half the loss of labels that carry no signal, from the first step on."""
+    source = mh.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
+    data, fresh = (source.sample(n, key=jax.random.key(k)) for k, n in ((1, 10), (2, 200)))
+    start = mh.first_phase(fresh, 1024)
+    found = mh.forecast(start, data, step_size=0.1, most_pieces=60)
+    assert found.speaks and found.indicator > 0.9
+    kept = compared(start, data, 0, found)
+    assert kept["kept"] == kept["levels"] > 50 and kept["measured"] < kept["promised"]
+
+
+@pytest.mark.full
+def test_digits_are_promised_where_attention_chooses():
+    """Less their mean image and from large key-query weights, at 8 heads; from weights of scale 1 hardly anything is."""
+    tokens, labels = mh.digits().tokens, mh.digits().labels
+    data = mh.Dataset.from_arrays((tokens - tokens[100:].mean(axis=0))[:100], labels[:100])
+    for scale, speaks in ((80.0, True), (1.0, False)):
+        scales = {"key_query_scale": scale, "readout_scale": 0.1}
+        start = mh.gaussian_start(8, num_tokens=16, dim=4, **scales, key=jax.random.key(3))
+        run = mh.train(start, data, step_size=0.5, num_steps=100, dtype="float64")
+        found = mh.forecast(run, data, most_pieces=60)
+        assert found.speaks == speaks
+        if speaks:
+            kept = compared(start, data, 100, found)
+            assert kept["kept"] == kept["levels"] > 20 and kept["measured"] <= kept["promised"]
+
+
+def test_steps_of_changing_size_take_as_long_as_their_sum():
+    """Sizes that fall and rise again; the descent uses them, the promise counts them."""
+    s, start = setting("A"), mh.first_phase(setting("A").fresh, 8)
+    sizes = 1 / (1 + np.arange(200) % 40 / 4)
+    found = mh.forecast(start, s.dataset, step_size=sizes, most_pieces=60)
+    constant = dataclasses.replace(found, schedule=None)
+    assert found.step_size == 1 and "with step sizes of at most 1 halves the loss" in str(found)
+    assert np.array_equal(dataclasses.replace(found, schedule=np.ones(9)).steps, constant.steps[constant.steps <= 9])
+    for steps, level in zip(found.steps, found.certified_loss, strict=True):
+        time = constant.steps_to(level)
+        assert sizes[:steps].sum() > time - 1 and sizes[: steps - 1].sum() < time
+    rule = optax.sgd(lambda count: jnp.asarray(sizes)[count])
+    loss = mh.train(
+        start, s.dataset, optimizer=rule, coordinates="head", num_steps=200, dtype="float64", record="all"
+    ).train_loss
+    assert np.all(np.minimum.accumulate(loss)[found.steps] <= found.certified_loss)
+    short = dataclasses.replace(found, schedule=sizes[:4])
+    assert short.reason == "ended" and 0 < len(short.pieces) < len(found.pieces) and short.steps[-1] <= 4
 
 
 def test_many_sequences_go_without_a_kernel(monkeypatch):
@@ -205,6 +253,8 @@ def test_bad_input_is_one_line():
     run = run_of("A", 2, 1)
     for words, call in {
         "step_size=None must be a finite number": lambda: mh.forecast(run.start, s.dataset),
+        "step_size=0 must be a finite": lambda: mh.forecast(run, s.dataset, step_size=[]),
+        "each entry a finite number": lambda: mh.forecast(run, s.dataset, step_size=[1.0, -1.0]),
         "reduce=1 must be a finite number > 1": lambda: mh.forecast(run, s.dataset, reduce=1),
         "plain gradient descent": lambda: mh.forecast(
             dataclasses.replace(run, settings=run.settings | {"optimizer": "adam"}), s.dataset

@@ -34,8 +34,10 @@ class Chart {
     for (const line of lines) if (line.y !== null) { low = Math.min(low, line.y); high = Math.max(high, line.y); }
     if (!(low <= high)) [low, high] = log ? [0.1, 1] : [0, 1];
     if (floor !== undefined) low = Math.min(low, floor);
+    if (!log && high <= low) high = low + 1; // nothing has moved yet
     const place = log ? Math.log10 : (y) => y;
     let [bottomValue, topValue] = [place(low), place(high)];
+    if (log && topValue - bottomValue < 1) [bottomValue, topValue] = [Math.min(Math.floor(bottomValue), Math.ceil(topValue) - 1), Math.ceil(topValue)]; // a whole decade, with its ticks
     const room = Math.max((topValue - bottomValue) * 0.06, log ? 0.08 : Math.max(Math.abs(topValue), 1e-3) * 0.03);
     bottomValue -= floor !== undefined && !log ? 0 : room;
     topValue += room;
@@ -46,12 +48,13 @@ class Chart {
   }
 
   ticks(s) {
+    const most = Math.max(1, Math.floor((s.bottom - s.top) / 17)); // that do not touch
     if (!this.options.log) {
-      const step = niceStep((s.topValue - s.bottomValue) / 4), found = [];
+      const step = niceStep((s.topValue - s.bottomValue) / Math.min(4, most)), found = [];
       for (let v = Math.ceil(s.bottomValue / step) * step; v <= s.topValue + 1e-12; v += step) found.push(Math.abs(v) < step / 1e6 ? 0 : Number(v.toPrecision(12)));
       return found;
     }
-    const found = [], every = Math.max(1, Math.ceil((s.topValue - s.bottomValue) / 5));
+    const found = [], every = Math.max(1, Math.ceil((s.topValue - s.bottomValue) / Math.min(5, most)));
     for (let k = Math.ceil(s.bottomValue); k <= s.topValue; k++) if (k % every === 0) found.push(10 ** k);
     if (found.length > 1) return found;
     const fine = [];
@@ -68,7 +71,7 @@ class Chart {
     c.scale(ratio, ratio);
     c.font = "11px ui-sans-serif, system-ui, sans-serif";
     const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(label).width);
-    this.room = Math.min(Math.max(44, 14 + Math.ceil(Math.max(0, ...words))), 0.36 * width);
+    this.room = Math.min(Math.max(54, 14 + Math.ceil(Math.max(0, ...words))), 0.36 * width);
     const s = (this.scale = this.scales(width, height));
     c.textBaseline = "middle";
     this.axes(c, s);
@@ -105,15 +108,16 @@ class Chart {
     c.textAlign = "center";
     const marks = [0, 1, 10, 100, 1000, 1e4, 1e5].filter((k) => k <= s.last), gap = 26;
     if (s.last < 10 && s.last > 1) marks.push(s.last);
-    let before = -Infinity;
+    let before = -Infinity, free = s.right + 8;
     for (const step of marks) {
       const x = s.x(step);
       if (x - before < gap) continue;
       before = x;
       c.fillText(number(step), x, s.bottom + 12);
+      free = Math.max(free, x + c.measureText(number(step)).width / 2 + 6);
     }
     c.textAlign = "left";
-    c.fillText("steps", s.right + 8, s.bottom + 12);
+    c.fillText("steps", free, s.bottom + 12);
   }
 
   points({ steps, values }, s) {

@@ -4,8 +4,8 @@ const headsText = (H) => `${number(H)} head${H === 1 ? "" : "s"}`;
 // Classes by name: + and − heads after a first phase, all heads from zero, single heads where all differ.
 function classNames(run) {
   const { counts } = run.model;
-  if (run.settings.start === "first_phase") return ["+ heads", "− heads"].slice(0, counts.length);
-  return counts.length === 1 ? ["all heads"] : Array.from(counts, (_, g) => `head ${g + 1}`);
+  if (run.settings.start === "first_phase" && counts.length > 1) return ["+ heads", "− heads"];
+  return counts.length === 1 ? [counts[0] === 1 ? "the head" : "all heads"] : Array.from(counts, (_, g) => `head ${g + 1}`);
 }
 
 // Attention on the relevant tokens: one curve per class, or mean, most and least where there are many.
@@ -22,16 +22,16 @@ const meanMass = (run, row) => (row.mass ? row.mass.reduce((sum, share, g) => su
 
 class Charts {
   constructor(place, pick) {
-    const make = (term_, options) => {
-      const box = el("figure", { class: "panel" }, el("figcaption", {}, term(term_), options.unitText ? el("span", {}, options.unitText) : null));
+    const make = (id, term_, options) => {
+      const box = el("figure", { class: "panel", id }, el("figcaption", {}, term(term_), el("span", {}, options.unitText)));
       place.append(box);
       const chart = new Chart(box, { title: LEDGER.terms[term_].title, ...options });
       chart.onpick = pick;
       return chart;
     };
-    this.loss = make("trainLoss", { log: true, unitText: "and test loss, log scale" });
-    this.margin = make("marginTerm", { floor: 0, unitText: "min y·score", lines: [{ y: null, label: "" }] });
-    this.mass = make("focus", { floor: 0, unitText: "share", lines: [{ y: null, label: "even" }] });
+    this.loss = make("lossChart", "trainLoss", { log: true, unitText: "" });
+    this.margin = make("marginChart", "marginTerm", { floor: 0, unitText: "of the worst sequence" });
+    this.mass = make("focusChart", "focus", { floor: 0, unitText: "share" });
   }
 
   show(run, pinned, cursor) {
@@ -46,6 +46,7 @@ class Charts {
       margin.push(curve(set, "margin", "measured", (row) => row.margin));
       for (const { label, role, of } of massCurves(set.run)) mass.push(curve(set, label, role, of));
     }
+    $("#lossChart figcaption span").textContent = loss.some(({ label }) => label.startsWith("test")) ? "and test loss, log scale" : "log scale";
     const even = run.evenShare;
     this.mass.options.lines = even === null ? [] : [{ y: even, label: "even" }];
     this.loss.show(loss, cursor);
@@ -54,23 +55,45 @@ class Charts {
   }
 }
 
+// What the mean loss can be decomposed against; the last one is where the run has come to, so it is there for all data.
+const TARGETS = { paper: "the paper's solution", attention: "sharp attention", end: "the end of this run" };
+
 // The identity at one step as signed bars; they add up to the mean loss, and the residual says how exactly.
-function showIdentity(place, run, row) {
-  const terms = row && row.identity;
-  const head = el("figcaption", {}, term("identity"), el("span", {}, terms ? `mean train loss of steps 1 to ${number(row.step)}` : ""));
-  if (!terms) {
-    const why = run.settings.optimizer !== "gd" ? "The identity is about plain gradient descent; choose it on the left."
-      : run.settings.data !== "mixture" || run.settings.decoder !== "full" ? "The target here is the paper's, built from the patterns of the mixture with the full readout."
-      : "It appears with the first step.";
-    fill(place, head, el("p", { class: "note" }, why));
-    return;
+class Decomposition {
+  constructor(place, choose) {
+    this.when = el("span", {});
+    this.choice = el("select", { id: "against", "aria-label": "Compared with" }, Object.entries(TARGETS).map(([value, text]) => el("option", { value }, text)));
+    this.choice.addEventListener("change", () => choose(this.choice.value));
+    this.body = el("div", {});
+    place.append(el("figcaption", {}, term("identity"), this.when), el("label", { class: "against" }, term("target", "Compared with"), " ", this.choice), this.body);
   }
-  const parts = [["mean train loss", terms.meanLoss, "measured"], ["= target's loss L(θ)", terms.targetLoss, "reference"],
-    ["+ distance used up", terms.distanceTerm - terms.returned, "ours"], ["+ convexity gap", terms.gap, "attention"], ["+ descent defect", terms.defect, "construction"]];
-  const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-300);
-  const residual = terms.meanLoss - (terms.targetLoss + terms.distanceTerm - terms.returned + terms.gap + terms.defect);
-  fill(place, head, el("div", { class: "bars" }, parts.map(([label, value, role]) => [el("span", {}, label),
-    el("i", {}, el("b", { style: `background:${ink(role)};left:${value < 0 ? 50 - 50 * -value / most : 50}%;width:${50 * Math.abs(value) / most}%` })),
-    el("data", { value }, number(value))])),
-  el("p", { class: "note" }, `Target at scale ${number(run.theory.target.scale, 3)}, distance D = ${number(run.theory.target.distance)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding. ${terms.gap < 0 ? "A negative gap helps: toward the target the loss is convex." : "A positive gap is what non-convexity costs."}`));
+
+  // The target asked for, or the end of the run where the data know no other.
+  static target(run, asked) {
+    const { last } = run;
+    if (run.theory.targets[asked]) return { name: asked, ...run.theory.targets[asked] };
+    return { name: "end", dW: last.dW, dU: last.dU, loss: last.trainLoss, distance: last.distance };
+  }
+
+  show(run, row, asked) {
+    for (const option of this.choice.options) option.disabled = option.value !== "end" && !run.theory.targets[option.value];
+    const plain = run.settings.optimizer === "gd", shown = plain && row.step > 0, target = Decomposition.target(run, asked);
+    this.choice.value = target.name;
+    this.choice.disabled = !plain;
+    this.when.textContent = shown ? `mean train loss of steps 1 to ${number(row.step)}` : "";
+    if (!shown) {
+      fill(this.body, el("p", { class: "note" }, plain ? "It appears with the first step." : "The identity is about plain gradient descent; choose it on the left."));
+      return;
+    }
+    const terms = Engine.decompose(run.model, run.settings.stepSize, row, target), used = terms.distanceTerm - terms.returned;
+    const parts = [["mean train loss", terms.meanLoss, "measured"], ["= loss there", terms.targetLoss, "reference"], ["+ distance used up", used, "ours"],
+      ["+ convexity gap", terms.gap, "attention"], ["+ descent defect", terms.defect, "construction"]];
+    const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-300);
+    const residual = terms.meanLoss - (terms.targetLoss + used + terms.gap + terms.defect);
+    const bar = (value, role) => el("i", {}, el("b", { style: `background:${ink(role)};left:${value < 0 ? 50 - 50 * -value / most : 50}%;width:${50 * Math.abs(value) / most}%` }));
+    const where = `${TARGETS[target.name]} lies ${number(target.distance)} from the start`;
+    fill(this.body, el("div", { class: "bars" }, parts.map(([label, value, role]) => [el("span", {}, label), bar(value, role), el("data", { value }, number(value))])),
+      el("p", { class: "note", id: "residual", "data-value": residual }, `${where[0].toUpperCase()}${where.slice(1)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding. ${terms.gap < 0
+        ? "A negative gap helps: on the way there the loss curves like a bowl." : "A positive gap is what the lack of a bowl shape costs."}`));
+  }
 }

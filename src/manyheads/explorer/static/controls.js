@@ -60,10 +60,10 @@ class Controls {
   // Marks on the step-size slider: [{ value, label, kind }].
   mark(found) {
     const { marks, field } = this.nodes.stepSize;
-    fill(marks, found.map(({ value, label, kind, about }) => {
+    fill(marks, found.map(({ value, label, kind }) => {
       const share = Math.min(Math.max(toPosition(field, value) / LOG_STEPS, 0), 1);
-      return el("button", { type: "button", class: `mark ${kind}`, style: `left:${100 * share}%;transform:translateX(${-100 * share}%);--at:${100 * share}%`, "data-value": value, title: about,
-        onclick: () => this.onmark && this.onmark(value) }, label);
+      return el("button", { type: "button", class: `mark ${kind}`, style: `left:${100 * share}%;transform:translateX(${-100 * share}%);--at:${100 * share}%`, "data-value": value,
+        "data-term": kind === "edge" ? "markEdge" : "markTheory", onclick: () => this.onmark && this.onmark(value) }, label);
     }));
   }
 }

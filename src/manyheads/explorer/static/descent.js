@@ -5,7 +5,7 @@
 const isRecorded = (step, last) => step <= 100 || step === last || step % Math.floor(step / 40) === 0;
 
 class Run {
-  // spec: { model, train, test, loss, optimizer, stepSize, numSteps, target: {dW, dU} or null, recordSteps: list or null }
+  // spec: { model, train, test, loss, optimizer, stepSize, numSteps, target: as measured or null, recordSteps: list or null }
   constructor(spec) {
     Object.assign(this, spec);
     const { model } = spec;
@@ -19,7 +19,8 @@ class Run {
     this.step = 0;
     this.status = "running"; // then "finished" or "diverged"
     if (spec.optimizer === "adam") this.adam = [this.dW, this.dU].map((x) => ({ m: new Float64Array(x.length), v: new Float64Array(x.length) }));
-    this.identity = spec.target && spec.optimizer === "gd" ? new Identity(this, spec.target) : null;
+    const watched = spec.optimizer === "gd" && !(this.wanted && this.wanted.size === 0);
+    this.identity = watched ? new Identity(this, spec.target) : null;
   }
 
   due(step) { return this.wanted ? this.wanted.has(step) : isRecorded(step, this.numSteps); }
@@ -30,9 +31,10 @@ class Run {
     const { loss, margin } = objective.evaluate(this.W, this.U, due);
     const gradientNorm = fullNorm(this.model, objective.gW, objective.gU);
     if (!Number.isFinite(loss) || !Number.isFinite(gradientNorm)) { this.status = "diverged"; return null; }
-    if (this.identity) this.identity.look(loss, gradientNorm);
+    if (this.identity) this.identity.arrive(loss);
     const row = due ? this.record(loss, margin, gradientNorm) : null;
     if (this.step >= this.numSteps) { this.status = "finished"; return row; }
+    if (this.identity) this.identity.leave(loss, gradientNorm);
     this.move(loss, gradientNorm);
     this.step++;
     return row;
@@ -46,7 +48,8 @@ class Run {
       readoutNorm: readoutNorm(model, this.U),
       testLoss: this.testObjective ? this.testObjective.meanLoss(this.W, this.U) : null,
       mass: this.train.relevant ? Array.from(this.objective.mass) : null,
-      identity: this.identity ? this.identity.terms() : null,
+      identity: this.identity && this.target && this.step ? this.identity.terms() : null,
+      sums: this.identity ? this.identity.sums() : null,
       dW: this.dW.slice(), dU: this.dU.slice(),
     };
   }
@@ -90,40 +93,49 @@ class Run {
   }
 }
 
+// The exact decomposition of the mean train loss (the ledger's "identity"): for plain descent and any target
+//   mean loss = L(target) + (D^2 - |target - theta_k|^2)/(2 eta k) + mean of (c_j + delta_j), j < k.
+// What it takes from the run are sums that know no target, so that the page can change the target afterwards.
 class Identity {
-  // The exact decomposition of the mean train loss for a target (the ledger's "identity"): for plain descent
-  //   mean loss = L(target) + (D^2 - |target - theta_k|^2)/(2 eta k) + mean of (c_k + delta_k).
+  // With a target also the positive parts of c_j are summed: what non-convexity costs.
   constructor(run, target) {
-    this.run = run;
-    this.target = target;
-    const { model } = run, W = model.W.map((x, k) => x + target.dW[k]), U = model.U.map((x, k) => x + target.dU[k]);
-    this.targetLoss = run.objective.meanLoss(W, U);
-    this.distance = fullNorm(model, target.dW, target.dU);
-    this.targetReadout = readoutNorm(model, U);
-    Object.assign(this, { before: null, sumLoss: 0, gap: 0, gapUp: 0, defect: 0, defectUp: 0 });
+    Object.assign(this, { run, target, before: null, loss: 0, first: 0, along: 0, defect: 0, gapUp: 0, defectUp: 0 });
+    this.gW = new Float64Array(run.dW.length);
+    this.gU = new Float64Array(run.dU.length);
   }
 
-  look(loss, gradientNorm) {
-    const { run, target, before } = this, { gW, gU } = run.objective;
-    if (before) {
-      const defect = loss - before.loss + run.stepSize / 2 * before.gradientNorm ** 2;
-      this.sumLoss += loss;
-      this.gap += before.gap;
-      this.gapUp += Math.max(before.gap, 0);
-      this.defect += defect;
-      this.defectUp += Math.max(defect, 0);
-    }
-    const awayW = target.dW.map((x, k) => x - run.dW[k]), awayU = target.dU.map((x, k) => x - run.dU[k]);
-    const slope = inner(run.model, gW, gU, awayW, awayU);
-    this.away = Math.sqrt(inner(run.model, awayW, awayU, awayW, awayU));
-    this.before = { loss, gradientNorm, gap: loss + slope - this.targetLoss };
+  // At a step, before it is recorded.
+  arrive(loss) {
+    if (!this.before) return;
+    const defect = loss - this.before.loss + this.run.stepSize / 2 * this.before.gradientNorm ** 2;
+    this.loss += loss;
+    this.defect += defect;
+    this.defectUp += Math.max(defect, 0);
   }
+
+  // Before descent moves on.
+  leave(loss, gradientNorm) {
+    const { run, target } = this, { gW, gU } = run.objective, along = inner(run.model, gW, gU, run.dW, run.dU);
+    for (let k = 0; k < gW.length; k++) this.gW[k] += gW[k];
+    for (let k = 0; k < gU.length; k++) this.gU[k] += gU[k];
+    if (target) this.gapUp += Math.max(loss + inner(run.model, gW, gU, target.dW, target.dU) - along - target.loss, 0);
+    this.first += loss;
+    this.along += along;
+    this.before = { loss, gradientNorm };
+  }
+
+  sums() { return { loss: this.loss, first: this.first, along: this.along, defect: this.defect, gW: this.gW.slice(), gU: this.gU.slice() }; }
 
   terms() {
-    const k = this.run.step, per = 2 * this.run.stepSize * k;
-    if (!k) return null;
-    return { meanLoss: this.sumLoss / k, targetLoss: this.targetLoss, distanceTerm: this.distance ** 2 / per,
-      returned: this.away ** 2 / per, gap: this.gap / k, defect: this.defect / k,
-      convexityTerm: this.gapUp / k, descentTerm: this.defectUp / k };
+    const { run } = this, row = { step: run.step, dW: run.dW, dU: run.dU, sums: this };
+    return { ...decompose(run.model, run.stepSize, row, this.target), convexityTerm: this.gapUp / run.step, descentTerm: this.defectUp / run.step };
   }
+}
+
+// The terms at a recorded step for a target { dW, dU, loss, distance }.
+function decompose(model, stepSize, { step, sums, dW, dU }, target) {
+  const per = 2 * stepSize * step, away = fullNorm(model, target.dW.map((x, k) => x - dW[k]), target.dU.map((x, k) => x - dU[k]));
+  const slope = inner(model, sums.gW, sums.gU, target.dW, target.dU) - sums.along;
+  return { meanLoss: sums.loss / step, targetLoss: target.loss, distanceTerm: target.distance ** 2 / per, returned: away ** 2 / per,
+    gap: (sums.first + slope) / step - target.loss, defect: sums.defect / step };
 }

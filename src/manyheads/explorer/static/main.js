@@ -1,12 +1,13 @@
 // The page: one state, one place that redraws. Training happens in the worker; here are only records and views.
 class App {
   constructor() {
-    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: 0, playing: null, wanted: null });
+    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: 0, playing: null, wanted: null, against: "paper" });
     this.worker = new Worker_((heard) => this.hear(heard));
     this.edgeWorker = null;
     this.controls = new Controls($("#controls"), (name, value) => this.change(name, value), (text) => this.say(text, true));
     this.controls.onmark = (value) => this.change("stepSize", roundedDown(value));
     this.charts = new Charts($("#charts"), (step) => this.scrub(step));
+    this.decomposition = new Decomposition($("#identity"), (name) => { this.against = name; this.showLink(); this.redraw(); });
     this.maps = new Maps($("#mapsBody"), this);
     this.library = new Library($("#library"), this);
     this.takeaways = new Takeaways($("#takeawaysBody"), (sets) => this.showTwo(sets));
@@ -21,6 +22,7 @@ class App {
     const { settings, extra, said } = fromLink(link), pin = extra.pin ? fromLink(extra.pin) : null;
     if (said.length) this.say(said.join(" "), true);
     this.sequence = Math.max(0, (Math.floor(Number(extra.seq)) || 1) - 1);
+    this.against = Object.hasOwn(TARGETS, extra.against || "") ? extra.against : "paper";
     if (extra.stop && TOUR[Number(extra.stop) - 1]) this.tour.go(Number(extra.stop) - 1);
     else this.visit(settings, pin && pin.settings, Boolean(extra.run));
   }
@@ -37,7 +39,7 @@ class App {
     $("#python").addEventListener("click", () => this.run && this.copy(pythonCode(this.run), "The Python code is copied; the library repeats this run with it."));
     $("#download").addEventListener("click", () => this.download());
     $("#startTour").addEventListener("click", () => this.tour.go(0));
-    $("#preset").addEventListener("change", (event) => { if (event.target.value) this.visit(PRESETS[event.target.value].settings, null, false); });
+    $("#preset").addEventListener("change", (event) => { if (event.target.value) { this.say(""); this.visit(PRESETS[event.target.value].settings, null, false); } });
     fill($("#preset"), el("option", { value: "" }, "choose …"), Object.entries(PRESETS).map(([name, { title }]) => el("option", { value: name }, title)));
     $(".theme").addEventListener("click", () => this.theme(dark() ? "light" : "dark", true));
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) this.open(location.hash); });
@@ -127,10 +129,8 @@ class App {
 
   showMarks() {
     const { admissible } = this.run.theory, found = this.edge && Number.isFinite(this.edge.edge) ? this.edge : null;
-    const marks = [{ value: admissible, label: `theory ${number(admissible, 2)}`, kind: "theory",
-      about: "Up to here the loss is guaranteed to fall at every step (1/b₂(M)). Press to use it." }];
-    if (found) marks.push({ value: found.edge, label: `edge ${found.capped ? "≥ " : ""}${number(found.edge, 2)}`, kind: "edge",
-      about: "Measured: up to here the loss fell at every step of this run's length (at most 200). Press to use it." });
+    const marks = [{ value: admissible, label: `guaranteed to ${number(admissible, 2)}`, kind: "theory" }];
+    if (found) marks.push({ value: found.edge, label: `falls in fact to ${number(found.edge, 2)}${found.capped ? " or more" : ""}`, kind: "edge" });
     this.controls.mark(marks);
   }
 
@@ -142,7 +142,7 @@ class App {
       this.showMarks();
       this.redraw();
       document.documentElement.dataset.ready = "yes";
-      if (this.tour.at !== null && this.visiting) this.tour.point(TOUR[this.tour.at].at); // it may have moved
+      if (this.tour.at !== null && this.visiting) this.tour.look(); // it may have moved
       this.visiting = Boolean(this.queue);
       if (this.wanted) this.start();
       this.buttons();
@@ -242,12 +242,13 @@ class App {
     time.setAttribute("aria-valuetext", `step ${row.step}`);
     this.numbers(row);
     this.charts.show(run, pinned, row.step);
-    showIdentity($("#identity"), run, row);
+    this.decomposition.show(run, look, this.against);
     this.maps.show(run, pinned, cursor);
     showPicture($("#picture"), run, this.sequence, look);
     showVerdicts($("#verdictsBody"), run, row);
     $("#pinned").textContent = pinned ? `Pinned: ${pinned.name}${pinned.settings.n === this.run.settings.n ? "" : `, n = ${pinned.settings.n}`}${pinned.settings.optimizer === this.run.settings.optimizer || pinned.settings.optimizer !== "gd" ? "" : ", plain descent"}` : "";
     this.buttons();
+    this.tour.follow();
   }
 
   numbers(row) {
@@ -276,7 +277,8 @@ class App {
 
   // Links, code, messages -----------------------------------------------------------------------------------
   link() {
-    const extra = { run: this.run && this.run.step > 0 ? "1" : "", pin: this.pinned ? toLink(this.pinned.settings) : "", seq: this.sequence ? this.sequence + 1 : "" };
+    const extra = { run: this.run && this.run.step > 0 ? "1" : "", pin: this.pinned ? toLink(this.pinned.settings) : "", seq: this.sequence ? this.sequence + 1 : "",
+      against: this.against === "paper" ? "" : this.against };
     return `${location.href.split("#")[0]}#${toLink(this.settings, extra)}`;
   }
 
@@ -316,4 +318,4 @@ class App {
 const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
 document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const app = new App();
-window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms };
+window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms, stops: TOUR, takeaways: TAKEAWAYS };

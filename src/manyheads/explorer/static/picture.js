@@ -1,13 +1,13 @@
 // A picture of the model with the numbers of one sequence flowing through it: tokens, classes of heads, score, loss.
-const PICTURE = { width: 440, tokens: 46, heads: 150, box: 92, score: 322, top: 34 };
+const PICTURE = { width: 440, tokens: 46, heads: 140, box: 112, score: 322, top: 34 };
 
 function showPicture(place, run, sequence, row) {
   const { train, model } = run, i = Math.min(sequence, train.n - 1), { T } = train;
   const seen = Engine.lookAt(model, train, row.dW, row.dU, i), names = classNames(run);
   const shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
-  const height = 64 + Math.max(shown.length * 62, 120), room = height - 48;
+  const height = 64 + Math.max(shown.length * 68, 136), room = height - 48;
   const tokenY = (t) => PICTURE.top + (t + 0.5) * room / T, headY = (k) => PICTURE.top + (k + 0.5) * room / shown.length;
-  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look", SOFT), words(300, 16, "what they say", SOFT)];
+  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, what they say", SOFT)];
   const most = Math.max(...seen.parts.map(Math.abs), 1e-12), middle = height / 2 + 6;
   shown.forEach((g, k) => {
     for (let t = 0; t < T; t++) parts.push(looking(seen, g, train, i, t, tokenY(t), headY(k)));
@@ -39,26 +39,26 @@ function looking(seen, g, train, i, t, from, to) {
 function headBox(run, seen, g, name, on, y, middle, most) {
   const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
   return [
-    el("svg:path", { d: `M${right} ${y} C 270 ${y}, 270 ${middle}, 300 ${middle}`, fill: "none", class: "flow",
+    el("svg:path", { d: `M${right} ${y} C 278 ${y}, 272 ${middle}, 300 ${middle}`, fill: "none", class: "flow",
       stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
-    el("svg:rect", { x: PICTURE.heads, y: y - 21, width: PICTURE.box, height: 42, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
-    words(x, y - 7, name, { "font-weight": 600 }),
-    words(x, y + 5, `${short(run.model.counts[g])} of them`, SOFT),
-    words(x, y + 16, on === null ? "" : `${number(100 * on, 3)}% relevant`, SOFT),
-    words(right + 5, y - 4, `${part >= 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role) }),
+    el("svg:rect", { x: PICTURE.heads, y: y - 28, width: PICTURE.box, height: 56, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
+    words(x, y - 15, name, { "font-weight": 600 }),
+    words(x, y - 3, `${short(run.model.counts[g])} head${run.model.counts[g] === 1 ? "" : "s"}`, SOFT),
+    words(x, y + 9, on === null ? "" : `${number(100 * on, 3)}% on relevant`, SOFT),
+    words(x, y + 22, `${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
   ];
 }
 
 // The score, the label and the loss.
 function outcome(run, score, y, middle) {
   const m = y * score, x = PICTURE.score, loss = Engine.LOSSES[run.settings.loss].value(m);
-  const center = { "text-anchor": "middle" }, right = m > 0;
+  const center = { "text-anchor": "middle" }, [said, color] = m > 0 ? ["right", "--holds"] : m < 0 ? ["wrong", "--violated"] : ["undecided", "--soft"];
   return [
     el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
     words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
     words(x, middle - 28, "score", { ...SOFT, ...center }),
     words(x + 32, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
-    words(x + 32, middle + 5, right ? "right" : "wrong", { fill: right ? "var(--holds)" : "var(--violated)", "font-weight": 600 }),
+    words(x + 32, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
     words(x + 32, middle + 19, `loss ${number(loss, 3)}`),
   ];
 }

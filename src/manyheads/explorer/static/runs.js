@@ -16,9 +16,9 @@ class ShownRun {
       this.rows.push(row);
       this.steps.push(row.step);
     }
-    const bytes = 8 * (this.model.W.length + this.model.U.length);
+    const bytes = 16 * (this.model.W.length + this.model.U.length); // where it is, and the gradients so far
     for (let every = 2; this.rows.filter((row) => row.dW).length * bytes > MOST_BYTES; every *= 2) {
-      this.rows.forEach((row, k) => { if (k % every && k < this.rows.length - 1) row.dW = row.dU = null; });
+      this.rows.forEach((row, k) => { if (k % every && k < this.rows.length - 1) row.dW = row.dU = row.sums = null; });
     }
   }
 
@@ -35,7 +35,7 @@ class ShownRun {
 
   get name() {
     const { settings: s } = this;
-    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}η = ${number(s.stepSize)}`;
+    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}step size ${number(s.stepSize)}`;
   }
 }
 
@@ -61,11 +61,11 @@ class Worker_ {
 }
 
 // A whole run in a worker of its own, for the takeaways: resolves with its records. With `count` runs that leave out each of
-// so many sequences: resolves with what that changes.
+// so many sequences: resolves with what that changes, and tells so far.
 function trial(settings, own, progress, stop, count = 0) {
   return new Promise((resolve, reject) => {
     const worker = new Worker_((heard) => {
-      if (heard.type === "progress") { progress(heard.share); return; }
+      if (heard.type === "progress") { progress(heard.found || heard.share); return; }
       worker.end();
       if (heard.type === "trial") resolve(heard); else reject(new Error(heard.text));
     });

@@ -2,32 +2,32 @@
 const SETTINGS = {
   data: { group: "Data", label: "Data", kind: "choice", start: "mixture", term: "data",
     choices: { mixture: "tokenized mixture", random: "random labels", planted: "planted attention", own: "your own data" } },
-  T: { group: "Data", label: "Tokens, T", kind: "whole", start: 8, low: 2, high: 24, unit: "tokens", term: "tokens", drawn: true },
-  d: { group: "Data", label: "Width, d", kind: "whole", start: 12, low: 2, high: 32, term: "width", drawn: true },
-  relevant: { group: "Data", label: "Relevant tokens, ζT", kind: "whole", start: 2, low: 1, high: 23, unit: "tokens", term: "relevant", only: "mixture" },
-  M: { group: "Data", label: "Distractors, M", kind: "whole", start: 4, low: 1, high: 16, term: "patterns", only: "mixture" },
-  signal: { group: "Data", label: "Signal, S", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "signal", only: "mixture" },
-  noise: { group: "Data", label: "Noise, Z_μ = Z_ν", kind: "real", start: 0.1, low: 0, high: 1, step: 0.01, term: "noise", only: "mixture" },
-  noiseNorm: { group: "Data", label: "Noise norm, Z", kind: "real", start: 0.5, low: 0, high: 4, step: 0.05, term: "noise", only: "mixture" },
+  T: { group: "Data", label: "Tokens", kind: "whole", start: 8, low: 2, high: 24, unit: "tokens", term: "tokens", drawn: true },
+  d: { group: "Data", label: "Width of a token", kind: "whole", start: 12, low: 2, high: 32, term: "width", drawn: true },
+  relevant: { group: "Data", label: "Relevant tokens", kind: "whole", start: 2, low: 1, high: 23, unit: "tokens", term: "relevant", only: "mixture" },
+  M: { group: "Data", label: "Distracting patterns", kind: "whole", start: 4, low: 1, high: 16, term: "patterns", only: "mixture" },
+  signal: { group: "Data", label: "Signal strength", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "signal", only: "mixture" },
+  noise: { group: "Data", label: "Noise on patterns", kind: "real", start: 0.1, low: 0, high: 1, step: 0.01, term: "noiseAlong", only: "mixture" },
+  noiseNorm: { group: "Data", label: "Noise in all", kind: "real", start: 0.5, low: 0, high: 4, step: 0.05, term: "noise", only: "mixture" },
   tokenNorm: { group: "Data", label: "Norm of a token", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "radius", only: "random" },
   teacherHeads: { group: "Data", label: "Teacher's heads", kind: "whole", start: 4, low: 1, high: 16, unit: "heads", term: "planted", only: "planted" },
   teacherScale: { group: "Data", label: "Teacher's weights", kind: "real", start: 1, low: 0.25, high: 4, step: 0.05, term: "planted", only: "planted" },
   margin: { group: "Data", label: "Teacher's margin", kind: "real", start: 0.1, low: 0, high: 0.5, step: 0.01, term: "planted", only: "planted" },
-  n: { group: "Data", label: "Sequences, n", kind: "log", whole: true, start: 100, low: 4, high: 500, unit: "sequences", term: "n", drawn: true },
+  n: { group: "Data", label: "Training sequences", kind: "log", whole: true, start: 100, low: 4, high: 500, unit: "sequences", term: "n", drawn: true },
   nTest: { group: "Data", label: "Test sequences", kind: "whole", start: 200, low: 0, high: 1000, step: 10, unit: "sequences", term: "testLoss" },
-  heads: { group: "Model", label: "Heads, H", kind: "log", whole: true, start: 8, low: 1, high: 1e12, unit: "heads", term: "heads" },
+  heads: { group: "Model", label: "Heads", kind: "log", whole: true, start: 8, low: 1, high: 1e12, unit: "heads", term: "heads" },
   decoder: { group: "Model", label: "Readout", kind: "choice", start: "full", term: "readout",
     choices: { full: "a row per token (paper)", pooled: "one row for all tokens", last: "last token only" } },
   start: { group: "Start", label: "Start", kind: "choice", start: "first_phase", term: "start",
     choices: { zero: "zero", first_phase: "first phase (one step)", gaussian: "Gaussian" } },
-  scale: { group: "Start", label: "Norm of W and U", kind: "real", start: 1, low: 0, high: 10, step: 0.1, term: "start", when: (s) => s.start === "gaussian" },
-  nFresh: { group: "Start", label: "Fresh sequences", kind: "log", whole: true, start: 200, low: 4, high: 1000, unit: "sequences", term: "start", when: (s) => s.start === "first_phase" },
+  scale: { group: "Start", label: "Size of the weights", kind: "real", start: 1, low: 0, high: 10, step: 0.1, term: "scale", when: (s) => s.start === "gaussian" },
+  nFresh: { group: "Start", label: "Fresh sequences", kind: "log", whole: true, start: 200, low: 4, high: 1000, unit: "sequences", term: "fresh", when: (s) => s.start === "first_phase" },
   optimizer: { group: "Descent", label: "Descent", kind: "choice", start: "gd", term: "descent",
     choices: { gd: "plain gradient (paper)", normalized: "normalized gradient", polyak: "Polyak's step", adam: "Adam" } },
-  stepSize: { group: "Descent", label: "Step size, η", kind: "log", start: 0.5, low: 1e-5, high: 1e3, term: "stepSize" },
-  numSteps: { group: "Descent", label: "Steps, K", kind: "log", whole: true, start: 300, low: 1, high: 100000, unit: "steps", term: "steps" },
+  stepSize: { group: "Descent", label: "Step size", kind: "log", start: 0.5, low: 1e-5, high: 1e3, term: "stepSize" },
+  numSteps: { group: "Descent", label: "Steps", kind: "log", whole: true, start: 300, low: 1, high: 100000, unit: "steps", term: "steps" },
   loss: { group: "Descent", label: "Loss", kind: "choice", start: "logistic", term: "loss", choices: { logistic: "logistic", hyperbolic: "hyperbolic" } },
-  target: { group: "Descent", label: "Target along θ_*", kind: "real", start: 0, low: 0, high: 20, step: 0.1, term: "target", zero: "chosen" },
+  target: { group: "Descent", label: "Paper's target", kind: "real", start: 0, low: 0, high: 20, step: 0.1, term: "targetScale", zero: "best" },
   seed: { group: "Descent", label: "Seed", kind: "whole", start: 1, low: 0, high: 9999, term: "seed" },
 };
 const MOST_EXPLICIT = 256; // heads of a Gaussian start, which all differ
@@ -85,7 +85,7 @@ function fromLink(text) {
       const found = parsed(name, value);
       if (found === null) said.push(`The link has ${name}=${value.slice(0, 40)}; it must be ${allowed(name)}. ${number(DEFAULTS[name])} is used.`);
       else given[name] = found;
-    } else if (["run", "pin", "stop", "seq"].includes(name)) extra[name] = value;
+    } else if (["run", "pin", "stop", "seq", "against"].includes(name)) extra[name] = value;
     else if (name !== "v") said.push(`The link has “${name.slice(0, 40)}”, which is not a setting; it is left out.`);
   }
   const fitted = mended(given);

@@ -76,12 +76,13 @@ function prepare(settings, own = null) {
   const oracle = source instanceof Mixture && settings.decoder === "full" ? source.oracle : null;
   const spec = { model, train, test: parts.test, loss: settings.loss, optimizer: settings.optimizer,
     stepSize: settings.stepSize, numSteps: settings.numSteps, target: null };
-  const theory = { admissible: admissibleStep(model, train, radius), radius: radius || tokenRadius(train), radiusKnown: !!radius, target: null };
+  const theory = { admissible: admissibleStep(model, train, radius), radius: radius || tokenRadius(train), target: null, targets: {} };
   if (oracle && settings.optimizer === "gd") {
     const scale = settings.target || bestScale(model, train, settings.loss, oracle, settings.stepSize, settings.numSteps);
-    spec.target = paperTarget(model, oracle, scale);
-    const identity = new Identity(new Run(spec), spec.target);
-    const facts = { targetLoss: identity.targetLoss, targetReadout: identity.targetReadout, distance: identity.distance };
+    const measured = (target) => measureTarget(model, train, settings.loss, target), paper = measured(paperTarget(model, oracle, scale));
+    theory.targets = { paper, attention: measured(attentionTarget(model, train.n, source)) };
+    spec.target = paper;
+    const facts = { targetLoss: paper.loss, targetReadout: paper.readout, distance: paper.distance };
     const startLoss = new Objective(model, train, settings.loss).meanLoss(model.W, model.U);
     theory.target = { scale, ...facts, startLoss,
       theorem: theorem1({ model, data: train, radius, startLoss, stepSize: settings.stepSize, numSteps: settings.numSteps, ...facts }) };
@@ -101,7 +102,7 @@ function* leaveOneOut(spec, count) {
   };
   const whole = end(train, stepSize);
   for (let i = 0; i < Math.min(count, n); i++) {
-    yield i;
+    yield found;
     const without = end(subset(train, all.filter((k) => k !== i)), stepSize * (n - 1) / n);
     const one = new Objective(model, subset(train, [i]), loss);
     found.push({ distance: fullNorm(model, whole.dW.map((x, k) => x - without.dW[k]), whole.dU.map((x, k) => x - without.dU[k])),

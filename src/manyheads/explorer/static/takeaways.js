@@ -48,44 +48,65 @@ const TAKEAWAYS = [
     } },
 ];
 
+// Questions are answered one after the other; one that waits or runs can be stopped.
 class Takeaways {
   constructor(place, show) {
-    this.stops = [];
+    Object.assign(this, { show, waiting: [], running: null });
     for (const one of TAKEAWAYS) {
-      const out = el("p", { class: "note", "aria-live": "polite" }, one.asks);
-      const answer = el("span", { class: "chip none" }, "not asked yet");
-      const button = el("button", { type: "button", id: `ask-${one.id}`, onclick: () => this.ask(one, card, button, answer, out, show) }, "Is it so?");
-      const card = el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h4", {}, `“${one.claim}”`, answer), out, button);
-      place.append(card);
+      const out = el("p", { class: "note", "aria-live": "polite" }, one.asks), answer = el("span", { class: "chip none" }, "not asked yet");
+      const button = el("button", { type: "button", id: `ask-${one.id}`, onclick: () => this.press(card) }, "Is it so?");
+      const card = { one, out, answer, button, stops: [] };
+      place.append(el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h4", {}, `“${one.claim}”`, answer), out, button));
     }
   }
 
-  async ask(one, card, button, answer, out, show) {
-    for (const stop of this.stops.splice(0)) stop();
-    button.disabled = true;
-    answer.className = "chip none";
-    answer.textContent = "running";
-    const sets = one.runs(), total = sets.flat().length;
+  tell(card, verdict, kind, button, ...text) {
+    card.answer.textContent = verdict;
+    card.answer.className = `chip ${kind}`;
+    card.button.textContent = button;
+    fill(card.out, text);
+  }
+
+  press(card) {
+    if (this.running === card) { for (const stop of card.stops.splice(0)) stop(); return; }
+    if (this.waiting.includes(card)) {
+      this.waiting = this.waiting.filter((other) => other !== card);
+      this.tell(card, "stopped", "none", "Is it so?", card.one.asks);
+      return;
+    }
+    this.waiting.push(card);
+    this.tell(card, "waiting", "waiting", "Stop", card.one.asks);
+    if (!this.running) this.work();
+  }
+
+  async work() {
+    while (this.waiting.length) {
+      this.running = this.waiting.shift();
+      await this.answer(this.running);
+      this.running = null;
+    }
+  }
+
+  async answer(card) {
+    const { one, out } = card, sets = one.runs(), total = sets.flat().length, found = [];
     let done = 0;
+    this.tell(card, "running", "waiting", "Stop", one.asks);
     try {
-      const found = [];
       for (const set of sets) {
         const runs = [];
         for (const settings of set) {
-          runs.push(await trial(settings, null, (part) => { out.textContent = `${Math.round(100 * (done + part) / total)}% of ${total} runs`; }, this.stops));
+          runs.push(await trial(settings, null, (part) => { out.textContent = `${Math.round(100 * (done + part) / total)}% of ${total} runs`; }, card.stops));
           done++;
         }
         found.push(runs);
       }
-      this.stops.length = 0;
-      const [verdict, text] = one.judge(found);
-      answer.textContent = verdict;
-      answer.className = `chip ${{ yes: "holds", no: "violated" }[verdict] || "silent"}`;
-      fill(out, text, " ", el("button", { type: "button", class: "link", onclick: () => show(sets) }, sets.flat().length > 2 ? "Show two of these runs" : "Show these two runs"));
+      const [verdict, text] = one.judge(found), label = total > 2 ? "Show two of these runs" : "Show these two runs";
+      this.tell(card, verdict, { yes: "holds", no: "violated" }[verdict] || "silent", "Ask again", text, " ",
+        el("button", { type: "button", class: "link", onclick: () => this.show(sets) }, label));
     } catch (error) {
-      answer.textContent = error.message === "stopped" ? "stopped" : "failed";
-      out.textContent = error.message === "stopped" ? one.asks : error.message;
+      const stopped = error.message === "stopped";
+      this.tell(card, stopped ? "stopped" : "failed", "none", "Is it so?", stopped ? one.asks : error.message);
     }
-    button.disabled = false;
+    card.stops.length = 0;
   }
 }

@@ -27,14 +27,27 @@ function paperTarget(model, oracle, scale) {
   return { dW, dU };
 }
 
+// The target of Section 5.3: every head looks at the relevant tokens so sharply that a share 1/n is left for the others.
+function attentionTarget(model, n, { T, M, signal: S, sparsity, oracle }) {
+  const { G, d, W, U, H } = model, sharpness = Math.max(0, 8 * Math.sqrt(2 * (M + 1)) / (3 * S * S) * Math.log((1 / sparsity - 1) * n));
+  const size = Math.log(n) / (S * Math.sqrt(T / 2)) / Math.sqrt(H), dW = new Float64Array(G * d * d), dU = new Float64Array(G * T * d);
+  for (let k = 0; k < dW.length; k++) dW[k] = sharpness * oracle.W[k % (d * d)] - W[k];
+  for (let k = 0; k < dU.length; k++) dU[k] = size * oracle.U[k % (T * d)] - U[k];
+  return { dW, dU };
+}
+
+// A target with what the theorems ask about it.
+function measureTarget(model, data, loss, { dW, dU }) {
+  const W = model.W.map((x, k) => x + dW[k]), U = model.U.map((x, k) => x + dU[k]);
+  return { dW, dU, loss: new Objective(model, data, loss).meanLoss(W, U), distance: fullNorm(model, dW, dU), readout: readoutNorm(model, U) };
+}
+
 // The scale of a grid with the smallest bound target loss + distance term: a fair target to explain a run with.
 function bestScale(model, data, loss, oracle, stepSize, numSteps) {
-  const objective = new Objective(model, data, loss);
   let best = { bound: Infinity, scale: 1 };
   for (let k = 0; k < 13; k++) {
-    const scale = 10 ** (-1 + k / 6), { dW, dU } = paperTarget(model, oracle, scale);
-    const at = objective.meanLoss(model.W.map((x, i) => x + dW[i]), model.U.map((x, i) => x + dU[i]));
-    const bound = at + fullNorm(model, dW, dU) ** 2 / (2 * stepSize * Math.max(numSteps, 1));
+    const scale = 10 ** (-1 + k / 6), target = measureTarget(model, data, loss, paperTarget(model, oracle, scale));
+    const bound = target.loss + target.distance ** 2 / (2 * stepSize * Math.max(numSteps, 1));
     if (bound < best.bound) best = { bound, scale };
   }
   return best.scale;

@@ -18,7 +18,7 @@ function theoremCard(run, row) {
   const lines = [
     `${theorem.enoughHeads ? "✓" : "✗"} Heads: needs ${number(Math.ceil(theorem.headsNeeded))}; you have ${number(s.heads)}.`,
     `${theorem.smallStep ? "✓" : "✗"} Step size: at most ${number(theorem.largestStep, 3)}; yours is ${number(s.stepSize)}.`,
-    `The theorem compares the run with a known good solution, the target: its loss is ${number(targetLoss, 3)}, and it lies D = ${number(distance, 3)} from the start.`];
+    `The theorem compares the run with a known good solution, the target: its loss is ${number(targetLoss, 3)}, and it lies ${number(distance, 3)} from the start.`];
   if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it spoke, it would promise a mean loss of at most ${number(theorem.bound, 3)}.`]);
   if (!done) {
     const promise = `It promises: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;
@@ -37,17 +37,20 @@ function stepCard(run) {
   else if (rose > 0) seen = `The loss rose between steps ${number(rows[rose - 1].step)} and ${number(rows[rose].step)}.`;
   const guaranteed = s.stepSize <= theory.admissible && s.decoder === "full" && s.loss === "logistic";
   const verdict = guaranteed ? (rose < 0 ? "HOLDS" : "VIOLATED") : "SILENT";
-  return verdictCard(verdict, term("descent", "Every step descends"), [`Guaranteed up to η = 1/b₂(M) = ${number(theory.admissible, 3)}; yours is ${number(s.stepSize)}.`, seen]);
+  return verdictCard(verdict, term("descent", "Every step descends"), [`Guaranteed for step sizes up to ${number(theory.admissible, 3)}; yours is ${number(s.stepSize)}.`, seen]);
 }
 
 function generalizationCard(run, row) {
   const { settings: s, theory } = run;
   if (row.testLoss === null) return null;
+  if (!row.step) return verdictCard("SILENT", term("theorem2"), ["It is about the gap between test and train loss; nothing has been trained yet."]);
   const lines = [`The gap between test and train loss is ${number(row.testLoss - row.trainLoss, 3)} at step ${number(row.step)}.`];
-  if (theory.target && s.loss === "logistic" && row.step) {
+  if (theory.target && s.loss === "logistic") {
     const { distance: D, targetLoss, theorem } = theory.target, need = theorem.headsNeeded * (8 / (40 / 9)) ** 2;
     const bound = 4 / run.train.n * (2 * row.step * targetLoss + 9 * D * D / (4 * s.stepSize));
-    lines.push(`It asks for ${number(Math.ceil(need))} heads at this target, and would then bound the expected gap by ${number(bound, 3)}.`);
+    const worth = bound > Math.log(2) ? `Its bound on the gap says nothing here: ${number(bound, 3)} nats, a coin flip has 0.693.`
+      : `It would then bound the expected gap by ${number(bound, 3)} nats.`;
+    lines.push(`It asks for ${number(Math.ceil(need))} heads; you have ${number(s.heads)}. ${worth}`);
   }
   return verdictCard("SILENT", term("theorem2"), [...lines, "It is about the average over many data sets; here you see one."]);
 }

@@ -40,7 +40,7 @@ function trial(id, settings, own) {
     const start = performance.now();
     while (one.status === "running" && performance.now() - start < 40) {
       const row = one.advance();
-      if (row) { delete row.dW; delete row.dU; rows.push(row); }
+      if (row) { delete row.dW; delete row.dU; delete row.sums; rows.push(row); }
     }
     if (one.status === "running") { say({ type: "progress", id, share: one.step / one.numSteps }); later(go); }
     else say({ type: "trial", id, rows, status: one.status, counts: Array.from(spec.model.counts), theory });
@@ -55,7 +55,7 @@ function without(id, settings, own, count) {
     if (active !== token) return;
     const { value, done } = search.next();
     if (done) say({ type: "trial", id, ...value });
-    else { say({ type: "progress", id, share: value / count }); later(look); }
+    else { say({ type: "progress", id, found: value }); later(look); }
   };
   look();
 }

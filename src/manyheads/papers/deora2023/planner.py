@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyheads._card import card
 from manyheads._lazy import lazy
 from manyheads._registry import nearest
 from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED, plain
@@ -39,6 +41,7 @@ FORECAST = "our forecast before the run"
 MEASURED_HEADS = (2, 16, 256)
 GAUSSIAN_HEADS = 64
 STEP_BUDGET = 4000
+MOST_SAMPLED = 1000  # sequences whose kernel, margins and trial runs are computed; the time grows with the square
 STEP_SIZES = (-60, -12, 10)  # powers of two that a trial may use: smallest, first tried, largest
 SEPARABLE, NOT_SEPARABLE = "separable", "not separable"  # the third answer is "undecided"
 
@@ -59,7 +62,7 @@ class Demand:
         if math.isinf(self.num_heads):
             return f"  {'-':>12}  {self.version}: {self.note}"
         note = f"; {self.note}" if self.note else ""
-        plan = f"step size {self.step_size:.2g}, {_count(self.num_steps)} steps"
+        plan = f"step size {below(self.step_size)}, {_count(self.num_steps)} steps"
         return f"  {_count(self.num_heads):>12} heads, {plan}  ({self.version}{note})"
 
 
@@ -73,12 +76,12 @@ class Measured:
     reached_loss: float
 
     def __str__(self) -> str:
-        told = f"step size {self.step_size:.3g}, {self.num_steps:,.0f} steps"
+        told = f"step size {below(self.step_size)}, {self.num_steps:,.0f} steps"
         if math.isnan(self.step_size):
             told = "no step size descends steadily; scale tokens down"
         elif math.isinf(self.num_steps):
             reached = f"loss {self.reached_loss:.3g} after {STEP_BUDGET:,} steps"
-            told = f"{reached} at step size {self.step_size:.3g}; not reached"
+            told = f"{reached} at step size {below(self.step_size)}; not reached"
         return f"  {_count(self.num_heads):>12} heads: {told}"
 
 
@@ -89,7 +92,8 @@ class Plan:
     `training` is the part of the data that was not used for planning: train on it, and the plan does not depend on it.
     `start` has the heads of the plan's start (two of them for a first phase, one for zero, 64 for a Gaussian start);
     for more heads each stands for many, in equal shares. `kernel_answer` and `linear_answer` say whether the planning
-    data are "separable", "not separable" or "undecided", by the model near its start and by a linear model.
+    data are "separable", "not separable" or "undecided", by the model near its start and by a linear model. Kernel,
+    margins and trial runs look at no more than 1000 sequences: `looked_at` is how many, and of how many.
     """
 
     target_loss: float
@@ -97,6 +101,7 @@ class Plan:
     start: MultiHead
     training: Dataset
     num_planning: int
+    looked_at: tuple[int, int]
     demands: tuple[Demand, ...]
     measured: tuple[Measured, ...]
     kernel_margin: tuple[float, float]
@@ -124,14 +129,18 @@ class Plan:
     def to_dict(self) -> dict:
         told = "token_radius separable kernel_answer linear_answer kernel_margin readout_margin linear_margin"
         values = {name: getattr(self, name) for name in (*told.split(), "linear_does_as_well", "demands", "measured")}
-        counts = {"planned_on": self.num_planning, "left_for_training": self.training.num_examples}
+        counts = {
+            "planned_on": self.num_planning,
+            "looked_at": self.looked_at[0],
+            "left_for_training": self.training.num_examples,
+        }
         return plain({"target_loss": self.target_loss, "start": self.start_kind, **counts, **values})
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        start, left = self.start_kind.replace("_", " "), self.training.num_examples
+        start, left, (seen, of) = self.start_kind.replace("_", " "), self.training.num_examples, self.looked_at
         trials = ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
         nothing = (
             "  nothing: at this start no small change of the model is known to separate the data, so the theory is"
@@ -139,7 +148,8 @@ class Plan:
         return "\n".join(
             [
                 f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} "
-                f"sequences; {left} are left for training and were not looked at.",
+                f"sequences; {left} are left for training and were not looked at."
+                + (f" Margins and trials: on {seen:,} of {of:,}, drawn at random." if seen < of else ""),
                 *(trials if self.measured else ()),
                 *map(str, self.measured),
                 "",
@@ -152,6 +162,11 @@ class Plan:
                 f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen.",
             ]
         )
+
+    def _repr_html_(self) -> str:
+        rows = {f"{_count(d.num_heads)} heads": f"{d.version}" for d in self.demands if math.isfinite(d.num_heads)}
+        rows |= {f"{_count(m.num_heads)} heads, by trial": str(m).partition(": ")[2] for m in self.measured}
+        return card(f"A train loss of {self.target_loss:g} from a {self.start_kind.replace('_', ' ')} start", rows)
 
     def _kernel(self) -> str:
         margins = (f"{pair[0]:.4g}" for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
@@ -212,6 +227,38 @@ def plan(
     if not 1e-100 <= target_loss < loss.at(0.0):
         nothing = "log 2 = 0.69" if loss is LOGISTIC else f"{loss.at(0.0):.4g}"
         raise ValueError(f"target_loss={target_loss} must be from 1e-100 to {nothing}, the loss of knowing nothing.")
+    sample, training, make = planned_parts(dataset, start, planning_share, key, decoder, loss)
+    whole_sample = sample
+    if sample.num_examples > MOST_SAMPLED:
+        sample = sample.subset(np.arange(MOST_SAMPLED))  # drawn at random already
+
+    tell("margins")
+    model = make()
+    good = good_start(model, sample, loss=loss)
+    X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
+    linear = margins.hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
+    kernel = kernels.tangent_kernel(model, sample)
+    readout = margins.hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
+    tell("what the theory asks for")
+    demands = _demands(good, target_loss, num_steps) if good.holds else []
+    measured = []
+    if trials:
+        for heads in (GAUSSIAN_HEADS,) if start == "gaussian" else MEASURED_HEADS:
+            tell(f"trial run with {heads} heads")
+            measured.append(_trial(make(heads), sample, target_loss, loss))
+    kernel_margin, readout_margin, linear_margin = ((m.lower, m.upper) for m in (good.interval, readout, linear))
+    count = dataset.num_examples - training.num_examples
+    looked = (sample.num_examples, whole_sample.num_examples)
+    return Plan(
+        target_loss, start, model, training, count, looked, tuple(demands), tuple(measured), kernel_margin,
+        readout_margin, linear_margin, good.interval.verdict, linear.verdict, sample.token_radius,
+    )  # fmt: skip
+
+
+def planned_parts(
+    dataset: Dataset, start: str, planning_share: float, key: jax.Array, decoder: str, loss: Loss
+) -> tuple[Dataset, Dataset, Callable[..., MultiHead]]:
+    """The sequences a plan is about, those left for training, and what makes the plan's start with many heads."""
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
@@ -229,27 +276,12 @@ def plan(
             GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, decoder=decoder, key=draw
         )
         W, U = np.asarray(half.key_query), np.asarray(half.readout)
-        return attention.MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]), decoder=decoder)
+        counts = np.full(GAUSSIAN_HEADS, max(1.0, math.ceil(heads / GAUSSIAN_HEADS)))
+        return attention.MultiHead.create(
+            np.concatenate([W, W]), np.concatenate([U, -U]), multiplicity=counts, decoder=decoder
+        )
 
-    tell("margins")
-    model = make()
-    good = good_start(model, sample, loss=loss)
-    X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
-    linear = margins.hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
-    kernel = kernels.tangent_kernel(model, sample)
-    readout = margins.hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
-    tell("what the theory asks for")
-    demands = _demands(good, target_loss, num_steps) if good.holds else []
-    measured = []
-    if trials:
-        for heads in (GAUSSIAN_HEADS,) if start == "gaussian" else MEASURED_HEADS:
-            tell(f"trial run with {heads} heads")
-            measured.append(_trial(make(heads), sample, target_loss, loss))
-    kernel_margin, readout_margin, linear_margin = ((m.lower, m.upper) for m in (good.interval, readout, linear))
-    return Plan(
-        target_loss, start, model, training, count, tuple(demands), tuple(measured), kernel_margin, readout_margin,
-        linear_margin, good.interval.verdict, linear.verdict, sample.token_radius,
-    )  # fmt: skip
+    return sample, training, make
 
 
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
@@ -314,5 +346,13 @@ def _stable_step(model: MultiHead, sample: Dataset, loss: Loss = LOGISTIC) -> fl
     return math.nan
 
 
+def below(number: float) -> str:
+    """A number that is promised to be small enough, in four digits, rounded down."""
+    return f"{Decimal(number).normalize(Context(prec=4, rounding=ROUND_FLOOR)):g}"
+
+
 def _count(number: float) -> str:
-    return f"{number:,.0f}" if number < 1e7 else f"{number:.2g}"
+    """A number of heads or steps that is enough; beyond ten million in two digits, rounded up."""
+    if number < 1e7 or not math.isfinite(number):
+        return f"{number:,.0f}"
+    return f"{float(Decimal(number).normalize(Context(prec=2, rounding=ROUND_CEILING))):.2g}"

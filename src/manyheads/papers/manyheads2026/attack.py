@@ -216,5 +216,7 @@ def runs(tally: Tally, effort: Effort) -> tuple[int, int]:
             tally.add(walk.loss[: steps + 1].min(), level)
         reached = int(np.argmax(walk.loss <= promise.certified_loss[-1]))
         tally.add(float(np.max(np.diff(walk.loss[: reached + 1]), initial=-1.0)), 0.0)
-        tally.add(float(walk.distance[: reached + 1].max()), 2 * promise.radius)
+        tally.add(
+            float(walk.distance[: max(reached, 1)].max()), 2 * promise.radius
+        )  # the last step may leave the region
     return spoke, len(cases)

@@ -7,8 +7,10 @@ region the margin, the ratio of slope to loss and the smoothness are bounded loc
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +48,7 @@ REASONS = {
     "step": "the step size is too large for the curvature that the bounds allow over the region",
     "slow": "the bounds promise no further decrease",
     "pieces": f"the region was followed for {MOST_PIECES} pieces only",
+    "ended": "the step sizes that were given end there",
 }
 
 
@@ -73,7 +76,8 @@ class Forecast:
     `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
     `certified_loss[i]`; until then the loss decreases at every step, and the iterates stay within `radius` of a known
     center, hence within twice `radius` of the start. Every bound is enlarged by 1e-9 of itself for rounding. The same
-    holds for every smaller step size after proportionally more steps.
+    holds for smaller and for changing step sizes, after as many steps as add up to the same time: `schedule` holds
+    those that were given, and `step_size` the largest of them.
     """
 
     step_size: float
@@ -82,9 +86,10 @@ class Forecast:
     indicator: float
     reason: str
     pieces: tuple[Piece, ...] = field(repr=False)
+    schedule: np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Leave out what is promised for after so many steps that they cannot be counted."""
+        """Leave out what is promised for after so many steps that they cannot be counted, or are not given."""
         total, before, last = 0.0, 0.0, len(self.pieces)
         for i, p in enumerate(self.pieces):
             total += math.exp(min(p.nats, 700.0)) - math.exp(before)
@@ -93,6 +98,13 @@ class Forecast:
                 last = i
                 break
         object.__setattr__(self, "pieces", self.pieces[:last])
+        if self.schedule is None:
+            return
+        given = float(np.sum(self.schedule)) / self.step_size * (1 - ENLARGE)
+        within = tuple(p for p in self.pieces if self._time(p.nats) <= given)
+        if len(within) < len(self.pieces):
+            object.__setattr__(self, "pieces", within)
+            object.__setattr__(self, "reason", "ended")
 
     def _rate(self, p: Piece) -> float:
         return self.step_size * self.loss * p.efficiency * p.ratio**2 * p.margin**2
@@ -103,7 +115,7 @@ class Forecast:
 
     @property
     def steps(self) -> np.ndarray:
-        return np.array([math.ceil(self._time(p.nats)) for p in self.pieces], np.int64)
+        return np.array([self._count(p.nats) for p in self.pieces], np.int64)
 
     @property
     def nats(self) -> float:
@@ -129,7 +141,14 @@ class Forecast:
         if not loss > 0:
             raise ValueError(f"loss={loss} must be above 0; the forecast says from where on nothing is promised.")
         nats = math.log(self.loss / loss)
-        return None if nats > self.nats else max(0, math.ceil(self._time(nats)))
+        return None if nats > self.nats else max(0, self._count(nats))
+
+    def _count(self, nats: float) -> int:
+        """Steps whose sizes add up to the time of this level."""
+        time = self._time(nats)
+        if self.schedule is None or time <= 0:
+            return math.ceil(time)
+        return 1 + int(np.searchsorted(np.cumsum(self.schedule) / self.step_size * (1 - ENLARGE), time))
 
     def _time(self, nats: float) -> float:
         r"""$\mathcal K(s)=\int_0^s e^t/(\eta L_0 q(t))\,dt$ with $q = e c^2 \Gamma^2$ constant on each piece."""
@@ -156,7 +175,8 @@ class Forecast:
         }
 
     def __str__(self) -> str:
-        start = f"From here, gradient descent with step size {self.step_size:g}"
+        sizes = "size" if self.schedule is None else "sizes of at most"
+        start = f"From here, gradient descent with step {sizes} {self.step_size:g}"
         end = f"because {REASONS[self.reason]}"
         if not self.pieces:
             return f"{start} is promised nothing, {end}."
@@ -180,7 +200,7 @@ def forecast(
     model: MultiHead | Trajectory,
     dataset: Dataset,
     *,
-    step_size: float | None = None,
+    step_size: float | Sequence[float] | None = None,
     reduce: float = 2.0,
     most_pieces: int = MOST_PIECES,
     loss: str | Loss | None = None,
@@ -188,12 +208,15 @@ def forecast(
     """What plain gradient descent on a loss, by default the logistic one, is proved to reach from this model.
 
     `model` may be a run on these data: then its last parameters, its step size and its loss are meant. The curve is
-    followed until the bounds end it, or for `most_pieces` pieces.
+    followed until the bounds end it, or for `most_pieces` pieces. `step_size` may be the sizes of the steps to come, in
+    their order; nothing is promised for after the last of them.
     """
     if hasattr(model, "settings"):
         provenance.check_data(model, dataset)
-    model, eta, loss = checked(model, step_size, reduce, loss=loss)
-    return followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
+    schedule = np.array(step_size) if isinstance(step_size, list) else None
+    model, eta, loss = checked(model, step_size if schedule is None else max(schedule, default=0), reduce, loss=loss)
+    found = followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
+    return found if schedule is None else replace(found, schedule=schedule)
 
 
 def followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
@@ -234,27 +257,35 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     _, eta, loss = checked(run, None, reduce)
     models = _Path(run.start, dataset, eta, loss)
     grid = [int(k) for k in np.union1d(questions.asked_steps(run.last_step), [run.last_step])]
-    centers = {k: Center.at(model, dataset, loss) for k, model in models(grid).items()}
-    hopeful = [k for k, center in centers.items() if center.indicator >= HOPELESS]
-    if not hopeful:
-        return None
+    centers, path = {}, models(grid)
+
+    def hopeful(k: int) -> bool:
+        centers[k] = Center.at(path[k], dataset, loss)
+        return centers[k].indicator >= HOPELESS
 
     def speaks(center: Center) -> bool:
         return followed(center, eta, reduce, MOST_PIECES, math.log(reduce)).speaks
 
-    likely = [k for k in hopeful if centers[k].indicator >= LIKELY]
-    first = min(likely) if likely else max(hopeful, key=lambda k: centers[k].indicator)
-    later, earlier = [k for k in hopeful if k >= first], [k for k in hopeful if k < first][::-1]
+    ahead = iter([k for k in grid if k in path])  # a step is looked at only once the search has come to it
+    seen: list[int] = []
+    for k in ahead:
+        seen += [k] if hopeful(k) else []
+        if centers[k].indicator >= LIKELY:
+            break
+    if not seen:
+        return None
+    first = max(seen, key=lambda k: centers[k].indicator)
+    later = itertools.chain([k for k in seen if k >= first], filter(hopeful, ahead))
     step = next((k for k in later if speaks(centers[k])), None)
     if step in (first, None):  # success may lie before; without any, every step was tried
-        for k in earlier:
+        for k in (k for k in reversed(seen) if k < first):
             if speaks(centers[k]):
                 step = k
             elif step is not None:
                 break
     if step is None:
         return None
-    model = centers[step].model
+    model = path[step]
     between = list(range(max((k for k in grid if k < step), default=-1) + 1, step))
     path = models(between)
     while between:

@@ -25,14 +25,17 @@ PLANTED = {
     "num_examples": 60,
     "num_test": 0,
 }
+FEW_LABELS = {**tasks.RANDOM_LABELS, "num_examples": 10}
+SHARP = {"kind": "gaussian", "key_query_scale": 10.0, "readout_scale": 0.1}  # attention that chooses among tokens
 DIGITS = {"kind": "digits", "num_examples": 100, "num_test": 0}
-STEP_SIZE = {"easy": 0.5, "gaussian": 0.5, "hard": 0.2, "planted": 0.2, "random": 0.2, "digits": 0.2}
+STEP_SIZE = {"easy": 0.5, "gaussian": 0.5, "hard": 0.2, "planted": 0.2, "random": 0.2, "few": 0.1, "digits": 0.2}
 NAMES = {
     "easy": "easy mixture",
     "gaussian": "easy mixture, Gaussian start",
     "hard": "hard mixture",
     "planted": "planted labels",
     "random": "random labels",
+    "few": "ten random labels, sharp Gaussian start",
     "digits": "digits 3 and 8",
 }
 STEPS, SEEDS = Scaled(60, 600), Scaled(3, 5)
@@ -60,6 +63,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         gaussian=Scaled(None, made("gaussian", EASY, [1, 2, 8], own)),
         planted=Scaled(None, made("planted", PLANTED, many)),
         random=Scaled(None, made("random", tasks.RANDOM_LABELS, many)),
+        few=Scaled(None, made("few", FEW_LABELS, [1, 2, 8], SHARP)),
         digits=Scaled(None, made("digits", DIGITS, many, {"kind": "first_phase", "num_examples": 100})),
         curves=made("easy", EASY, [FEW], None, 1, 1000, parameters={"draw": True}),
     )
@@ -175,8 +179,9 @@ STUDY = Study(
         chosen("hard mixture (full)", tasks.describe(HARD)),
         chosen("planted labels (full)", tasks.describe(PLANTED)),
         chosen("random labels (full)", tasks.describe(tasks.RANDOM_LABELS)),
+        chosen("ten random labels (full)", f"{tasks.describe(FEW_LABELS)}; W of scale 10, U of scale 0.1"),
         chosen("digits (full)", "3 against 8, 16 patches of dimension 4; 100 images"),
-        chosen("descent", f"step size {STEP_SIZE['easy']:g} (easy), {STEP_SIZE['hard']:g} (others), {STEPS} steps"),
+        chosen("descent", f"step size 0.5 (easy), 0.1 (ten random labels), 0.2 (others), {STEPS} steps"),
     ],
     sweeps=sweeps,
     finding=finding,

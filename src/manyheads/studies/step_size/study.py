@@ -89,7 +89,9 @@ def finding(results: Results) -> Finding:
     setting = f"; first-phase start, {heads_text(fewest)} to {heads_text(largest)} heads, {STEPS} steps"
     answer = _answer(results, ends)
     if capped and ends["ours"]:
-        setting = f"; on {len(capped)} of {len(ends['ours'])} data sets some runs descend at every step size tried{setting}"
+        setting = (
+            f"; on {len(capped)} of {len(ends['ours'])} data sets some runs descend at every step size tried{setting}"
+        )
     return conclude(answer + setting if ends["ours"] else answer, [*sentences, *details], numbers, cells, notes)
 
 

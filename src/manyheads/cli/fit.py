@@ -1,0 +1,95 @@
+"""`manyheads fit`: a classifier of a user's own sequences, and one recommendation."""
+
+from __future__ import annotations
+
+import json as format_json
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from manyheads._names import DECODERS, OPTIMIZERS
+from manyheads.cli.colors import hush, tell
+from manyheads.cli.numbers import Seed, auto, heads, named
+
+AUTO = "auto"
+
+
+def command(
+    data: Annotated[str, tyro.conf.Positional] = "digits",
+    *,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="MODEL")] = None,
+    heads: Annotated[float | str, auto("N", heads)] = AUTO,
+    start: Annotated[str, named(("zero", "first_phase", "gaussian", AUTO))] = AUTO,
+    step_size: Annotated[float | str, auto("NUMBER", float)] = AUTO,
+    steps: Annotated[int | str, auto("INT", int)] = AUTO,
+    optimizer: Annotated[str, named(OPTIMIZERS)] = "gd",
+    decoder: Annotated[str, named(DECODERS)] = "full",
+    scale: Annotated[str, named(("rms", "standard", "none"))] = "rms",
+    positions: Annotated[str, named(("none", "one_hot", "sinusoidal"))] = "none",
+    intercept: bool = True,
+    held_out: float = 0.2,
+    examples: int = 200,
+    theory: bool = True,
+    seed: Seed = 0,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Fit a multi-head attention classifier to sequences, and say in plain words how good it is.
+
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file with one row
+    per token (columns `sequence`, `label`, features), or a data source such as digits or mixture. A fifth of the
+    sequences is set aside before anything is chosen; the error there is printed with its interval, beside that of
+    logistic regression. MODEL is a safetensors file, which `manyheads predict` reads.
+
+    Examples:
+        manyheads fit digits -o digits.safetensors
+        manyheads fit my-data.csv -o model.safetensors --positions one-hot
+        manyheads fit my-data.npz --heads 8 --start gaussian --no-theory
+
+    Args:
+        data: the file or the data source.
+        out: save the classifier to this file.
+        heads: number of heads; by default chosen on held-out data, as are start and number of steps.
+        start: where descent begins.
+        step_size: step size; by default the largest power of two at which the loss falls steadily.
+        steps: number of steps at most.
+        optimizer: the rule of descent.
+        decoder: one readout row per token, one for all tokens, or one for the last token.
+        scale: divide tokens by their root mean square norm, standardize every feature, or leave them.
+        positions: features that say where a token stands.
+        intercept: give every token a constant feature; --no-intercept leaves it out.
+        held_out: share of the sequences that is set aside to measure the error.
+        examples: sequences of a generated task.
+        theory: say what the theory promises; --no-theory leaves it out and saves time.
+        seed: seed of everything random.
+        json: print JSON instead of text.
+        quiet: no progress.
+    """
+    import jax
+
+    from manyheads.cli.tasks import whole
+    from manyheads.data.files import checked_path
+    from manyheads.estimator.advice import recommend
+    from manyheads.estimator.search import Wishes
+
+    if out is not None:
+        checked_path(out, "--out")
+    keys = jax.random.split(jax.random.key(seed), 5)
+    wishes = Wishes(heads, start, step_size, steps, optimizer, decoder)
+    dataset = whole(data, keys, examples)
+    if not quiet:
+        tell(str(dataset))
+    found = recommend(
+        dataset, wishes=wishes, scale=scale, positions=positions.replace("_", "-"), intercept=intercept,
+        held_out=held_out, seed=seed, theory=theory, progress=None if quiet else tell,
+    )  # fmt: skip
+    if not quiet:
+        hush()
+    if out is not None:
+        found.fitted.facts.update(data=dataset.name, **found.to_dict())
+        found.fitted.save(out)
+    print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False) if json else found)
+    if out is not None and not json:
+        print(f"Saved to {out}; use it with `manyheads predict {out} DATA`.")
+    return 0

@@ -1,0 +1,59 @@
+"""`manyheads predict`: the labels that a fitted classifier gives."""
+
+from __future__ import annotations
+
+import json as format_json
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from manyheads.cli.numbers import Seed
+
+
+def command(
+    model: Annotated[Path, tyro.conf.Positional],
+    data: Annotated[str, tyro.conf.Positional],
+    *,
+    examples: int = 200,
+    seed: Seed = 0,
+    json: bool = False,
+) -> int:
+    """Print one label per sequence, and the error to stderr where the data have labels of the same names.
+
+    MODEL is a file written by `manyheads fit -o`, DATA as for `manyheads fit`; in an .npz or a table the labels may be
+    missing.
+
+    Examples:
+        manyheads predict model.safetensors new-data.npz
+        manyheads predict digits.safetensors digits --json
+
+    Args:
+        model: a file written by `manyheads fit`.
+        data: the file or the data source.
+        examples: sequences of a generated task.
+        seed: seed of a generated task.
+        json: print the label and the score of each sequence as JSON, one line each.
+    """
+    import sys
+
+    import jax
+    import numpy as np
+
+    from manyheads.cli.tasks import unlabeled, whole
+    from manyheads.estimator.fitted import Fitted
+
+    fitted = Fitted.load(model)
+    found = unlabeled(data)
+    dataset = whole(data, jax.random.split(jax.random.key(seed), 5), examples) if found is None else None
+    sequences = found if dataset is None else (dataset.tokens, dataset.mask)
+    scores, labels = fitted.scores(sequences), fitted.predict(sequences)
+    for label, score in zip(labels.tolist(), scores.tolist(), strict=True):
+        print(format_json.dumps({"label": label, "score": score}) if json else label)
+    if dataset is not None:
+        if set(dataset.label_names) <= set(fitted.label_names):
+            print(f"error: {np.mean(labels != dataset.names):.1%} of {len(dataset)} sequences", file=sys.stderr)
+        else:
+            theirs, ours = ", ".join(dataset.label_names), ", ".join(fitted.label_names)
+            print(f"no error is known: the data have the labels {theirs}, the model {ours}", file=sys.stderr)
+    return 0

@@ -1,0 +1,114 @@
+"""Sequences as people have them: lists of different length, tables with a row per token or a row per sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyheads.data.door import array_of, real_array, shown
+from manyheads.data.files import short
+
+TABLES = (".csv", ".parquet")  # files that hold a table
+SEQUENCE, LABEL, TOKENS = "sequence", "label", "tokens"  # the columns of a table, unless others are named
+
+
+def padded(sequences: Any, name: str = "sequences") -> tuple[np.ndarray, np.ndarray | None]:
+    """Sequences (T_i, d) of any length as one array (n, T, d), with a mask where lengths differ."""
+    if isinstance(sequences, str | bytes) or not hasattr(sequences, "__iter__"):
+        raise ValueError(f"{name}={shown(sequences)} must be a list of sequences, each an array (tokens, dim).")
+    parts = [real_array(f"{name}[{i}]", one) for i, one in enumerate(sequences)]
+    if not parts:
+        raise ValueError(f"{name} is empty; pass at least two sequences.")
+    for i, part in enumerate(parts):
+        if part.ndim != 2 or 0 in part.shape:
+            raise ValueError(
+                f"{name}[{i}] has shape {part.shape}; every sequence must be (tokens, dim) with one token at least."
+            )
+        if part.shape[1] != parts[0].shape[1]:
+            raise ValueError(
+                f"{name}[{i}] has tokens of dimension {part.shape[1]}, {name}[0] of {parts[0].shape[1]}; "
+                "make them equal."
+            )
+    lengths = np.array([len(part) for part in parts])
+    tokens = np.zeros((len(parts), lengths.max(), parts[0].shape[1]))
+    mask = np.arange(lengths.max())[None, :] < lengths[:, None]
+    tokens[mask] = np.concatenate(parts)
+    return tokens, None if mask.all() else mask
+
+
+def read_table(path: str | Path) -> Any:
+    """A .csv or .parquet file as a DataFrame."""
+    import pandas
+
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist or is not a file; check the path.")
+    if path.suffix.lower() == ".parquet":
+        try:
+            return pandas.read_parquet(path)
+        except ImportError:
+            raise ValueError(f"{path} needs pyarrow to be read: install it with `pip install pyarrow`.") from None
+        except Exception as error:  # pyarrow has its own
+            raise ValueError(f"{path} is not a readable Parquet file ({short(error)}).") from None
+    try:
+        return pandas.read_csv(path)
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own are among them
+        raise ValueError(f"{path} is not a readable CSV file ({short(error)}).") from None
+
+
+def table_parts(
+    table: Any, sequence: str | None, label: str | None, features: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Tokens, mask and labels of a DataFrame: one row per token, or one per sequence with lists in `tokens`."""
+    if not (hasattr(table, "columns") and hasattr(table, "loc")):
+        raise ValueError(f"table={shown(table)} must be a pandas DataFrame.")
+    names = [str(column) for column in table.columns]
+    table = table.set_axis(names, axis=1)
+    label = LABEL if label is None else label
+    _check_columns(names, [label])
+    if sequence is None and TOKENS in names:
+        tokens, mask = padded([_nested(row) for row in table[TOKENS]], "tokens")
+        return tokens, mask, _labels(table[label])
+    sequence = SEQUENCE if sequence is None else sequence
+    _check_columns(names, [sequence, *(features or ())])
+    columns = list(features) if features is not None else [n for n in names if n not in (sequence, label)]
+    if not columns:
+        raise ValueError(f"the table has no feature columns besides {sequence!r} and {label!r}; add some.")
+    groups = table.groupby(sequence, sort=False, dropna=False)
+    if (mixed := groups[label].nunique(dropna=False) > 1).any():
+        raise ValueError(
+            f"sequence {shown(mixed.index[int(np.argmax(mixed.to_numpy()))])} has rows with different labels; "
+            "every row of a sequence needs the same label."
+        )
+    for column in columns:
+        if table[column].dtype.kind not in "fiub":
+            raise ValueError(f"column {column!r} holds no numbers; name the feature columns with features=[...].")
+    tokens, mask = padded([group[columns].to_numpy() for _, group in groups], "the sequences")
+    return tokens, mask, _labels(groups[label].first())
+
+
+def _check_columns(names: list[str], wanted: list[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise ValueError(
+                f"the table has no column {name!r}, only {', '.join(names[:8])}; a table has one row per token with "
+                f"the columns {SEQUENCE!r}, {LABEL!r} and features, or one row per sequence with lists in {TOKENS!r}; "
+                "sequence= and label= name others."
+            )
+
+
+def _labels(column: Any) -> np.ndarray:
+    """Labels as NumPy has them; pandas keeps strings as objects of its own."""
+    if column.isna().any():
+        raise ValueError(f"label {int(np.argmax(column.isna().to_numpy()))} is missing; every sequence needs a label.")
+    values = column.to_numpy()
+    return values if values.dtype.kind in "fiub" else np.array([str(value) for value in values])
+
+
+def _nested(row: Any) -> np.ndarray:
+    """A list of lists as an array; a list of numbers is a sequence of tokens of dimension 1."""
+    array = array_of([np.asarray(token) for token in row] if hasattr(row, "__iter__") else row, "tokens")
+    return array[:, None] if array.ndim == 1 and array.dtype != object else array

@@ -1,0 +1,222 @@
+"""One recommendation in plain words: settings, the error to expect, what a linear model does, what is promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.optimize import minimize
+from scipy.stats import beta
+
+from manyheads.certificates.verdict import PRINTED, plain
+from manyheads.data.dataset import Dataset
+from manyheads.data.door import SHARE, guarded
+from manyheads.estimator.fitted import Fitted, fit
+from manyheads.estimator.search import Wishes
+from manyheads.papers.deora2023.planner import NAMES, Demand, plan
+
+CONFIDENCE = 0.95
+MOST_JUDGED = 200  # sequences on which the theory is asked
+MOST_ADVISED = 4000  # sequences on which a plan's recommendation is made
+FEWEST = 20  # sequences that can be split
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Errors of one classifier on the sequences that were held out."""
+
+    name: str
+    num_errors: int
+    num_held_out: int
+
+    @property
+    def error(self) -> float:
+        return self.num_errors / self.num_held_out
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Clopper-Pearson, 95%."""
+        k, n, tail = self.num_errors, self.num_held_out, (1 - CONFIDENCE) / 2
+        low = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
+        return low, 1.0 if k == n else float(beta.ppf(1 - tail, k + 1, n - k))
+
+    def beats(self, chance: float) -> bool:
+        """Whether the error is below that of chance by more than the sampling of the held-out data explains."""
+        return self.interval[1] < chance
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendation:
+    """What to use on these data, and the numbers behind it.
+
+    `attention` is the recommended model, trained on `num_train` sequences (`fitted`); it and two logistic regressions,
+    on the mean token and on all tokens in a row, are judged on the same held-out sequences. `chance` is the error of
+    always answering the more frequent class there. `promise` is what the theory says about these settings.
+    """
+
+    fitted: Fitted
+    attention: Measured
+    pooled: Measured
+    flattened: Measured
+    chance: float
+    num_train: int
+    seed: int
+    promise: str
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether nothing that was tried predicts held-out labels better than chance."""
+        return not any(one.beats(self.chance) for one in (self.attention, self.pooled, self.flattened))
+
+    def __str__(self) -> str:
+        one = self.attention
+        (low, high), num = one.interval, one.num_held_out
+        share = num / (num + self.num_train)
+        return "\n".join(
+            [
+                f"Recommendation: {self.fitted.choice}.",
+                f"Error on held-out data: {one.error:.1%}, between {low:.1%} and {high:.1%} with 95% confidence "
+                f"({num} sequences, {share:.0%}, set aside with seed {self.seed}; trained on {self.num_train}).",
+                f"Logistic regression on the same split: {self.pooled.error:.1%} on the mean token, "
+                f"{self.flattened.error:.1%} on all tokens in a row; always the same answer: {self.chance:.1%}.",
+                self._sentence(),
+                self.promise,
+            ]
+        )
+
+    def _sentence(self) -> str:
+        linear = min(self.pooled, self.flattened, key=lambda one: one.num_errors)
+        fewer = linear.num_errors - self.attention.num_errors
+        if self.is_noise:
+            return "Labels look like noise: no better than chance."
+        if not self.attention.beats(self.chance):
+            return "Attention is no better than chance here; use logistic regression."
+        if fewer > 0:
+            return f"Attention makes {fewer} errors fewer than the better of the two among {linear.num_held_out}."
+        if fewer == 0:
+            return "Attention and the better of the two make equally many errors: the linear model is enough."
+        return f"Logistic regression makes {-fewer} errors fewer: use it."
+
+    def to_dict(self) -> dict[str, Any]:
+        choice = self.fitted.choice
+        measured = {
+            name: {"error": one.error, "interval": list(one.interval)}
+            for name, one in (("held_out", self.attention), ("pooled", self.pooled), ("flattened", self.flattened))
+        }
+        return plain(
+            {
+                "heads": choice.num_heads, "start": choice.start, "step_size": choice.step_sizes[0],
+                "steps": choice.num_steps[0], **measured, "chance": self.chance, "num_train": self.num_train,
+                "num_held_out": self.attention.num_held_out, "seed": self.seed, "labels_look_like_noise": self.is_noise,
+                "promise": self.promise,
+            }
+        )  # fmt: skip
+
+
+@guarded(held_out=SHARE, seed={"low": 0, "high": 2**32 - 1})
+def recommend(
+    dataset: Dataset,
+    *,
+    wishes: Wishes | None = None,
+    scale: str = "rms",
+    positions: str = "none",
+    intercept: bool = True,
+    held_out: float = 0.2,
+    seed: int = 0,
+    theory: bool = True,
+    demands: tuple[Demand, ...] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Recommendation:
+    """Fit on a part of the data and judge on the rest; `held_out` is the share that is set aside first.
+
+    Settings that are "auto" in `wishes` are chosen on the part that is fitted (`MultiHeadAttentionClassifier`).
+    `demands` are what the theory asks for where a plan is there already; else it is asked, unless `theory` is False.
+    """
+    tell, wishes = progress or (lambda text: None), wishes or Wishes()
+    if dataset.num_examples < FEWEST:
+        raise ValueError(
+            f"{dataset.num_examples} sequences are too few to hold some out; at least {FEWEST} are needed."
+        )
+    test, train = dataset.split(held_out, key=seed)
+    if len(np.unique(train.labels)) < 2:
+        raise ValueError(
+            f"the {len(train)} sequences left for training are of one class; pass another seed, or more data."
+        )
+    codes = (train.labels > 0).astype(int)
+    fitted = fit(
+        train.tokens, train.mask, codes, train.label_names, wishes, scale=scale, positions=positions,
+        intercept=intercept, seed=seed, tell=tell,
+    )  # fmt: skip
+    wrong = int((fitted.predict(test) != test.names).sum())
+    tell("logistic regression on the same split")
+    linear = []
+    for name, features in (("mean token", _pooled), ("all tokens", _flattened)):
+        answers = logistic_regression(features(train), train.labels)(features(test))
+        linear.append(Measured(name, int((answers != test.labels).sum()), len(test)))
+    ups = int((test.labels > 0).sum())
+    more = train.labels.sum() > 0  # the more frequent class, as far as the training data say
+    chance = (len(test) - ups if more else ups) / len(test)
+    promise = ""
+    if theory:
+        tell("what the theory promises")
+        promise = _promise(fitted, wishes, seed, demands)
+    return Recommendation(fitted, Measured("attention", wrong, len(test)), *linear, chance, len(train), seed, promise)
+
+
+def _pooled(data: Dataset) -> np.ndarray:
+    real = np.ones(data.tokens.shape[:2]) if data.mask is None else data.mask
+    return np.einsum("nt,ntd->nd", real, data.tokens) / real.sum(axis=1, keepdims=True)
+
+
+def _flattened(data: Dataset) -> np.ndarray:
+    X = data.tokens if data.mask is None else data.tokens * data.mask[:, :, None]
+    return X.reshape(len(X), -1)
+
+
+def logistic_regression(features: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The labels that a logistic regression gives, on standardized features with penalty |w|²/2 (scikit-learn's)."""
+    center, spread = features.mean(axis=0), features.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    Z = (features - center) / spread
+
+    def value_and_gradient(w):
+        m = labels * (Z @ w[1:] + w[0])
+        slope = -labels * np.exp(-np.logaddexp(0.0, m))
+        gradient = np.concatenate([[slope.sum()], Z.T @ slope + w[1:]])
+        return np.logaddexp(0.0, -m).sum() + w[1:] @ w[1:] / 2, gradient
+
+    w = minimize(value_and_gradient, np.zeros(Z.shape[1] + 1), jac=True, method="L-BFGS-B").x
+    return lambda new: np.where((new - center) / spread @ w[1:] + w[0] > 0, 1.0, -1.0)
+
+
+def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, ...] | None) -> str:
+    """What the theory says about these settings, in a sentence."""
+    if fitted.found is None:
+        raise ValueError("a classifier from a file has no runs to speak about; fit it.")
+    heads, run, data = fitted.choice.num_heads, fitted.found.runs[0], fitted.found.trained_on[0]
+    reached = float(run.train_loss[-1])
+    if demands is None:
+        few = data if len(data) <= MOST_JUDGED else data.split(MOST_JUDGED, key=seed)[0]
+        goal = min(max(reached, 1e-6), 0.65)
+        demands = plan(
+            few, start=fitted.choice.start, target_loss=goal, trials=False, decoder=wishes.decoder,
+            key=jax.random.key(seed), planning_share=0.9,
+        ).demands  # fmt: skip
+    proved = [d for d in demands if math.isfinite(d.num_heads) and d.version != NAMES[PRINTED]]
+    if not proved:
+        return "The theory promises nothing here: no small change of the model at its start is known to fit the data."
+    least = min(proved, key=lambda demand: demand.num_heads)
+    needed = f"{least.num_heads:,.0f}" if least.num_heads < 1e7 else f"{least.num_heads:.1e}"
+    if heads < least.num_heads:
+        return (
+            "The theory promises nothing for these settings; not practical: for a train loss of "
+            f"{least.certified_loss:.3g} the theory would need {needed} heads."
+        )
+    return (
+        f"The theory promises a train loss of {least.certified_loss:.3g} with these heads, step size "
+        f"{least.step_size:.3g} and {least.num_steps:,.0f} steps."
+    )

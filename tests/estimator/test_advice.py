@@ -1,0 +1,91 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+import manyheads as mh
+from manyheads.estimator.advice import Measured, Recommendation, _promise, logistic_regression, recommend
+from manyheads.estimator.search import Wishes
+from manyheads.papers.deora2023.planner import Demand
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((200, 4, 3))
+PLAIN = Wishes(1, "zero", 1.0, 60, early_stopping=False)
+SIGNAL = np.where(X[:, 1, 0] > 0, "up", "down")
+
+
+def advice(labels, **more):
+    return recommend(mh.Dataset.from_arrays(X, labels), wishes=PLAIN, positions="one-hot", theory=False, **more)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return advice(SIGNAL)
+
+
+def test_the_error_is_that_of_the_model_on_sequences_it_never_saw(found):
+    test, train = mh.Dataset.from_arrays(X, SIGNAL).split(0.2, key=0)
+    assert (len(train), len(test)) == (found.num_train, found.attention.num_held_out) == (160, 40)
+    assert found.attention.error == np.mean(found.fitted.predict(test) != test.names)
+    assert {row.tobytes() for row in test.tokens}.isdisjoint(row.tobytes() for row in train.tokens)
+
+
+def test_a_signal_is_found_and_the_recommendation_is_one(found):
+    text = str(found)
+    assert not found.is_noise and text.count("Recommendation") == 1 and "noise" not in text
+    assert "1 head, zero start, step size 1, 60 steps" in text and "(40 sequences, 20%, set aside with seed 0" in text
+    assert found.flattened.error < 0.2 < found.pooled.error
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_coin_flips_look_like_noise(seed):
+    flips = np.random.default_rng(seed).integers(0, 2, 200)
+    told = advice(flips, seed=seed)
+    assert told.is_noise and "Labels look like noise: no better than chance." in str(told)
+
+
+def test_the_interval_is_clopper_and_pearson():
+    for errors, num in ((0, 30), (3, 40), (17, 40), (30, 30)):
+        expected = binomtest(errors, num).proportion_ci(0.95, method="exact")
+        assert np.allclose(Measured("x", errors, num).interval, expected)
+
+
+def test_logistic_regression_is_that_of_scikit_learn():
+    features, labels = X[:, 0], np.where(X[:, 0, 0] + RNG.standard_normal(200) > 0, 1.0, -1.0)
+    scaler = StandardScaler().fit(features)
+    theirs = LogisticRegression(C=1.0).fit(scaler.transform(features), labels)
+    new = RNG.standard_normal((500, 3))
+    assert np.mean(logistic_regression(features, labels)(new) == theirs.predict(scaler.transform(new))) > 0.995
+
+
+def test_who_wins_is_said(found):
+    def told(attention, pooled, flattened):
+        counts = (Measured("", n, 100) for n in (attention, pooled, flattened))
+        return str(Recommendation(found.fitted, *counts, 0.5, 400, 0, ""))
+
+    assert "Attention makes 5 errors fewer than the better of the two among 100" in told(5, 30, 10)
+    assert "equally many errors: the linear model is enough" in told(5, 30, 5)
+    assert "Logistic regression makes 3 errors fewer: use it" in told(8, 5, 9)
+    assert "Attention is no better than chance here; use logistic regression" in told(48, 5, 9)
+    assert "Labels look like noise" in told(48, 52, 45)
+
+
+def test_the_promise_is_for_these_settings_or_says_what_is_missing(found):
+    many = Demand("ours", 1e9, 0.1, 1000.0, 1.0, 0.05)
+    few = Demand("ours", 1.0, 0.1, 1000.0, 1.0, 0.05)
+    none = Demand("ours", math.inf, math.nan, math.nan, math.nan, math.nan, "no number is enough")
+    printed = Demand("the paper, its hidden constants read as 1", 1.0, 0.1, 10.0, 1.0, 0.05)
+    assert "not practical: for a train loss of 0.05 the theory would need 1.0e+09 heads" in _promise(
+        found.fitted, PLAIN, 0, (many, none)
+    )
+    assert "promises a train loss of 0.05 with these heads" in _promise(found.fitted, PLAIN, 0, (few, many))
+    for silent in ((), (none,), (printed,)):
+        assert "promises nothing here" in _promise(found.fitted, PLAIN, 0, silent)
+
+
+def test_too_few_sequences_are_refused():
+    with pytest.raises(ValueError, match="12 sequences are too few to hold some out; at least 20 are needed"):
+        recommend(mh.Dataset.from_arrays(X[:12], SIGNAL[:12]))

@@ -1,0 +1,170 @@
+"""What is written on the page: axes that can be read, plain words, honest bounds, a decomposition for every target."""
+
+import pytest
+
+SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
+WRITTEN = """() => { const seen = [], plain = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+    const width = this.measureText(text).width, left = x - { left: 0, center: width / 2, right: width }[this.textAlign];
+    if (this.canvas.closest('.chart')) seen.push({ chart: this.canvas.getAttribute('aria-label'), text, left, right: left + width, y });
+    return plain.call(this, text, x, y, ...more); };
+  explorer.app.redraw();
+  CanvasRenderingContext2D.prototype.fillText = plain;
+  return seen; }"""
+
+
+def overlaps(texts):
+    """Pairs of texts of one chart that touch."""
+    found = []
+    for i, one in enumerate(texts):
+        for two in texts[i + 1 :]:
+            if one["chart"] == two["chart"] and abs(one["y"] - two["y"]) < 9:
+                if one["left"] < two["right"] + 2 and two["left"] < one["right"] + 2:
+                    found.append((one["chart"], one["text"], two["text"]))
+    return found
+
+
+@pytest.mark.parametrize("steps", [3, 100, 300])
+def test_no_two_texts_of_a_chart_touch(desk, steps):
+    desk.visit(SMALL.replace("numSteps=30", f"numSteps={steps}"))
+    desk.train()
+    texts = desk.page.evaluate(WRITTEN)
+    assert sum(one["text"] == "steps" for one in texts) == 3
+    assert overlaps(texts) == []
+
+
+def test_axes_have_ticks_before_training_and_the_title_names_what_is_there(desk):
+    desk.visit(SMALL)
+    texts = desk.page.evaluate(WRITTEN)
+    loss = [one["text"] for one in texts if one["chart"] == "Train loss"]
+    assert {"0.1", "1"} <= set(loss)
+    assert "and test loss" in desk.text("#lossChart figcaption")
+    desk.visit(SMALL.replace("nTest=20", "nTest=0"))
+    assert "test" not in desk.text("#lossChart figcaption")
+
+
+@pytest.mark.parametrize("width", [390, 1240, 1440])
+def test_the_numbers_of_a_step_do_not_touch(desk, width):
+    desk.visit(SMALL)
+    desk.page.set_viewport_size({"width": width, "height": 900})
+    ends = desk.ask("""(() => { for (const id of ['nowTrain', 'nowTest']) document.querySelector(`#${id}`).textContent = '5.391·10⁻¹⁵³';
+      return [...document.querySelectorAll('.now dd')].map((e) => { const r = document.createRange(); r.selectNodeContents(e); const b = r.getBoundingClientRect(); return [b.left, b.right, b.top]; }); })()""")
+    desk.page.set_viewport_size({"width": 1440, "height": 900})
+    for (_, right, top), (left, _, below) in zip(ends, ends[1:], strict=False):
+        assert below > top + 5 or left > right + 2
+    assert max(right for _, right, _ in ends) <= width
+
+
+@pytest.mark.parametrize("link", ["&heads=1", "", "&start=gaussian&heads=3"])
+def test_the_numbers_in_the_picture_do_not_touch(desk, link):
+    desk.visit(SMALL + link)
+    desk.train()
+    boxes = desk.ask("""[...document.querySelectorAll('#picture text')].filter((e) => e.textContent).map((e) => { const b = e.getBBox();
+      return { chart: 'picture', text: e.textContent, left: b.x, right: b.x + b.width - 2, y: b.y }; })""")
+    assert len(boxes) > 6 and overlaps(boxes) == []
+    bands = desk.ask(
+        "[...document.querySelectorAll('#picture .flow')].map((e) => { const b = e.getBBox(); return [b.x, b.x + b.width]; })"
+    )
+    numbers = [one for one in boxes if one["text"][0] in "+−" and one["text"][1:2].isdigit()]
+    assert numbers and all(one["right"] <= left for one in numbers for left, _ in bands)
+
+
+def test_controls_speak_in_words_and_explain_themselves(desk):
+    desk.visit(SMALL)
+    desk.until("document.querySelector('.mark.edge')")
+    texts = desk.ask(
+        "[...document.querySelectorAll('#controls label, #controls option, .mark, #verdictsBody')].map((e) => e.textContent)"
+    )
+    assert [text for text in texts if any(sign in text for sign in "_₂≥ηθζμν")] == []
+    terms = set(
+        desk.ask(
+            "[...document.querySelectorAll('#controls .control')].map((e) => e.querySelector('[data-term]')?.dataset.term || '')"
+        )
+    )
+    assert "" not in terms and terms <= set(desk.ask("Object.keys(explorer.terms)"))
+    desk.page.locator(".mark.theory").hover()
+    assert "theory promises" in desk.text("#tip")
+    desk.page.keyboard.press("Escape")
+
+
+def test_a_bound_that_says_nothing_says_so(desk):
+    desk.visit(SMALL)
+    desk.train()
+    text = desk.page.locator("#verdictsBody article", has_text="Theorem 2").inner_text()
+    assert "says nothing here" in text and "nats, a coin flip has 0.693" in text
+    desk.visit(
+        "#T=4&d=6&M=2&relevant=2&signal=1&noise=0&noiseNorm=0&n=500&nTest=20&heads=1e12&stepSize=0.4&numSteps=30&target=1"
+    )
+    desk.train()
+    text = desk.page.locator("#verdictsBody article", has_text="Theorem 2").inner_text()
+    assert "would then bound the expected gap by 0." in text
+
+
+def test_the_decomposition_is_exact_for_every_target(desk):
+    desk.visit(SMALL)
+    desk.train()
+    shown = {}
+    for name in ("paper", "attention", "end"):
+        desk.page.select_option("#against", name)
+        shown[name] = [
+            float(x) for x in desk.ask("[...document.querySelectorAll('#identity data')].map((e) => e.value)")
+        ]
+        mean, *parts = shown[name]
+        assert mean == pytest.approx(sum(parts), abs=1e-13)
+        assert abs(float(desk.page.locator("#residual").get_attribute("data-value"))) < 1e-13
+        assert ("against=" in desk.ask("location.hash")) == (name != "paper")
+    assert len({tuple(parts) for parts in shown.values()}) == 3 and len({parts[0] for parts in shown.values()}) == 1
+    assert shown["end"][1] == desk.ask("explorer.app.run.last.trainLoss")
+    desk.visit(SMALL + "&against=attention")
+    desk.train()
+    assert desk.page.locator("#against").input_value() == "attention"
+
+
+def test_data_without_patterns_are_decomposed_against_the_end_of_the_run(desk):
+    desk.visit(SMALL + "&data=random&start=zero")
+    desk.train()
+    assert desk.page.locator("#against").input_value() == "end"
+    assert desk.page.locator("#against option:disabled").count() == 2
+    assert abs(float(desk.page.locator("#residual").get_attribute("data-value"))) < 1e-13
+    desk.visit(SMALL + "&optimizer=adam&stepSize=0.01")
+    desk.train()
+    assert "plain gradient descent" in desk.text("#identity")
+
+
+def test_the_maps_follow_their_controls_and_tell_their_values(desk):
+    desk.visit(SMALL)
+    desk.train()
+    titles = lambda: desk.page.locator(".map p").all_inner_texts()  # noqa: E731
+    picture = "document.querySelector('.map canvas').toDataURL()"
+    assert titles() == ["+ heads", "− heads"]
+    first = desk.ask(picture)
+    desk.page.select_option("#headClass", label="− heads")
+    assert titles() == ["− heads"]
+    desk.page.select_option("#headClass", label="both classes")
+    desk.page.get_by_label("Next sequence").click()
+    assert desk.page.locator("#sequence").input_value() == "2" and desk.ask(picture) != first
+    desk.page.fill("#sequence", "999")
+    desk.page.locator("#sequence").blur()
+    assert desk.page.locator("#sequence").input_value() == "20"
+    desk.page.locator(".map canvas").first.click(position={"x": 60, "y": 60})
+    assert "of its attention to key" in desk.text("#mapTold")
+
+
+def test_the_run_can_be_saved_as_python(desk, tmp_path):
+    desk.visit(SMALL)
+    desk.train()
+    with desk.page.expect_download() as waiting:
+        desk.page.click("#download")
+    waiting.value.save_as(tmp_path / "run.py")
+    saved = (tmp_path / "run.py").read_text()
+    assert saved == desk.ask("explorer.pythonCode(explorer.app.run)")
+    desk.page.click("#python")
+    desk.until("explorer.app.copied")
+    assert desk.page.evaluate("() => navigator.clipboard.readText()") == saved
+    compile(saved, "run.py", "exec")
+
+
+def test_log_ticks_fit_the_height(desk):
+    ticks = desk.ask("""(() => { const chart = explorer.app.charts.loss;
+      return [60, 200].map((height) => chart.ticks({ top: 0, bottom: height, bottomValue: -12, topValue: 0 }).length); })()""")
+    assert 1 <= ticks[0] <= 4 < ticks[1] <= 6
