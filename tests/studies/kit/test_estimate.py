@@ -36,6 +36,12 @@ def test_one_seed_decides_nothing():
     assert (str(found), found.interval) == ("5", "none")
 
 
+def test_an_interval_is_never_two_equal_numbers():
+    assert mean([-0.5, -0.50001, -0.49999]).interval == "± 2e-5"
+    assert mean([2.0, 2.0, 2.0]).interval == "all seeds agree"
+    assert Estimate(3.0, 1.0, math.inf, 4).interval == "from 1" and mean([1.0, 2.0]).interval == "-4.85 to 7.85"
+
+
 def test_what_failed_is_left_out_and_nothing_is_not_a_number():
     assert mean([1.0, np.nan, 3.0]).count == 2
     nothing = mean([np.nan])

@@ -35,10 +35,15 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """The interval in words; one seed has none."""
+        """The interval in words; one seed has none. Where both ends read alike its half width is said instead."""
         if self.count < 2:
             return "none"
-        return f"from {number(self.low)}" if self.high == math.inf else f"{number(self.low)} to {number(self.high)}"
+        if self.high == math.inf:
+            return f"from {number(self.low)}"
+        if number(self.low) != number(self.high):
+            return f"{number(self.low)} to {number(self.high)}"
+        half = (self.high - self.low) / 2
+        return f"± {number(half, 1)}" if half > 0 else "all seeds agree"
 
 
 NONE = Estimate(math.nan, math.nan, math.nan, 0)  # nothing was measured
