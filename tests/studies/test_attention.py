@@ -90,5 +90,3 @@ def test_attention_more_and_more_only_if_it_grows():
     assert attention.finding(mixed).answer.startswith("Undecided")
     assert attention.finding(mixed).text.endswith("3 of 15 cells are missing and left out.")
     assert attention.finding(attention_results(np.nan, 0.2)).answer == "Not measured"
-
-

@@ -94,7 +94,9 @@ def test_a_gap_that_depends_on_the_scale_of_the_start_is_not_called_gone():
     found = global_margin.finding(results([0.75, 0.7, 0.6], scaling=(0.8, 1.0, 2.0, 3.0)))
     assert found.answer.startswith("Below it at every H: by 25% with 1 head, 40% with 8; with 8 heads that depends on")
     assert "the start's norm (share 0.48 to 1.8)" in found.answer
-    assert "over start norms from 0.5 to 10 it goes from 0.6 to 2.25 with 1 head and from 0.48 to 1.8 with 8" in found.text
+    assert (
+        "over start norms from 0.5 to 10 it goes from 0.6 to 2.25 with 1 head and from 0.48 to 1.8 with 8" in found.text
+    )
     assert found.numbers["share.scale.8.10"].estimate.value == pytest.approx(1.8, rel=0.01)
     scale = global_margin.figures(results([0.75, 0.7, 0.6], scaling=(0.8, 1.0, 2.0, 3.0)))[1].panels[0]
     assert scale.marks[2].label == "8 heads" and scale.marks[2].y == pytest.approx((0.48, 0.6, 1.2, 1.8), rel=0.01)

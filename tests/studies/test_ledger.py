@@ -55,5 +55,3 @@ def test_a_check_that_did_not_run_has_not_failed():
         made["run"][name] = made["run"][name] * np.nan
     nothing = ledger_study.finding(made)
     assert nothing.answer == "Not measured" and "The ordinary run with 64 heads is missing." in nothing.text
-
-

@@ -45,7 +45,9 @@ def test_the_number_of_heads_is_the_smallest_over_directions_data_and_losses():
     )
     assert "below 0.5 from 8,000 on A and 800 on C heads on" in found.sentence
     assert "from 4,000 on A and 400 on C" in found.sentence and "24,000" not in found.sentence
-    value = {name: found.numbers[f"heads.{name}"].estimate.value for name in ("a.below_half.paper", "c.below_log2.tangent")}
+    value = {
+        name: found.numbers[f"heads.{name}"].estimate.value for name in ("a.below_half.paper", "c.below_log2.tangent")
+    }
     np.testing.assert_allclose([*value.values()], [24_000, 400], rtol=0.01)
     other = literal.finding(literal_results(paper=500.0))
     assert "below 0.5 from 500 on A and 50 on C" in other.sentence  # the paper's direction may be the better one

@@ -96,7 +96,9 @@ def test_the_best_step_size_is_taken_and_one_that_failed_is_not():
     assert optimizers.finding(made).numbers[key].estimate.value == pytest.approx(0.5)
     made["gd"]["margin"][0, 1, 1, -1] = np.nan  # the best step size diverged for one seed
     found = optimizers.finding(made).numbers[key].estimate
-    assert found.count == 3 and found.value == pytest.approx(0.35, rel=0.02)  # the seed that failed chose it, and failed
+    assert found.count == 3 and found.value == pytest.approx(
+        0.35, rel=0.02
+    )  # the seed that failed chose it, and failed
 
 
 def test_figures_are_drawn_from_the_same_numbers():

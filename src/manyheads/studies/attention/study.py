@@ -243,6 +243,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=5,
+    part="attention",
+    order=1,
     in_story=True,
 )

@@ -161,7 +161,9 @@ def _best_tangent(data: xarray.Dataset, axis: str, norm: int) -> np.ndarray:
 def figures(results: Results) -> list[Figure]:
     data = results["heads"]
     shares = {
-        name: [over_seeds("measured", "best tangent / best found", *_shares(results[name], axis, _equal(results[name])))]
+        name: [
+            over_seeds("measured", "best tangent / best found", *_shares(results[name], axis, _equal(results[name])))
+        ]
         for name, axis in AXES.items()
     }
     by_norm = np.stack([_shares(data, "num_heads", i)[1] for i in range(len(data["start_norm"]))])  # norm, heads, seed
@@ -171,7 +173,9 @@ def figures(results: Results) -> list[Figure]:
     ]
     own = over_seeds("measured", "best found", "num_heads", data["found"], "norm")
     tangent = data["tangent"].isel(norm=_equal(data))
-    starts = [over_seeds(*look, "num_heads", tangent.isel(start_kind=k), "P3") for k, look in enumerate(STARTS.values())]
+    starts = [
+        over_seeds(*look, "num_heads", tangent.isel(start_kind=k), "P3") for k, look in enumerate(STARTS.values())
+    ]
     share = Axis("best tangent / best found", "share")
     return [
         Figure(
@@ -228,5 +232,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=9,
+    part="theory",
+    order=4,
 )

@@ -256,6 +256,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=1,
+    part="heads",
+    order=2,
     in_story=True,
 )

@@ -155,6 +155,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=13,
+    part="truth",
+    order=1,
     in_story=True,
 )

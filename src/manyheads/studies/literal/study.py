@@ -108,7 +108,9 @@ def finding(results: Results) -> Finding:
         bound = f"a mean loss below {LEVEL_TEXT[level]}"
         answer = f"{heads_text(round(fewest))} heads at the least, for {bound} on {on}; there {there}"
         answer = setting(answer, "Theorem 1′, the best of two directions", f"mixtures {listed(list(least[level]))}")
-        conclusion = f"Theorem 1, in its sharpest form, says nothing below {heads_text(round(fewest))} heads; there {there}."
+        conclusion = (
+            f"Theorem 1, in its sharpest form, says nothing below {heads_text(round(fewest))} heads; there {there}."
+        )
     note = "Heads come in two classes, so these runs are exact, not sampled."
     return conclude(answer, sentences, numbers, cells, [note], conclusion)
 
@@ -179,7 +181,9 @@ STUDY = Study(
     settings=[
         stated("statement", "Theorem 1 with (3) and (4); its hidden constant read as 1 where 'printed'"),
         stated("start", "first phase on fresh data, W = 0"),
-        chosen("sharpest version", "Theorem 1′: constants, step size and target left free, see thm1.sharp in the ledger"),
+        chosen(
+            "sharpest version", "Theorem 1′: constants, step size and target left free, see thm1.sharp in the ledger"
+        ),
         chosen("signs", "balanced"),
         chosen("data A", f"{tasks.describe(DATA['a'])}, {FRESH['a']} of the first phase; 300 steps"),
         chosen("data B (full)", f"{tasks.describe(DATA['b'])}, {FRESH['b']} of the first phase; 3,000 steps"),
@@ -189,6 +193,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=6,
+    part="theory",
+    order=2,
     in_story=True,
 )

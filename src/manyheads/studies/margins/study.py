@@ -167,6 +167,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=4,
-    in_story=True,
+    part="attention",
+    order=3,
 )

@@ -83,7 +83,9 @@ def finding(results: Results) -> Finding:
         looks = f"With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
         sentences.insert(1, looks)
     if open_ends:
-        ends = f"No best step size was found for {listed(open_ends)}: the best one tried is at an end of its ladder, so "
+        ends = (
+            f"No best step size was found for {listed(open_ends)}: the best one tried is at an end of its ladder, so "
+        )
         sentences.insert(2, f"{ends}its share is a lower bound of what a better step size would reach.")
     note = "The best step size has the largest final margin; for every seed it is the one that the other seeds choose."
     cells = [data["attention"] for data in results.values()]
@@ -192,5 +194,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=12,
+    part="attention",
+    order=4,
 )

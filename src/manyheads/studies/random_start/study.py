@@ -229,5 +229,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=8,
+    part="heads",
+    order=5,
 )
