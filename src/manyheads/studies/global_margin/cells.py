@@ -29,8 +29,9 @@ def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict
 
     It is attained, so the best margin is at least this. `tangent`: the best tangent margin of each kind of start for
     directions of norm $\sqrt2$, where the start itself is scaled to each of the `norms`: tangent features depend on
-    it. The zero start has norm 0, whatever the norm asked for. `key_query_share`: part of the squared norm that the best point gives to
-    W; `heads_used`: how many heads carry its norm (participation ratio); `focus`: its attention on relevant tokens.
+    it. The zero start has norm 0, whatever the norm asked for. `key_query_share`: part of the squared norm that the
+    best point gives to W; `heads_used`: how many heads carry its norm (participation ratio); `focus`: its attention on
+    relevant tokens.
     """
     setup = set_up(cell)
     data, heads = setup.dataset, cell.model.num_heads
@@ -60,7 +61,7 @@ def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict
 
 
 def _margins(start: MultiHead, data: Dataset, norms: list[float]) -> list[float]:
-    """The best tangent margin of a start scaled to each norm of all its parameters; the zero start stays where it is."""
+    """The best tangent margin of a start scaled to each norm of all its parameters; the zero start stays as it is."""
     squares = sum(np.sum(np.asarray(leaf, float).reshape(len(leaf), -1) ** 2, axis=1) for leaf in start.heads)
     size = float(np.sqrt(squares @ start.multiplicity))
     if size == 0:

@@ -75,8 +75,8 @@ def finding(results: Results) -> Finding:
         weakest, strength = min(by_signal, key=lambda pair: pair[0].value)
         signal = f"over the signal the share is least, {weakest}, at S = {strength:g}."
     sentences = [
-        f"At equal norm, √2 for the start, for the direction and for the model's parameters, the best tangent margin of "
-        f"the starts is {one} of the best margin found with {heads(least)} and {many} with {heads_text(most)}.",
+        f"At equal norm, √2 for the start, for the direction and for the model's parameters, the best tangent margin "
+        f"of the starts is {one} of the best margin found with {heads(least)} and {many} with {heads_text(most)}.",
         f"The share depends on how large the start is: over start norms from {min(NORMS):g} to {max(NORMS):g} it goes "
         f"from {_range(over_scales[least])} with {heads(least)} and from {_range(over_scales[most])} with "
         f"{heads_text(most)}.",
@@ -181,8 +181,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "global_margin-heads",
             "The model's margin and the tangent margins",
-            "@1: the margin that ascent finds at parameter norm √2. @2: the best tangent margin of three starts, of norm "
-            "√2 too (zero: 0). @3: the best of those as a share of the first. Means and 95% intervals over seeds.",
+            "@1: the margin that ascent finds at parameter norm √2. @2: the best tangent margin of three starts, of "
+            "norm √2 too (zero: 0). @3: the best of those as a share of the first. Means and 95% intervals over seeds.",
             [
                 Panel("Margin of the model", HEADS, Axis("margin", "parameters of norm √2", scale="norm"), [own]),
                 Panel("Tangent margin", HEADS, TANGENT_MARGIN, starts),
@@ -192,8 +192,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "global_margin-scale",
             "The share over the norm of the start",
-            "The best tangent margin of a start as a share of the best margin found at norm √2, where the start is scaled "
-            "to another norm. Means and 95% intervals over seeds.",
+            "The best tangent margin of a start as a share of the best margin found at norm √2, where the start is "
+            "scaled to another norm. Means and 95% intervals over seeds.",
             [Panel("", Axis("norm of the start", "all parameters", log=True), share, scales)],
         ),
         Figure(

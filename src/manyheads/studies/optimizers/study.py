@@ -147,8 +147,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "optimizers-time",
             "Four optimizers at equal steps",
-            f"{heads_text(many)} heads, each optimizer at the step size with the largest final margin of the other seeds. "
-            f"Means over seeds with 95% intervals (loss: geometric mean, not drawn below {FLOOR:g}).",
+            f"{heads_text(many)} heads, each optimizer at the step size with the largest final margin of the other "
+            f"seeds. Means over seeds with 95% intervals (loss: geometric mean, not drawn below {FLOOR:g}).",
             [
                 Panel("Loss", STEP, TRAIN_LOSS, over_time("train_loss", log=True, floor=FLOOR)),
                 Panel("Margin", STEP, margin, [*over_time("margin", SCALE), *limits]),
