@@ -11,8 +11,8 @@ from manyheads.studies.kit.study import PARTS, Study
 OPEN = (
     "Whether descent reaches the margin that attention makes possible, and how fast: at the end of the longest runs it "
     "still grows.",
-    "A bound on the test loss that says something at the sizes people use: the measured gap falls like 1/n, and Theorem "
-    "2 lies orders of magnitude above it.",
+    "A bound on the test loss that says something at the sizes people use: the measured gap falls like 1/n, and "
+    "Theorem 2 lies orders of magnitude above it.",
     "How many heads parity needs: (T-1)/2 are necessary; that they suffice for every T is not proved.",
     "What the published experiments show: neither their code nor all their settings are known.",
     "Several layers, mini-batches, learned embeddings: no statement here speaks about them.",
