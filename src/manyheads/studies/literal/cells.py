@@ -24,8 +24,8 @@ def literal(cell: Cell, *, levels: list[float], steps: list[int]) -> dict:
     `asked_*`: heads for a target with loss 1/K along the paper's direction, K the cell's number of steps. `heads`: the
     smallest number at which Theorem 1′ certifies a mean loss below each of the `levels`, along the paper's direction
     and along the best tangent direction (NaN where the tangent features do not separate). `bound` and `mean_loss` of
-    the run at the smaller of the two, `curve` the loss of the first. `suffices`: the smallest power of two whose run, with
-    the same steps and step size, stays below the level.
+    the run at the smaller of the two, `curve` the loss of the first. `suffices`: the smallest power of two whose run,
+    with the same steps and step size, stays below the level.
     """
     setup = set_up(cell)
     task = mixture_of(setup)
