@@ -4,6 +4,7 @@ from synthetic import filled, wiggle
 from manyheads.studies.literal import study as literal
 
 PAPER, TANGENT = 24_000.0, 8_000.0
+MIDDLE = np.mean([wiggle(seed) for seed in range(3)])
 
 
 def literal_results(violated=0, paper=PAPER, tangent=TANGENT, half_of=2.0):
@@ -11,7 +12,7 @@ def literal_results(violated=0, paper=PAPER, tangent=TANGENT, half_of=2.0):
 
     def heads(share):
         def made(seed, **_):
-            below_half = share * np.array([paper, tangent]) * wiggle(seed)
+            below_half = share * np.array([paper, tangent]) * wiggle(seed) / MIDDLE
             return ("level", "direction"), np.stack([below_half, below_half / half_of])
 
         return made
@@ -43,14 +44,16 @@ def test_the_number_of_heads_is_the_smallest_over_directions_data_and_losses():
         "400 heads at the least, for a mean loss below log 2 on C; there every conclusion holds (Theorem 1′, the best "
         "of two directions, mixtures A and C)"
     )
-    assert "below 0.5 from 8,000 on A and 800 on C heads on" in found.sentence
-    assert "from 4,000 on A and 400 on C" in found.sentence and "24,000" not in found.sentence
+    assert "below 0.5 with 8,000 heads on A and 800 heads on C" in found.sentence
+    assert "with 4,000 heads on A and 400 heads on C" in found.sentence and "24,000" not in found.sentence
     value = {
         name: found.numbers[f"heads.{name}"].estimate.value for name in ("a.below_half.paper", "c.below_log2.tangent")
     }
     np.testing.assert_allclose([*value.values()], [24_000, 400], rtol=0.01)
     other = literal.finding(literal_results(paper=500.0))
-    assert "below 0.5 from 500 on A and 50 on C" in other.sentence  # the paper's direction may be the better one
+    assert (
+        "below 0.5 with 500 heads on A and 50 heads on C" in other.sentence
+    )  # the paper's direction may be the better one
     bars = {mark.label: mark.y for mark in literal.figures(literal_results())[0].panels[0].marks}
     np.testing.assert_allclose(bars["Theorem 1′, below 0.5"], [8000, 800], rtol=0.01)
     np.testing.assert_allclose(bars["Theorem 1′, below log 2"], [4000, 400], rtol=0.01)
@@ -61,7 +64,7 @@ def test_a_direction_that_does_not_separate_is_left_out():
     for data in made.values():
         data["heads"][..., 1] = np.nan
     found = literal.finding(made)
-    assert "below 0.5 from 24,000 on A" in found.sentence and "needs" not in found.sentence
+    assert "below 0.5 with 24,000 heads on A" in found.sentence and "needs" not in found.sentence
 
 
 def test_the_literal_theorem_holds_or_fails():
@@ -73,7 +76,10 @@ def test_no_number_of_heads_may_suffice():
     made = literal_results()
     made["a"]["suffices"][1, 0] = np.inf
     found = literal.finding(made)
-    assert "on A more than 1,024 are needed in 1 of 3 draws and on C 1 reaches a mean loss below 0.5" in found.text
+    assert (
+        "more than 1,024 heads are needed in 1 of 3 draws on A and 1 head reaches a mean loss below 0.5 on C"
+        in found.text
+    )
     assert found.numbers["suffices.a"].estimate.count == 0  # not the mean of those that do
     bars = {mark.label: mark for mark in literal.figures(made)[0].panels[0].marks}
     assert len(bars["suffices, measured"].rows()) == 1 and len(bars["Theorem 1′, below 0.5"].rows()) == 2

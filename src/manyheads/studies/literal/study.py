@@ -11,7 +11,7 @@ from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import Estimate, mean, number, ratio
 from manyheads.studies.kit.figure import STEP, Axis, Figure, Panel, line, over_seeds, rule
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
-from manyheads.studies.kit.words import MISSING, heads_text, listed, setting
+from manyheads.studies.kit.words import MISSING, heads, heads_text, listed, once, setting
 from manyheads.sweeps.spec import Sweep
 
 LEVELS = {"below_half": 0.5, "below_log2": math.log(2)}  # mean losses to certify; log 2 is that of knowing nothing
@@ -59,7 +59,7 @@ def _heads(data: xarray.Dataset, level: str) -> xarray.DataArray:
 def finding(results: Results) -> Finding:
     numbers = Numbers()
     least: dict[str, dict[str, Estimate]] = {level: {} for level in LEVELS}
-    gains, asked, suffice = [], {}, []
+    gains, asked, suffice = [], {}, {}
     for name, data in results.items():
         on = name.upper()
         for i, (level, text) in enumerate(LEVEL_TEXT.items()):
@@ -79,20 +79,22 @@ def finding(results: Results) -> Finding:
         numbers.add(
             f"suffices.{name}", f"heads that suffice in fact, below 0.5, {on}", mean(enough.where(~_beyond(data).any()))
         )
-        suffice.append(f"on {on} {_suffices(data)}")
+        suffice[on] = _suffices(data)
     violated, holding = (sum(int(data[word].sum()) for data in results.values()) for word in ("violated", "holding"))
 
     def over_data(level: str) -> str:
-        return listed([f"{_count(e)} on {on}" for on, e in least[level].items()])
+        return listed([f"{_count(e)} heads on {on}" for on, e in least[level].items()])
 
     routes = listed([f"{_count(asked[on, 'explicit'])} heads on {on}" for on in least["below_half"]])
-    lower = [e.value for e in gains if e.count]
-    beside = f"; the best tangent direction needs {number(min(lower))} to {number(max(lower))} of what the paper's does"
+    lower, beside = [e.value for e in gains if e.count], ""
+    if lower:
+        span = " to ".join(dict.fromkeys(number(pick(lower)) for pick in (min, max)))
+        beside = f"; the best tangent direction needs {span} of what the paper's does"
     sentences = [
-        f"Theorem 1′ certifies a mean train loss below 0.5 from {over_data('below_half')} heads on, and below log 2, "
-        f"the loss of knowing nothing, from {over_data('below_log2')}{beside if lower else ''}.",
+        f"Theorem 1′ certifies a mean train loss below 0.5 with {over_data('below_half')} and below log 2, the loss "
+        f"of knowing nothing, with {over_data('below_log2')}{beside}.",
         f"For a target with loss 1/{STEPS} the paper's route with its constants asks for {routes}; in fact "
-        f"{listed(suffice)}.",
+        f"{once(suffice, 'on')}.",
         f"{holding} conclusions hold and {violated} are violated over all runs.",
     ]
     cells = [_heads(data, "below_half") for data in results.values()]
@@ -109,8 +111,9 @@ def finding(results: Results) -> Finding:
         answer = f"{heads_text(round(fewest))} heads at the least, for {bound} on {on}; there {there}"
         answer = setting(answer, "Theorem 1′, the best of two directions", f"mixtures {listed(list(least[level]))}")
         conclusion = (
-            f"Theorem 1, in its sharpest form, says nothing below {heads_text(round(fewest))} heads; there {there}."
+            f"Theorem 1, in its sharpest form, says nothing below {heads(round(fewest))} on the mixtures tried; "
         )
+        conclusion += f"there {there}."
     note = "Heads come in two classes, so these runs are exact, not sampled."
     return conclude(answer, sentences, numbers, cells, [note], conclusion)
 
@@ -130,9 +133,9 @@ def _suffices(data: xarray.Dataset) -> str:
     if draws == 0:
         return "how many suffice was not measured"
     if beyond:
-        return f"more than {heads_text(MOST_TRIED)} are needed in {beyond} of {draws} draws"
+        return f"more than {heads(MOST_TRIED)} are needed in {beyond} of {draws} draws"
     most = float(enough.max())
-    return f"{heads_text(most)} {'reaches' if most == 1 else 'reach'} a mean loss below 0.5"
+    return f"{heads(most)} {'reaches' if most == 1 else 'reach'} a mean loss below 0.5"
 
 
 def figures(results: Results) -> list[Figure]:
