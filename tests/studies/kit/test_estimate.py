@@ -38,7 +38,7 @@ def test_one_seed_decides_nothing():
 
 def test_an_interval_is_never_two_equal_numbers():
     assert mean([-0.5, -0.50001, -0.49999]).interval == "± 2e-5"
-    assert mean([2.0, 2.0, 2.0]).interval == "all seeds agree"
+    assert mean([2.0, 2.0, 2.0]).interval == "equal for all seeds"
     assert Estimate(3.0, 1.0, math.inf, 4).interval == "from 1" and mean([1.0, 2.0]).interval == "-4.85 to 7.85"
 
 

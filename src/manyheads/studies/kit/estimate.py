@@ -35,15 +35,15 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """The interval in words; one seed has none. Where both ends read alike its half width is said instead."""
+        """The interval in words; one seed has none, and one too narrow for three digits is given by its width."""
         if self.count < 2:
             return "none"
+        low, high = number(self.low), number(self.high)
         if self.high == math.inf:
-            return f"from {number(self.low)}"
-        if number(self.low) != number(self.high):
-            return f"{number(self.low)} to {number(self.high)}"
-        half = (self.high - self.low) / 2
-        return f"± {number(half, 1)}" if half > 0 else "all seeds agree"
+            return f"from {low}"
+        if low != high:
+            return f"{low} to {high}"
+        return f"± {number((self.high - self.low) / 2, 1)}" if self.high > self.low else "equal for all seeds"
 
 
 NONE = Estimate(math.nan, math.nan, math.nan, 0)  # nothing was measured
