@@ -19,7 +19,7 @@ def held_out(scores) -> np.ndarray:
     known = np.isfinite(table).any(axis=0)
     chosen = np.full(table.shape[1], -1)
     for seed in np.flatnonzero(known):
-        others = known & (np.arange(len(known)) != seed)
+        others = known & (np.arange(table.shape[1]) != seed)
         chosen[seed] = best(table[:, others if others.any() else known])
     return chosen
 

@@ -42,8 +42,10 @@ def literal(cell: Cell, *, levels: list[float], steps: list[int]) -> dict:
     directions = [direction, good.theta_star()] if good.holds else [direction]
     heads, runs = np.full((len(levels), 2), np.nan), []
     for i, level in enumerate(levels):
-        plan = {"certified": level, "num_steps": steps, "token_radius": R}
-        found = [smallest_heads(setup.start, setup.dataset, [one], **plan) for one in directions]
+        found = [
+            smallest_heads(setup.start, setup.dataset, [one], certified=level, num_steps=steps, token_radius=R)
+            for one in directions
+        ]
         heads[i, : len(found)] = [one.num_heads for one in found]
         least = min(found, key=lambda one: one.num_heads)
         runs.append(run_literally(setup.start, setup.dataset, least, R))

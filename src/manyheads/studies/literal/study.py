@@ -77,7 +77,9 @@ def finding(results: Results) -> Finding:
             asked[on, route] = numbers.add(f"asked.{name}.{route}", f"heads: {label}, {on}", mean(values))
         enough = data["suffices"].isel(level=0)
         numbers.add(
-            f"suffices.{name}", f"heads that suffice in fact, below 0.5, {on}", mean(enough.where(~_beyond(data).any()))
+            f"suffices.{name}",
+            f"heads that suffice in fact, below 0.5, {on}",
+            mean(np.where(_beyond(data).any(), np.nan, enough)),
         )
         suffice[on] = _suffices(data)
     violated, holding = (sum(int(data[word].sum()) for data in results.values()) for word in ("violated", "holding"))
@@ -122,9 +124,9 @@ def _count(estimate: Estimate) -> str:
     return heads_text(round(estimate.value)) if estimate.count else "not measured"
 
 
-def _beyond(data: xarray.Dataset) -> xarray.DataArray:
+def _beyond(data: xarray.Dataset) -> np.ndarray:
     """Where no number of heads up to the largest tried suffices for the first level."""
-    return np.isinf(data["suffices"].isel(level=0))
+    return np.isinf(data["suffices"].isel(level=0).values.astype(float))
 
 
 def _suffices(data: xarray.Dataset) -> str:

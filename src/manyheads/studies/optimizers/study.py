@@ -27,7 +27,8 @@ STEP_AXES = {
     "polyak": Axis("largest step size", "factor of the gradient", log=True),
     "adam": Axis("step size", "move of a weight", log=True),
 }
-DATA = {**tasks.HARD_MIXTURE, "num_examples": Scaled(60, 100), "num_test": 0}
+SIZES = Scaled(60, 100)
+DATA = {**tasks.HARD_MIXTURE, "num_examples": SIZES, "num_test": 0}
 STEPS = Scaled(300, 2000)
 REACHED = 0.9  # of the best attention margin
 FLOOR = 1e-12  # losses below are not drawn
@@ -89,8 +90,7 @@ def finding(results: Results) -> Finding:
         sentences.insert(2, f"{ends}its share is a lower bound of what a better step size would reach.")
     note = "The best step size has the largest final margin; for every seed it is the one that the other seeds choose."
     cells = [data["attention"] for data in results.values()]
-    sizes = DATA["num_examples"]
-    where = ["hard mixture", f"{sizes.quick if steps == STEPS.quick else sizes.full} sequences"]
+    where = ["hard mixture", f"{SIZES.quick if steps == STEPS.quick else SIZES.full} sequences"]
     where += ["first-phase start", f"{heads_text(few)} to {heads_text(many)} heads", f"{steps:,} steps"]
     return conclude(setting(_answer(said), *where), sentences, numbers, cells, [note])
 
