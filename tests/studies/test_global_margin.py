@@ -92,8 +92,10 @@ def test_a_start_is_not_the_best_because_of_one_lucky_seed():
 def test_a_gap_that_depends_on_the_scale_of_the_start_is_not_called_gone():
     """With 8 heads no gap for large starts only: the norm is said, and the shares over norms."""
     found = global_margin.finding(results([0.75, 0.7, 0.6], scaling=(0.8, 1.0, 2.0, 3.0)))
-    assert found.answer.startswith("Below it at every H: by 25% with 1 head, 40% with 8; with 8 heads that depends on")
-    assert "the start's norm (share 0.48 to 1.8)" in found.answer
+    assert found.answer == (
+        "Below it at every H: by 25% with 1 head, 40% with 8; it depends on the start's norm: from 0.5 to 10 the share "
+        "is 0.6 to 2.25 with 1 head and 0.48 to 1.8 with 8 heads" + SETTING
+    )
     assert (
         "over start norms from 0.5 to 10 it goes from 0.6 to 2.25 with 1 head and from 0.48 to 1.8 with 8" in found.text
     )

@@ -13,7 +13,7 @@ from manyheads.studies.kit.figure import HEADS, TANGENT_MARGIN, Axis, Figure, Pa
 from manyheads.studies.kit.selection import held_out, taken
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.tasks import STARTS
-from manyheads.studies.kit.words import choose, heads, heads_text, setting
+from manyheads.studies.kit.words import choose, heads, heads_text, listed, setting
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.global_margin.cells:compare"
@@ -91,7 +91,7 @@ def finding(results: Results) -> Finding:
         "Which kind of start is the best is decided for every seed by the other seeds.",
     )
     cells = [data["found"] for data in results.values()]
-    answer = _answer(shares["heads"], heads(least), heads_text(most)) + _scale_clause(over_scales[most], heads(most))
+    answer = _answer(shares["heads"], heads(least), heads_text(most)) + _scale_clause(over_scales)
     where = ["mixture", f"ζ = {DATA['sparsity']:g}", "starts of norm √2 unless said"]
     return conclude(setting(answer, *where), sentences, numbers, cells, notes)
 
@@ -114,12 +114,16 @@ def _range(shares: list[Estimate]) -> str:
     return f"{number(min(known))} to {number(max(known))}" if known else "not measured"
 
 
-def _scale_clause(shares: list[Estimate], many: str) -> str:
-    """Whether the answer for many heads is the same at every norm of the start."""
-    said = [choose(e, at=CLOSE, above="above", below="below", undecided="") for e in shares]
-    if set(said) == {"not measured"} or len(set(said)) == 1:
+def _scale_clause(over_scales: dict[float, list[Estimate]]) -> str:
+    """Whether the answer is the same at every norm of the start, with few heads and with many."""
+
+    def said(shares: list[Estimate]) -> set[str]:
+        return {choose(e, at=CLOSE, above="above", below="below", undecided="") for e in shares}
+
+    if all(len(said(shares)) == 1 for shares in over_scales.values()):
         return ""
-    return f"; with {many} that depends on the start's norm (share {_range(shares)})"
+    ranges = listed([f"{_range(shares)} with {heads(h)}" for h, shares in over_scales.items()])
+    return f"; it depends on the start's norm: from {min(NORMS):g} to {max(NORMS):g} the share is {ranges}"
 
 
 def _where(name: str, value: float) -> str:

@@ -83,7 +83,7 @@ def finding(results: Results) -> Finding:
         many,
         at=1,
         above="gets past the best linear classifier",
-        below="does not get past the best linear classifier of uniformly averaged tokens",
+        below="does not get past the best linear classifier",
         undecided="is not clearly different from that of the best linear classifier",
         missing="was not measured",
     )
