@@ -20,7 +20,7 @@ LINEAR = "best linear margin of the sample"  # what the answer compares with; γ
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
-    quick, full = [2, 16, 1024], [2, 4, 16, 64, 1024]
+    quick, full = [4, 16, 1024], [4, 16, 64, 1024]
     common = {
         "data": DATA,
         "train": {"step_size": STEP_SIZE, "num_steps": Scaled(2000, 20_000)},
