@@ -44,6 +44,12 @@ def test_the_answer_follows_the_losses():
     ) and "planted data the test loss rises" in (faster.answer)
 
 
+def test_a_loss_that_changes_between_some_numbers_of_heads_only_is_said_to_do_so_there():
+    some = answer([UP, UP], [(1.0, 1.0, 1.5), DOWN])
+    assert "the test loss rises with H from 8 to 64 from a zero start and falls with H from a Gaussian" in some.answer
+    assert "and the test error 0 throughout at H = 1, 8 and 64" in some.sentence
+
+
 def test_losses_are_told_with_errors_at_every_number_of_heads():
     """The ends alone say less: 64 heads beat 1 although 8 are worse, and equal errors are no worse loss."""
     found = answer([UP, UP], [FLAT, HUMP], errors=(0.1, 0.3, 0.05))

@@ -104,7 +104,8 @@ def _over_heads(loss: xarray.DataArray) -> str:
     if not moves:
         return "does not clearly depend on H"
     if len({word for _, word in moves}) == 1:
-        return f"{moves[0][1]} with H"
+        ends = "" if len(moves) == len(said) else f" from {heads_text(moves[0][0][0])} to {heads_text(moves[-1][0][1])}"
+        return f"{moves[0][1]} with H{ends}"
     turns = [(a, b) for (a, first), (b, second) in itertools.pairwise(moves) if first != second]
     (_, top), _ = turns[0]
     word = moves[0][1]
@@ -112,7 +113,8 @@ def _over_heads(loss: xarray.DataArray) -> str:
 
 
 def _row(estimates) -> str:
-    return listed([number(e.value) if e.count else "not measured" for e in estimates.values()])
+    said = [number(e.value) if e.count else "not measured" for e in estimates.values()]
+    return f"{said[0]} throughout" if len(set(said)) == 1 else listed(said)
 
 
 def _range(errors: list[float]) -> str:
