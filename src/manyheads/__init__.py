@@ -47,6 +47,7 @@ _HOME = {
     "certify": "manyheads.certificates.certify",
     "forecast": "manyheads.papers.manyheads2026.forecast",
     "first_forecast": "manyheads.papers.manyheads2026.forecast",
+    "attention_sleep": "manyheads.papers.manyheads2026.sleep",
     "good_start": "manyheads.papers.deora2023.initialization",
     "explain_run": "manyheads.certificates.decomposition",
     "smallest_heads": "manyheads.papers.deora2023.regime",

@@ -1,5 +1,6 @@
 """Certificates of a run: verdicts of each kind, honest scope, and the data that belong to the run."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from model.modules import pooled_mlp
 from paper_settings import setting
 
+import manyheads as mh
 from manyheads.certificates import provenance
 from manyheads.certificates.certify import certify
 from manyheads.certificates.examination import Examination
@@ -266,3 +268,20 @@ def test_the_noise_of_a_measured_loss_holds_that_of_the_scores():
         ]
         exact = sum(losses) / 3
     assert 1e-13 < abs(float(exact - mpmath.mpf(found.measured))) <= found.noise < 1e-8
+
+
+@pytest.mark.full
+def test_curvature_that_is_zero_to_rounding_has_a_verdict():
+    """Step sizes up to 1e5 drive the loss to 0, where the Hessian is rounding and nothing else."""
+    lowest = 1.0
+    for seed, signal, heads, step in itertools.product(range(2), (1.0, 4.0), (1, 8, 1024), (10.0, 1e3, 1e5)):
+        mixture = mh.TokenizedMixture(
+            num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=signal, key=jax.random.key(seed)
+        )
+        data = mixture.sample(30, key=jax.random.key(100 + seed))
+        start = mh.zero_start(heads, num_tokens=4, dim=6)
+        run = mh.train(start, data, step_size=step, num_steps=30, dtype="float64")
+        lowest = min(lowest, float(run.train_loss[-1]))
+        found = mh.certify(run, data, ["cor1.2", "cor1.3"])
+        assert all(c.verdict is Verdict.HOLDS for c in found), [c.reason for c in found]
+    assert lowest < 1e-100

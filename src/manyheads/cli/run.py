@@ -91,7 +91,8 @@ def show_answers(report) -> None:
     console.print(f"\n{OPEN_HEADING}", style="bold")
     for item in OPEN:
         console.print(f"- {item}")
-    console.print(f"\n{report.num_figures} figures, the data and the page: ", end="")
+    figures = "1 figure" if report.num_figures == 1 else f"{report.num_figures} figures"
+    console.print(f"\n{figures}, the data and the page: ", end="")
     print(report.page)
 
 

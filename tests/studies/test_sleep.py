@@ -1,0 +1,83 @@
+"""When attention wakes: what is said follows the law that the steps obey."""
+
+import numpy as np
+import pytest
+from synthetic import filled, wiggle
+
+from manyheads.studies.sleep import study as sleep
+
+SHARES = np.array([0.02, 0.05])
+
+
+def results(law, hard=None, moved=1e-5):
+    """Steps to wake by a law of (heads, share), the same from both starts, another one on the hard mixture."""
+    plans = sleep.sweeps("quick")
+
+    def steps(of):
+        return lambda num_heads, seed, **_: (("share",), of(num_heads, SHARES) * wiggle(seed))
+
+    made = {
+        name: filled(plans[name], woke=steps(of), promised=lambda num_heads, **_: (("share",), np.floor(num_heads * SHARES)))
+        for name, of in (("zero", law), ("first", law), ("hard", hard or law))
+    }  # fmt: skip
+    made["normalized"] = filled(
+        plans["normalized"],
+        woke=steps(lambda num_heads, share: 10 * np.sqrt(num_heads * share)),
+        promised=lambda num_heads, **_: (("share",), np.sqrt(num_heads) * SHARES),
+    )
+    for data in made.values():
+        data["share"] = ("share", SHARES)
+    made["speaks"] = filled(
+        plans["speaks"],
+        heads=lambda seed, **_: (("level",), np.array([34_000.0]) * wiggle(seed)),
+        moved=lambda seed, **_: (("level",), np.array([moved])),
+        allowed=lambda seed, **_: (("level",), np.array([2e-3])),
+    )
+    made["speaks"]["level"] = ("level", [0.5])
+    return made
+
+
+def exponential(heads, share):
+    return 10 * np.exp(3.2 * np.sqrt(heads * share))
+
+
+def power(heads, share):
+    return 2000 * share * heads**1.5
+
+
+def test_the_answer_follows_the_law_and_names_its_setting():
+    found = sleep.finding(results(exponential))
+    assert found.answer == (
+        "On the easy mixture its sleep grows exponentially with the root of the number of heads (H = 4 to 64)"
+    )
+    assert found.numbers["slope.0.05"].estimate.value == pytest.approx(3.2, rel=1e-6)
+    assert found.numbers["normalized"].estimate.value == pytest.approx(0.5, abs=1e-6)
+    other = sleep.finding(results(power))
+    assert "like a power of the number of heads" in other.answer
+
+
+def test_a_mixture_with_another_law_is_named():
+    found = sleep.finding(results(exponential, hard=power))
+    assert "√H (zero start), √H (first-phase start) and log H (hard mixture)" in found.text
+
+
+def test_a_run_that_has_not_woken_is_infinite_and_not_fitted():
+    made = results(exponential)
+    made["zero"]["woke"][dict(num_heads=-1)] = np.inf
+    found = sleep.finding(made)
+    assert "infinite with 64 heads" in found.sentence
+    assert found.numbers["slope.0.05"].estimate.value == pytest.approx(3.2, rel=1e-6)
+
+
+def test_nothing_measured_is_said():
+    made = results(exponential)
+    for data in made.values():
+        for name in data.data_vars:
+            data[name][:] = np.nan
+    assert sleep.finding(made).answer == "Not measured"
+    assert sleep.figures(made)
+
+
+def test_the_third_panel_needs_two_levels():
+    made = results(exponential)
+    assert len(sleep.figures(made)[0].panels) == 2
