@@ -1,4 +1,4 @@
-"""How XLA compiles for short runs: at quick scale most of the time is compiling, not computing.
+"""How XLA compiles for short runs: at quick scale much of the time is compiling, not computing.
 
 Results differ from those of the usual settings by rounding only. A user's own XLA_FLAGS are left alone.
 """
@@ -13,7 +13,7 @@ FLAGS_OF_0_10 = ("--xla_cpu_use_fusion_emitters=false",)  # XLA aborts on a flag
 
 
 def quick_flags() -> str:
-    """Settings that halve compiling, for the version of JAX that is installed."""
+    """Settings with which XLA compiles faster, for the version of JAX that is installed."""
     emitters = FLAGS_OF_0_10 if importlib.metadata.version("jaxlib").startswith("0.10.") else ()
     return " ".join([*FLAGS, *emitters])
 
