@@ -39,8 +39,8 @@ def test_the_answer_follows_who_reaches_the_attention_margin():
     normalized = optimizers.finding(results({"gd": low, "normalized": high, "polyak": low, "adam": low}))
     assert normalized.answer.startswith("Yes: normalized descent reaches 90%")
     assert normalized.answer.endswith(
-        "plain descent, Polyak's step and Adam do not at any H tried (hard mixture, 60 sequences, first-phase start, 2 "
-        "to 64 heads, 300 steps)"
+        "plain descent, Polyak's step and Adam do not at any H and step size tried (hard mixture, 60 sequences, "
+        "first-phase start, 2 to 64 heads, 300 steps)"
     )
     plain = optimizers.finding(results({"gd": high, "normalized": low, "polyak": low, "adam": high}))
     assert plain.answer.startswith("Yes: plain descent and Adam reach 90%")

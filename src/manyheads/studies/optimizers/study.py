@@ -105,7 +105,7 @@ def _answer(said: dict[str, set[str]]) -> str:
         return f"{listed(names)} {'reaches' if len(names) == 1 else 'reach'} {goal}"
 
     if reach and miss:
-        rest = [f"{listed(miss)} {'does' if len(miss) == 1 else 'do'} not at any H tried"]
+        rest = [f"{listed(miss)} {'does' if len(miss) == 1 else 'do'} not at any H and step size tried"]
         rest += [f"{listed(depends)} at some H"] if depends else []
         return f"Yes: {who(reach)}, {', '.join(rest)}"
     if reach:
