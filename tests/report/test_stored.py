@@ -154,9 +154,11 @@ def test_markup_in_the_texts_of_a_study_is_text(capsys):
     finding = Finding(f"answer {mark}", f"sentence {mark}", {}, ())
     chapter = Chapter(study, finding, (figure,), ({"name": mark, "text": mark},), mark)
     show_answers(SimpleNamespace(chapters=[chapter], num_figures=1, page="p"))
-    assert "[/b]" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "[/b]" in said and said.index("When attention wakes") < said.index("answer") < said.index("What is open")
     ledger = verdicts.ledger_table([])
     page = render(
         [chapter], ledger=ledger, starts=[], reproduce={"commands": mark, "facts": []}, scale=mark, static=True
     )
+    assert page.index("When attention wakes") < page.index("What is open")
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page

@@ -118,5 +118,5 @@ def test_the_convexity_gap_is_part_of_an_identity():
 
 def test_one_head_may_suffice_and_no_number_of_heads_reaches_the_impossible():
     setup = set_up(cell())
-    assert literal.suffices(setup, 0.5, 12, certified=0.69) == 1
-    assert literal.suffices(setup, 0.5, 12, certified=1e-9) == np.inf
+    assert literal.suffices(setup, 0.5, 12, level=0.69) == 1
+    assert literal.suffices(setup, 0.5, 12, level=1e-9) == np.inf

@@ -10,6 +10,7 @@ from manyheads.studies.needed_heads.cells import count_parity, memorize, parity
 from manyheads.studies.needed_heads.study import heads_bound
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep
+from manyheads.training.start import first_phase
 
 
 def results(random_labels, planted, parity_needed, one_head=False):
@@ -209,3 +210,11 @@ def test_heads_without_weight_change_nothing():
     alone = MultiHead.create(drawn.key_query[:2], drawn.readout[:2])
     plan = {"step_size": 0.05, "num_steps": 20, "optimizer": "adam", "dtype": "float64"}
     np.testing.assert_allclose(train(padded, data, **plan).margin, train(alone, data, **plan).margin, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 5])
+def test_on_parity_the_first_phase_is_the_zero_start(tokens):
+    """One step from zero moves the readouts along the mean of y times the mean token, which is zero."""
+    data = count_parity(tokens)
+    start = first_phase(data, 4)
+    assert np.abs(start.readout).max() < 1e-15 and not np.any(start.key_query)

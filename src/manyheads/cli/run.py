@@ -71,18 +71,26 @@ def processors() -> int:
 
 
 def show_answers(report) -> None:
-    """The findings as a short table, and the path of the page."""
+    """The findings as the story tells them, what is open, and the path of the page."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    for heading in ("study", "question", "answer"):
-        table.add_column(heading, header_style="bold", overflow="fold")
-    for chapter in report.chapters:
-        table.add_row(chapter.study.name, chapter.study.question, chapter.finding.answer)
+    from manyheads.studies.kit.story import OPEN, OPEN_HEADING, told
+
     console = Console(highlight=False, markup=False)
-    console.print()
-    console.print(table)
+    width = max(len(chapter.study.name) for chapter in report.chapters)
+    for heading, chapters in told((chapter.study, chapter) for chapter in report.chapters):
+        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False, expand=True)
+        table.add_column("study", width=width)
+        table.add_column("question", ratio=2, overflow="fold")
+        table.add_column("answer", ratio=3, overflow="fold")
+        for chapter in chapters:
+            table.add_row(chapter.study.name, chapter.study.question, chapter.finding.answer)
+        console.print(f"\n{heading}", style="bold")
+        console.print(table)
+    console.print(f"\n{OPEN_HEADING}", style="bold")
+    for item in OPEN:
+        console.print(f"- {item}")
     figures = "1 figure" if report.num_figures == 1 else f"{report.num_figures} figures"
     console.print(f"\n{figures}, the data and the page: ", end="")
     print(report.page)

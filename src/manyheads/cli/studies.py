@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from itertools import groupby
 from typing import Annotated
 
 import tyro
@@ -16,9 +17,13 @@ def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool
         json: print as JSON.
     """
     from manyheads.studies.kit.catalog import find, studies
+    from manyheads.studies.kit.study import PARTS
 
     if name is None:
-        rows = [{"name": n, "question": s.question, "story": s.in_story} for n, s in studies().items()]
+        rows = [
+            {"name": n, "question": s.question, "part": PARTS[s.part], "story": s.in_story}
+            for n, s in studies().items()
+        ]
         print(json_format.dumps(rows, indent=1) if json else _table(rows))
         return 0
     study = find(name)
@@ -38,6 +43,11 @@ def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool
 
 
 def _table(rows: list[dict]) -> str:
-    width = max(len(row["name"]) for row in rows)
-    lines = [f"{'*' if row['story'] else ' '} {row['name']:<{width}}  {row['question']}" for row in rows]
-    return "\n".join([*lines, "", "* runs when `manyheads run` is given no name"])
+    width, lines = max(len(row["name"]) for row in rows), []
+    for part, same in groupby(rows, key=lambda row: row["part"]):
+        lines += [
+            part,
+            *(f"{'*' if row['story'] else ' '} {row['name']:<{width}}  {row['question']}" for row in same),
+            "",
+        ]
+    return "\n".join([*lines, "* runs when `manyheads run` is given no name"])

@@ -16,6 +16,8 @@ from manyheads.report.legend import legend_svg
 from manyheads.report.mathml import typeset
 from manyheads.studies.kit.estimate import number
 from manyheads.studies.kit.figure import Figure, MapPanel, place
+from manyheads.studies.kit.story import OPEN, OPEN_HEADING, told
+from manyheads.studies.kit.story import place as story_place
 from manyheads.studies.kit.study import Finding, Number, Study
 
 MOST_SERIES = 16  # entries of a legend that can be pressed
@@ -56,6 +58,7 @@ def render(
     figures: dict[str, Any] = {}
     colors: dict[str, str] = {"#1d2530": "#eef1f5"}
     shown, first = [], ""
+    chapters = sorted(chapters, key=lambda chapter: story_place(chapter.study))
     for chapter in chapters:
         drawn = []
         for figure in chapter.figures:
@@ -74,6 +77,7 @@ def render(
                 "sweeps": chapter.sweeps,
                 "missing": chapter.missing,
                 "numbers": [_row(row) for row in chapter.finding.numbers.values()],
+                "place": len(shown) + 1,
             }
         )
     views = json.dumps({"figures": figures, "colors": colors}, allow_nan=False).replace("<", "\\u003c")
@@ -85,6 +89,9 @@ def render(
         first=Markup(first),
         version=manyheads.__version__,
         chapters=shown,
+        parts=told((chapter["study"], chapter) for chapter in shown),
+        open_questions=OPEN,
+        open_heading=OPEN_HEADING,
         ledger=ledger,
         starts=starts,
         reproduce=reproduce,

@@ -170,3 +170,13 @@ def test_the_linear_program_of_section_53_is_feasible_without_saturation(monkeyp
 
     monkeypatch.setattr(scipy.optimize, "linprog", without)
     assert expressivity._feasible(True, 0.5)
+
+
+def test_the_formula_says_something_from_about_20_000_first_phase_sequences_on():
+    """What docs/theory/mixture.md says of the default mixture; before, P3 holds in fact and the formula is negative."""
+    m = TokenizedMixture(key=jax.random.key(0))
+    signs = [first_phase_margin(m, first_phase_error(m, n, 0.05)) > 0 for n in (200, 19_000, 21_000)]
+    assert signs == [False, False, True]
+    assert printed_margin(m, first_phase_error(m, 10**6, 0.05)) < 0
+    start, data = first_phase(m.sample(200, key=jax.random.key(1)), 8), m.sample(100, key=jax.random.key(2))
+    assert tangent_margins(mixture_direction(start, m), start, data).min() > 1.4

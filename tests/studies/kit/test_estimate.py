@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from manyheads.studies.kit.estimate import Estimate, held_out, mean, number, power, ratio, share
+from manyheads.studies.kit.estimate import Estimate, mean, number, power, ratio, share
 from manyheads.studies.kit.words import heads_text, lacking, tick_text
 
 
@@ -34,6 +34,12 @@ def test_one_seed_decides_nothing():
     found = mean([5.0])
     assert not found.above(-1e9) and not found.below(1e9)
     assert (str(found), found.interval) == ("5", "none")
+
+
+def test_an_interval_is_never_two_equal_numbers():
+    assert mean([-0.5, -0.50001, -0.49999]).interval == "± 2e-5"
+    assert mean([2.0, 2.0, 2.0]).interval == "equal for all seeds"
+    assert Estimate(3.0, 1.0, math.inf, 4).interval == "from 1" and mean([1.0, 2.0]).interval == "-4.85 to 7.85"
 
 
 def test_what_failed_is_left_out_and_nothing_is_not_a_number():
@@ -91,14 +97,3 @@ def test_a_narrow_interval_is_not_printed_as_a_point():
     assert narrow.interval == "± 2e-6"
     assert Estimate(-0.5, -0.5, -0.5, 6).interval == "equal for all seeds"
     assert Estimate(-0.5, -0.6, -0.4, 6).interval == "-0.6 to -0.4"
-
-
-def test_the_best_rung_is_chosen_by_other_seeds():
-    ladder = np.array([[4.0, 1.0, 4.0, 1.0], [2.0, 5.0, 2.0, 6.0], [3.0, 0.0, 3.0, 0.0]])
-    best, values = held_out(ladder)
-    assert best == 1 and values.tolist() == [5.0, 6.0]  # the even seeds choose, the odd ones are reported
-    ends = held_out(ladder[::-1][1:])  # the last rung is no best
-    assert ends[0] is None and np.isnan(ends[1]).all()
-    diverged = ladder.copy()
-    diverged[1, 0] = np.nan  # a run that diverged is not the best
-    assert held_out(diverged)[0] is None

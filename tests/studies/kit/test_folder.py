@@ -8,10 +8,10 @@ from manyheads.studies.kit.run import _note
 
 
 def test_a_folder_says_which_studies_it_holds(tmp_path):
-    _note(tmp_path, ["margins"], "quick", 3)
     _note(tmp_path, ["heads"], "quick", 3)
+    _note(tmp_path, ["margins"], "quick", 3)
     run = read_run(tmp_path)
-    assert (run["studies"], run["scale"], run["seed"]) == (["heads", "margins"], "quick", 3)
+    assert (run["studies"], run["scale"], run["seed"]) == (["margins", "heads"], "quick", 3)  # as the story has them
     with pytest.raises(ValueError, match="holds studies with seed 3, not 4"):
         _note(tmp_path, ["heads"], "quick", 4)
 

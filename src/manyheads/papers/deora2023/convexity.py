@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from manyheads.certificates.statement import Statement
 from manyheads.papers.deora2023 import formula
 from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.derivatives import SCORE
-from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.problem import small_problems
 
 if TYPE_CHECKING:
     from jax import Array
@@ -266,10 +267,10 @@ WEAK_CONVEXITY = Statement(
 def check_regret(effort: Effort) -> Finding:
     """(17) on runs that descend, with the largest loss on each segment [θ_k, θ] taken on a grid."""
     tally = Tally()
-    mixture, data, fresh = small_problem(effort.seed)
-    K, eta = 40, 0.5
-    shape = Shape(4, 6, mixture.token_radius)
-    for heads in (2, 16, 1024):
+    K = 40
+    problems = small_problems(effort.seed, effort.count(67, 1))
+    for (mixture, data, fresh), heads in product(problems, (2, 16, 1024)):
+        shape, eta = Shape(4, 6, mixture.token_radius), 0.5 / mixture.signal**2
         start = starts.first_phase(fresh, heads)
         target = targets.proximal_target(start, data, step_size=eta, num_steps=K)
         between = loop.Observer(_toward, None, (target.displacement,))

@@ -30,7 +30,7 @@ from manyheads.papers.deora2023.initialization import (
     target_norm,
     without_margin,
 )
-from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.problem import small_problem, small_problems
 from manyheads.papers.deora2023.training import Conditions
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ def good_start_conditions(
 def corollary_runs(effort: Effort) -> tuple[tuple[GoodStart, Walk, float], ...]:
     """Runs at the head count and step size of Corollary 2 (with the constant of the gap), on the mixture."""
     runs = []
-    for k in range(effort.count(3, 1)):
-        mixture, data, fresh = small_problem(effort.seed + k)
+    for mixture, data, fresh in small_problems(effort.seed, effort.count(200, 1)):
         start = starts.first_phase(fresh, 1e12)
         known = {"direction": targets.mixture_direction(start, mixture), "token_radius": mixture.token_radius}
         probe = good_start(start, data, **known)
@@ -174,9 +173,9 @@ def certify_corollary_2(work: Examination) -> list[Certificate]:
 def check_corollary_2(effort: Effort) -> Finding:
     """Corollary 2: train loss on runs whose hypotheses are literally true; the gap against fresh data."""
     tally = Tally()
-    for k, (good, walk, step) in enumerate(corollary_runs(effort)):
+    problems = small_problems(effort.seed, effort.count(200, 1))
+    for k, ((mixture, data, _), (good, walk, step)) in enumerate(zip(problems, corollary_runs(effort), strict=True)):
         tally.add(walk.loss[-1], train_bound(good, STEPS, step), train_bound(good, STEPS, step, PRINTED))
-        mixture, data, _ = small_problem(effort.seed + k)
         fresh = mixture.sample(400, key=jax.random.key(3000 + k))
         tally.add(max(_gap(walk, fresh), 0.0), gap_bound(good, STEPS, step, data.num_examples))
     heads = corollary_runs(effort)[0][0].num_heads
@@ -241,7 +240,7 @@ def check_corollary_4(effort: Effort) -> Finding:
     heads = 2 * math.ceil(2 * heads_for_good_start(probe, STEPS, constant=HEADS_GENERALIZATION) / 2)
     start = starts.first_phase(first, heads)
     step = 0.5 * largest_good_step(probe, STEPS)
-    for k in range(effort.count(20, 6)):
+    for k in range(effort.count(200, 6)):
         data = mixture.sample(n, key=jax.random.key(500 + k))
         good = good_start(start, data, **known)
         if not good_start_conditions(good, num_steps=STEPS, step_size=step, generalization=True)[2].holds:
@@ -252,6 +251,7 @@ def check_corollary_4(effort: Effort) -> Finding:
         tally.broken += step <= g0**2 and bounds[-1] > 17 * g0**2 / (step * n)
     error = half_width(gaps)
     tally.add(max(np.mean(gaps), 0.0), np.mean(bounds), noise=error)
+    tally.trials = len(gaps)  # one mean, of as many data sets
     return tally.finding(f"mean gap {np.mean(gaps):.2g} ± {error:.1g} over {len(gaps)} data sets")
 
 

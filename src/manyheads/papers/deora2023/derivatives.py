@@ -37,7 +37,7 @@ def check_bounded_data(effort: Effort) -> Finding:
             num_tokens=6, dim=9, num_patterns=3, sparsity=0.5, signal=signal, noise_mu=0.1 * signal,
             noise_nu=0.1 * signal, noise_norm=0.6 * signal, noise=noise, key=jax.random.key(i),
         )  # fmt: skip
-        for j in range(effort.count(20, 4)):
+        for j in range(effort.count(40, 4)):
             data = mixture.sample(50, key=jax.random.key(100 * i + j + effort.seed))
             tally.add(np.linalg.norm(data.tokens, axis=-1).max(), mixture.token_radius)
             tally.add(np.abs(np.abs(data.labels) - 1).max(), 0.0)

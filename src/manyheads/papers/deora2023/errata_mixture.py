@@ -40,7 +40,7 @@ def _margin(mixture, seed: int, heads: int, **signs) -> float:
 @misprint(
     "loose", "Proposition 2, P3", "margin of the first phase",
     printed="γ = γ_*/2 with probability 1−δ if √H ≳ …",
-    corrected="γ = γ_*, for every H ≥ 1, surely",
+    corrected="γ = γ_*, for every H ≥ 1 and every sample, where ‖p‖ ≤ P and γ_* > 0",
     remark="sign(α)α = 1: every head has the same derivative along θ_*; the measured margin does not depend on H",
     used_by=("prop2",),
 )  # fmt: skip

@@ -132,5 +132,10 @@ def explicit_hessian(U, W, counts, X, y) -> np.ndarray:
     """Dense Hessian of the train loss with every head written out."""
     index = np.repeat(np.arange(len(U)), counts)
     with jax.enable_x64(True):
-        flat, loss = _flattened(U[index], W[index], jnp.ones(len(index)), X, y)
-        return np.asarray(jax.jit(jax.hessian(loss))(flat))
+        return np.asarray(_dense_hessian(U[index], W[index], X, y))
+
+
+@compiled()
+def _dense_hessian(U, W, X, y):
+    flat, value = _flattened(U, W, jnp.ones(len(U)), X, y)
+    return jax.hessian(value)(flat)

@@ -270,7 +270,7 @@ def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
     probe = training.case_of(start, plan, targets.along(direction, scale, start, plan), num_steps=K, token_radius=R)
     eta = 0.5 * min(training.largest_step(probe), 1 / ray.shape.b1(probe.radius) ** 2)
     runs = []
-    for k in range(effort.count(12, 4)):
+    for k in range(effort.count(200, 4)):
         data = mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed))
         target = targets.along(direction, scale, start, data)
         case = training.case_of(start, data, target, num_steps=K, token_radius=R, step_size=eta)
@@ -285,7 +285,7 @@ def lively_runs(effort: Effort) -> tuple[LeaveOneOut, ...]:
     """The same without Theorem 2's hypotheses: few heads, a step size at which training gets somewhere."""
     mixture, first, fresh = _problem(effort)
     start = starts.first_phase(first, 4)
-    samples = (mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed)) for k in range(effort.count(20, 6)))
+    samples = (mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed)) for k in range(effort.count(200, 6)))
     return tuple(_twins_of(start, data, 0.5, fresh, mixture.token_radius) for data in samples)
 
 
@@ -295,10 +295,11 @@ def _twins_of(start: MultiHead, data: Dataset, eta: float, fresh: Dataset, radiu
     )
 
 
-def _in_expectation(certificate: Certificate, detail: str, measured: float) -> Finding:
-    """One trial: a mean against its bound, with half of a 95% interval."""
+def _in_expectation(certificate: Certificate, detail: str, measured: float, count: int) -> Finding:
+    """A mean over `count` data sets against its bound, with half of a 95% interval; every data set is a trial."""
     tally = Tally()
     tally.add(measured, certificate.bound().value, noise=certificate.noise)
+    tally.trials = count
     tally.broken += certificate.verdict is not Verdict.HOLDS
     return tally.finding(detail)
 
@@ -328,7 +329,7 @@ def check_theorem_2(effort: Effort) -> Finding:
     cases, samples = zip(*stability_runs(effort), strict=True)
     found = certify_generalization(samples, cases)[2]
     detail = f"gap {found.measured:.2g} against {found.bound().value:.3g}, {found.noise_source}: {found.noise:.1g}"
-    return _in_expectation(found, detail, max(found.measured, 0.0))
+    return _in_expectation(found, detail, max(found.measured, 0.0), len(samples))
 
 
 THEOREM_2 = Statement(
@@ -354,7 +355,7 @@ def check_lemma_3(effort: Effort) -> Finding:
     """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with half of a 95% interval."""
     found = certify_generalization(lively_runs(effort))[0]
     detail = f"gap {found.measured:.3g} against {found.bound().value:.3g}, {found.noise_source}, 4 heads"
-    return _in_expectation(found, detail, max(found.measured, 0.0))
+    return _in_expectation(found, detail, max(found.measured, 0.0), len(lively_runs(effort)))
 
 
 LEMMA_3 = Statement(
@@ -403,7 +404,7 @@ def check_leave_one_out(effort: Effort) -> Finding:
     found = certify_generalization(lively_runs(effort))[1]
     plain, bound = found.details["left-out loss"], found.bound().value
     detail = f"test loss {found.measured:.3g}, left-out loss {plain:.3g}, certificate {bound:.3g}"
-    return _in_expectation(found, detail, found.measured)
+    return _in_expectation(found, detail, found.measured, len(lively_runs(effort)))
 
 
 LEAVE_ONE_OUT = Statement(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from manyheads._lazy import lazy
 from manyheads.certificates.finding import Effort, Finding, Tally
 from manyheads.certificates.statement import Statement
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Verdict
-from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.problem import small_problems
 
 if TYPE_CHECKING:
     from manyheads.certificates.decomposition import Decomposition
@@ -66,22 +67,23 @@ def certify_identity(work: Examination) -> list[Certificate]:
 def check_identity(effort: Effort) -> Finding:
     """Runs with few and with very many heads, for the proximal target and for an arbitrary point."""
     tally, residuals = Tally(), []
-    mixture, data, fresh = small_problem(effort.seed)
     plan = {"step_size": 0.8, "num_steps": 60}
 
-    def parts(start, points):
+    def parts(start, data, points):
         return decomposition.decompose(follower.follow(start, data, **plan, targets=points))
 
-    for heads in (1, 2, 64, 1e6, 1e10):
+    problems = list(small_problems(effort.seed, effort.count(10, 1)))
+    for (mixture, data, fresh), heads in product(problems, (1, 2, 64, 1e6, 1e10)):
         start = starts.first_phase(fresh, heads)
         near = targets.proximal_target(start, data, **plan)
         far = targets.along(targets.mixture_direction(start, mixture), 5.0, start, data)
-        for part in parts(start, [near, far]):
+        for part in parts(start, data, [near, far]):
             tally.add(abs(part.residual), 1e-12 * max(1.0, part.bound))
             tally.add(part.mean_loss, part.bound, noise=abs(part.residual))
             residuals.append(abs(part.residual))
+    data = problems[0][1]
     zero = starts.zero_start(7, num_tokens=4, dim=6)
-    (part,) = parts(zero, [targets.proximal_target(zero, data, **plan)])
+    (part,) = parts(zero, data, [targets.proximal_target(zero, data, **plan)])
     tally.add(abs(part.residual), 1e-12)
     worst = max(*residuals, abs(part.residual))
     return tally.finding(f"largest residual {worst:.1e}; share is measured mean loss over the certificate")

@@ -20,7 +20,7 @@ from manyheads.certificates.verdict import OURS, PRINTED, Bound, Certificate, Hy
 from manyheads.data.door import guarded
 from manyheads.model.loss import Loss, get_loss
 from manyheads.papers.deora2023.constants import Shape
-from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.problem import small_problem, small_problems
 from manyheads.papers.deora2023.setting import model_scope
 
 if TYPE_CHECKING:
@@ -194,8 +194,7 @@ def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
 def measured_starts(effort: Effort) -> tuple[GoodStart, ...]:
     """Definition 1 on the mixture (first phase, few and many heads) and on random labels (Gaussian heads)."""
     found = []
-    for k in range(effort.count(3, 1)):
-        mixture, data, fresh = small_problem(effort.seed + k)
+    for mixture, data, fresh in small_problems(effort.seed, effort.count(67, 1)):
         for heads in (2, 7, 1e10):
             found.append(good_start(starts.first_phase(fresh, heads), data, token_radius=mixture.token_radius))
     noisy = planted.RandomLabels(num_tokens=4, dim=6).sample(24, key=jax.random.key(effort.seed))
@@ -349,8 +348,7 @@ def certify_proposition_7(work: Examination) -> list[Certificate]:
 def check_proposition_7(effort: Effort) -> Finding:
     """Proposition 7 at the smallest number of heads it allows (to a tenth of a percent), for several allowances E."""
     tally = Tally()
-    for k in range(effort.count(3, 1)):
-        mixture, data, fresh = small_problem(effort.seed + k)
+    for mixture, data, fresh in small_problems(effort.seed, effort.count(34, 1)):
         start = starts.first_phase(fresh, 2)
         direction = targets.mixture_direction(start, mixture)
         base = good_start(start, data, direction=direction, token_radius=mixture.token_radius)

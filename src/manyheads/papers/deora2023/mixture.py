@@ -97,7 +97,8 @@ def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
 def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error`.
 
-    It holds for $q\le1/4$, surely, and for every number of heads.
+    It holds for $q\le1/4$ on every sample and for every number of heads, and says something where it is positive: on
+    the default mixture with the bound of Lemma 2 as `error` only from about 20,000 sequences of the first phase on.
     """
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
     q = noise_level(mixture, 0.25, "where this margin is proved; measure the margin instead, or lower the noise")
@@ -166,7 +167,7 @@ def drawn_key(rng: np.random.Generator) -> Array:
 def check_model(effort: Effort) -> Finding:
     """(DM1): every relevant token is μ_y, every other one is a ν plus bounded noise, ν uniform among M."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
-    for k in range(effort.count(20, 6)):
+    for k in range(effort.count(70, 6)):
         mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], 0.1)
         data = mixture.sample(60, key=drawn_key(rng))
         relevant = known_relevant(data)
@@ -196,7 +197,7 @@ MODEL = Statement(
 def check_assumptions(effort: Effort) -> Finding:
     """Assumption 3: orthogonality, and the almost-sure bounds on noise and tokens."""
     tally, rng = Tally(), np.random.default_rng(effort.seed + 1)
-    for k in range(effort.count(20, 6)):
+    for k in range(effort.count(50, 6)):
         mixture = draw_mixture(rng, ("uniform", "vertex")[k % 2], 0.2)
         data, patterns, S = mixture.sample(60, key=drawn_key(rng)), mixture.patterns, mixture.signal
         relevant = known_relevant(data)[..., None]
@@ -234,13 +235,14 @@ def check_lemma_2(effort: Effort) -> Finding:
         num_tokens=8, dim=8, num_patterns=3, sparsity=0.25, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5,
         key=jax.random.key(effort.seed),
     )  # fmt: skip
-    data = mixture.sample(40, key=drawn_key(rng))
-    start = starts.first_phase(data, 3)
-    mean = 0.5 * np.mean(data.labels[:, None] * data.tokens.mean(axis=1), axis=0)
-    exact = np.tile(mean, (8, 1))
-    for g, sign in enumerate((1.0, -1.0)):
-        tally.add(np.abs(start.readout[g] - sign * exact).max(), 16 * EPS * mixture.signal)
-        tally.add(np.abs(start.key_query[g]).max(), 0.0)
+    for _ in range(effort.count(50, 1)):
+        data = mixture.sample(40, key=drawn_key(rng))
+        start = starts.first_phase(data, 3)
+        mean = 0.5 * np.mean(data.labels[:, None] * data.tokens.mean(axis=1), axis=0)
+        exact = np.tile(mean, (8, 1))
+        for g, sign in enumerate((1.0, -1.0)):
+            tally.add(np.abs(start.readout[g] - sign * exact).max(), 16 * EPS * mixture.signal)
+            tally.add(np.abs(start.key_query[g]).max(), 0.0)
     delta, n1, draws = 0.05, 40, effort.count(2000, 300)
     samples = (mixture.sample(n1, key=drawn_key(rng)) for _ in range(draws))
     errors = np.sort([measured_first_phase_error(mixture, data.tokens, data.labels) for data in samples])
@@ -302,12 +304,13 @@ PROPOSITION_2 = Statement(
     printed="B_2 = √T(S+P); B_Φ = TR(S+P)√(2log(n/δ)) with probability 1−δ; γ = γ_*/2 with probability 1−δ if "
     "√H ≳ R⁴T(S+P)√(2log(n/δ))/γ_*, "
     "γ_* = T(1−ζ)ζ(ζS⁴−7Z̄S²−12Z̄²−16Z̄³/S²)/(4√(2(M+1))) − PT^{5/2}(S+Z)³ + S√T(ζ−2(1−ζ)Z_μ/S²)/√2 (7)",
-    corrected="γ = γ_* for every H ≥ 1, surely; B_2 and B_Φ at least 1",
+    corrected="γ = γ_* for every H ≥ 1 and every sample where ‖p‖ ≤ P and γ_* > 0; B_2 and B_Φ at least 1",
     ours="B_2 = max(1, √T(ζS/(2√2)+P)); B_Φ = max(1, TR(ζS/(2√2)+P)√(2log(2/δ))), 0 for balanced signs and even H; "
     "γ_* = (Tζ(1−ζ)S⁴/(4√(2(M+1))))[ζf_rel + (1−ζ)f_irr] − TPR³√((2M+1)/(2M+2)) + S√(T/2)(ζ−2(1−ζ)Z_μ/S²) for q "
     "= Z̄/S² ≤ 1/4, f_rel = ζ(1−2q)(1−q)−2q², f_irr = ζ(1−2q)(1−4q+2q²)−4q²−8q³",
     proof="docs/theory/mixture.md#proposition-2",
-    remark="without noise and with p = 0 both (7) and ours are exact",
+    remark="without noise and with p = 0 both (7) and ours are exact; with the P of Lemma 2 ours is positive on the "
+    "default mixture from n1 ≈ 20,000 on, where the measured margin is 1.45 along θ_* from n1 = 200",
     check=check_proposition_2,
     tightness=1.0,
     errata=("E2", "E13", "E14", "E21", "E24", "E25"),

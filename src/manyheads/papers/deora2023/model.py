@@ -59,7 +59,7 @@ def check_single_head(effort: Effort) -> Finding:
     """The library against the double sum."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     call = jax.jit(lambda model, X: model(X))
-    for _ in range(effort.count(60, 15)):
+    for _ in range(effort.count(240, 15)):
         X, U, W = (rng.standard_normal(shape) for shape in ((4, 3), (4, 3), (3, 3)))
         with jax.enable_x64(True):
             got = float(call(attention.MultiHead.create(W[None], U[None]), X))
@@ -86,7 +86,7 @@ def check_multi_head(effort: Effort) -> Finding:
     """The library's scores of classes against explicit heads summed one by one."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     data = _noiseless().sample(8, key=jax.random.key(effort.seed))
-    for _ in range(effort.count(20, 5)):
+    for _ in range(effort.count(200, 5)):
         W, U, counts = rng.standard_normal((3, 6, 6)), rng.standard_normal((3, 4, 6)), rng.integers(1, 6, 3)
         model = attention.MultiHead.create(W, U, multiplicity=counts)
         heads = attention.expand(model)
@@ -351,7 +351,8 @@ def check_collapse(effort: Effort) -> Finding:
     """Spectrum of the full Hessian from classes, against dense Hessians of explicit heads; and descent on both."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     T, d, n = 3, 2, 5
-    for counts in ((3, 1), (2, 4))[: effort.count(2, 1)]:
+    for k in range(effort.count(200, 1)):
+        counts = ((3, 1), (2, 4))[k % 2]
         U, W = rng.standard_normal((2, T, d)), rng.standard_normal((2, d, d))
         X, y = rng.standard_normal((n, T, d)), rng.choice([-1.0, 1.0], n)
         full = np.linalg.eigvalsh(explicit_hessian(U, W, counts, X, y))

@@ -19,7 +19,7 @@ from manyheads.certificates.verdict import EXPLICIT, OURS, Certificate
 from manyheads.data.door import guarded
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
 from manyheads.papers.deora2023.constants import Shape
-from manyheads.papers.deora2023.problem import small_problem
+from manyheads.papers.deora2023.problem import Problem, small_problem, small_problems
 from manyheads.papers.deora2023.setting import require_scope
 from manyheads.papers.deora2023.sharper import (
     LARGEST,
@@ -316,13 +316,13 @@ def run_literally(
 @cache
 def literal_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     """Runs where the hypotheses of our Theorem 1 are literally true and its bound is not vacuous."""
-    return tuple(_small_run(effort.seed + k, OURS) for k in range(effort.count(4, 1)))
+    return tuple(_small_run(problem, OURS) for problem in small_problems(effort.seed, effort.count(100, 1)))
 
 
 @cache
 def explicit_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     """Runs at the head count and step size of Section 6.1's route."""
-    runs = tuple(_small_run(effort.seed + k, EXPLICIT) for k in range(effort.count(3, 1)))
+    runs = tuple(_small_run(problem, EXPLICIT) for problem in small_problems(effort.seed, effort.count(100, 1)))
     for run in runs:
         if not run.conditions.holds:
             raise AssertionError(f"the explicit hypotheses fail where they were arranged: {run.conditions.missing}")
@@ -335,8 +335,8 @@ def sharp_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     return tuple(_sharp_run(effort.seed + k, k) for k in range(effort.count(200, 4)))
 
 
-def _small_run(seed: int, variant: str) -> LiteralRun:
-    mixture, data, fresh = small_problem(seed)
+def _small_run(problem: Problem, variant: str) -> LiteralRun:
+    mixture, data, fresh = problem
     start = starts.first_phase(fresh, 2)
     ray = Ray(start, data, targets.mixture_direction(start, mixture), mixture.token_radius)
     if variant == OURS:

@@ -40,6 +40,7 @@ def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
         shares[name.replace("_", " ")] = share
     for share in shares.values():
         tally.add(share, 1.0)
+        tally.trials += len(points) - 1
     return shares
 
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from manyheads.studies.kit import tasks
-from manyheads.studies.kit.estimate import mean, number, tenth
-from manyheads.studies.kit.figure import FOCUS, STEP, Axis, Figure, MapPanel, Panel, by_start, over_seeds, rule
+from manyheads.studies.kit.estimate import Estimate, mean, number, ratio, tenth
+from manyheads.studies.kit.figure import (
+    FOCUS,
+    STEP,
+    Axis,
+    Figure,
+    MapPanel,
+    Panel,
+    by_heads,
+    by_start,
+    over_seeds,
+    rule,
+)
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.tasks import STARTS
-from manyheads.studies.kit.words import choose, choose_all
+from manyheads.studies.kit.words import MISSING, choose, choose_all, heads, setting
 from manyheads.sweeps.spec import Sweep
 
 DATA = {**tasks.MIXTURE, "num_examples": 80, "num_test": 0}
 SPARSITY, NUM_HEADS, STEP_SIZE = DATA["sparsity"], 8, 0.2
 STEPS = Scaled(1000, 10_000)
+DIP = 5e-4  # of all attention: less than this below uniform is not called looking away
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
@@ -27,7 +41,13 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "cell": "manyheads.studies.attention.cells:look",
         "parameters": {"map_steps": Scaled([30, STEPS.quick // 5], [30, STEPS.full // 5])},
     }
-    return grids("attention", scale, look=look)
+    signs = {
+        **look,
+        "axes": {"model.num_heads": Scaled([2, 64], [2, 8, 64, 256])},
+        "start": {"kind": "first_phase"},
+        "parameters": {"map_steps": []},
+    }
+    return grids("attention", scale, look=look, signs={key: part for key, part in signs.items() if key != "model"})
 
 
 def finding(results: Results) -> Finding:
@@ -69,6 +89,7 @@ def finding(results: Results) -> Finding:
     trend = choose_all(
         growth.values(), above="more and more", below="but less and less", undecided=no_trend, missing=no_trend
     )
+    away, steps = _away(numbers, results["signs"]), int(data["step"].max())
     answer = choose_all(
         focus.values(),
         at=SPARSITY,
@@ -77,13 +98,85 @@ def finding(results: Results) -> Finding:
         mixed="It depends on the start",
         undecided="Undecided: from some starts attention does not clearly differ from uniform",
     )
-    return conclude(answer, sentences, numbers, [last])
+    sentences.insert(1, _turns(away, steps))
+    where = [f"{NUM_HEADS} heads unless said", f"mixture with ζ = {SPARSITY:g}", f"{DATA['num_examples']} sequences"]
+    where += [f"{steps:,} steps of size {STEP_SIZE:g}"]
+    answer = answer if answer == MISSING else answer + _astray(away)
+    cells = [last, results["signs"]["mass"].isel(record=-1, sign=1)]
+    return conclude(setting(answer, *where), sentences, numbers, cells)
+
+
+@dataclass(frozen=True)
+class Away:
+    """How the - heads of a first phase look at the relevant tokens: at the least, and at the end, less uniform."""
+
+    num_heads: float
+    least: Estimate
+    end: Estimate
+    back: Estimate  # the first step at which they look there more than uniform attention again
+
+    @property
+    def turned(self) -> bool:
+        """Whether they look away at some time."""
+        return self.least.below(-DIP)
+
+    @property
+    def still(self) -> bool:
+        """Whether they do at the end."""
+        return self.turned and self.end.below(-DIP)
+
+
+def _away(numbers: Numbers, data) -> list[Away]:
+    """The - heads for every number of heads."""
+    found, steps = [], data["step"].values
+    for h in data["num_heads"].values:
+        mass = data["mass"].sel(num_heads=h).isel(sign=1).transpose("seed", "record").values
+        over = mass > SPARSITY
+        lowest = np.argmin(np.where(np.isfinite(mass), mass, np.inf), axis=1)
+        after = over & (np.arange(mass.shape[1]) > lowest[:, None])
+        back = np.where(after.any(axis=1), steps[np.argmax(after, axis=1)], np.nan)
+        with np.errstate(all="ignore"):
+            one = Away(float(h), mean(mass.min(axis=1) - SPARSITY), mean(mass[:, -1] - SPARSITY), ratio(back))
+        numbers.add(f"minus_least.{h:g}", f"- heads: least attention minus uniform, {heads(h)}", one.least)
+        numbers.add(f"minus_end.{h:g}", f"- heads: attention at the end minus uniform, {heads(h)}", one.end)
+        numbers.add(f"minus_back.{h:g}", f"- heads: step at which they are above uniform again, {heads(h)}", one.back)
+        found.append(one)
+    return found
+
+
+def _turns(found: list[Away], steps: int) -> str:
+    """The way of the - heads in one sentence."""
+    parts = []
+    for one in found:
+        least = number(SPARSITY + one.least.value)
+        if not one.least.count:
+            text = "was not measured"
+        elif not one.turned:
+            text = "never falls clearly below it"
+        elif one.still:
+            text = f"falls to {least} and is still below it after {steps:,} steps"
+        elif one.end.above(0) and one.back.count:
+            text = f"falls to {least} and is above it again after about {number(one.back.value, 2)} steps"
+        else:
+            text = f"falls to {least}"
+        parts.append(f"with {heads(one.num_heads)} it {text}")
+    return f"The attention of heads with sign - starts at {SPARSITY:g}: {'; '.join(parts)}."
+
+
+def _astray(found: list[Away]) -> str:
+    """What the answer says of the - heads."""
+    still, turned = ([one.num_heads for one in found if getattr(one, name)] for name in ("still", "turned"))
+    if still:
+        return f"; heads with sign - first look away, and with {heads(min(still))} still do"
+    return "; heads with sign - first look away, then follow" if turned else ""
 
 
 def figures(results: Results) -> list[Figure]:
     data = results["look"]
     later = data.isel(record=data["step"].values > 0)
     uniform = rule("reference", "uniform attention", SPARSITY)
+    signs = results["signs"]
+    minus = signs["mass"].isel(sign=1, record=signs["step"].values > 0)
     by_sign = [
         over_seeds(role, label, "step", later["mass"].sel(start="first_phase").isel(sign=sign))
         for sign, (role, label) in enumerate((("plus", "heads with sign +"), ("minus", "heads with sign -")))
@@ -92,11 +185,13 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "attention-mass",
             "Attention on the relevant tokens over time",
-            f"Focus: mean attention on relevant tokens, of {NUM_HEADS} heads. @1: all heads. @2: the two kinds of "
-            "heads that the first phase makes. Means and 95% intervals over seeds.",
+            f"Focus: mean attention on relevant tokens. @1: all of {NUM_HEADS} heads. @2: the two kinds of these heads "
+            "that the first phase makes. @3: heads with sign - alone, which first look away. Means and 95% intervals "
+            "over seeds.",
             [
                 Panel("All heads", STEP, FOCUS, [*by_start("step", later["focus"]), uniform]),
                 Panel("First-phase start, by sign", STEP, FOCUS, [*by_sign, uniform]),
+                Panel("Heads with sign -", STEP, FOCUS, [*by_heads("step", minus), uniform]),
             ],
         ),
         _maps(data),
@@ -148,6 +243,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=5,
+    part="attention",
+    order=1,
     in_story=True,
 )

@@ -186,6 +186,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=14,
+    part="theory",
+    order=1,
     in_story=True,
 )

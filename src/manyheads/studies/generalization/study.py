@@ -338,6 +338,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=2,
+    part="generalization",
+    order=1,
     in_story=True,
 )

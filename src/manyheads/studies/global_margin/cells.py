@@ -13,7 +13,7 @@ import optax
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
 from manyheads.model.gradient import Weights, batch_scores, head_weights, prepare
-from manyheads.studies.kit.cells import mixture_of, p3_margin
+from manyheads.studies.kit.cells import coordinate, mixture_of, p3_margin
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up, stream
 from manyheads.training.start import first_phase, gaussian_start, zero_start
@@ -24,12 +24,14 @@ RATES = (0.05, 0.0005)  # of Adam, first and last, for parameters of norm √2
 ASCENTS = 50  # first stream of a seed that the ascents use
 
 
-def compare(cell: Cell, *, ascents: int, steps: int) -> dict:
+def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict:
     r"""`found`: the largest $\min_i y_i\tilde\Phi(X_i;\theta)$ over $\|\theta\|=\sqrt2$ that the ascents reached.
 
-    It is attained, so the best margin is at least this. `zero`, `first_phase`, `gaussian`: the best tangent margin of
-    each start for directions of norm $\sqrt2$. `key_query_share`: part of the squared norm that the best point gives to
-    W; `heads_used`: how many heads carry its norm (participation ratio); `focus`: its attention on relevant tokens.
+    It is attained, so the best margin is at least this. `tangent`: the best tangent margin of each kind of start for
+    directions of norm $\sqrt2$, where the start itself is scaled to each of the `norms`: tangent features depend on
+    it. The zero start has norm 0, whatever the norm asked for. `key_query_share`: part of the squared norm that the
+    best point gives to W; `heads_used`: how many heads carry its norm (participation ratio); `focus`: its attention on
+    relevant tokens.
     """
     setup = set_up(cell)
     data, heads = setup.dataset, cell.model.num_heads
@@ -38,20 +40,34 @@ def compare(cell: Cell, *, ascents: int, steps: int) -> dict:
         raise ValueError(
             f"start.kind = {cell.start.kind!r} draws no first-phase data; write start.kind = 'first_phase'."
         )
-    gaussian = gaussian_start(heads, num_tokens=T, dim=d, key=stream(cell.seed, ASCENTS - 1))
+    starts = {
+        "zero": zero_start(heads, num_tokens=T, dim=d),
+        "first_phase": first_phase(setup.first, heads),
+        "gaussian": gaussian_start(heads, num_tokens=T, dim=d, key=stream(cell.seed, ASCENTS - 1)),
+    }
+    tangent = np.stack([_margins(start, data, norms) for start in starts.values()])
     found, point = best_margin(data, int(heads), [_first_point(setup, i) for i in range(ascents)], steps)
     squares = [np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in point]
     per_head = squares[0] + squares[1]
     focus = MultiHead(point.key_query, point.readout, np.ones(int(heads)))
     return {
         "found": found,
-        "zero": p3_margin(zero_start(heads, num_tokens=T, dim=d), data),
-        "first_phase": p3_margin(first_phase(setup.first, heads), data),
-        "gaussian": p3_margin(gaussian, data),
+        "tangent": (("start_kind", "norm"), tangent),
+        "start_norm": coordinate("norm", norms),
         "key_query_share": float(squares[0].sum() / NORM**2),
         "heads_used": float(per_head.sum() ** 2 / np.sum(per_head**2)),
         "focus": _focus(focus, data, per_head / per_head.sum()),
     }
+
+
+def _margins(start: MultiHead, data: Dataset, norms: list[float]) -> list[float]:
+    """The best tangent margin of a start scaled to each norm of all its parameters; the zero start stays as it is."""
+    squares = sum(np.sum(np.asarray(leaf, float).reshape(len(leaf), -1) ** 2, axis=1) for leaf in start.heads)
+    size = float(np.sqrt(squares @ start.multiplicity))
+    if size == 0:
+        return [p3_margin(start, data)] * len(norms)
+    scaled = (Heads(*(np.asarray(leaf) * (norm / size) for leaf in start.heads)) for norm in norms)
+    return [p3_margin(MultiHead(one.key_query, one.readout, start.multiplicity), data) for one in scaled]
 
 
 def _first_point(setup, i: int) -> Heads:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import xarray
 
-from manyheads.studies.kit import tasks
+from manyheads.studies.kit import palette, tasks
 from manyheads.studies.kit.estimate import Estimate, mean, number, power, ratio, rows
 from manyheads.studies.kit.figure import HEADS, TANGENT_MARGIN, Axis, Figure, Panel, over_seeds
+from manyheads.studies.kit.selection import held_out, taken
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.tasks import STARTS
-from manyheads.studies.kit.words import choose, heads, heads_text
+from manyheads.studies.kit.words import choose, heads, heads_text, listed, setting
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.global_margin.cells:compare"
 AXES = {"heads": "num_heads", "sparsity": "sparsity", "signal": "signal"}
 DATA = {**tasks.MIXTURE, "num_examples": Scaled(40, 60), "num_test": 0}
+NORMS = [0.5, math.sqrt(2), 4.0, 10.0]  # of the start; √2 is the norm at which the model's own margin is taken
 CLOSE = 0.95  # a larger share of the model's margin counts as no gap
 
 
@@ -24,7 +29,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "model": {"num_heads": 1},
         "seeds": Scaled(4, 6),
         "cell": CELL,
-        "parameters": {"ascents": Scaled(3, 4), "steps": Scaled(250, 800)},
+        "parameters": {"ascents": Scaled(3, 4), "steps": Scaled(250, 800), "norms": NORMS},
     }
     axes = {
         "heads": {"model.num_heads": Scaled([1, 2, 4, 8], [1, 2, 4, 8, 16])},
@@ -38,8 +43,8 @@ def finding(results: Results) -> Finding:
     numbers, shares = Numbers(), {}
     for name, axis in AXES.items():
         data = results[name]
-        values, tangent = rows(axis, _best_tangent(data))
-        found = rows(axis, data["found"])[1]
+        values, found = rows(axis, data["found"])
+        tangent = _best_tangent(data, axis, _equal(data))
         shares[name] = [
             numbers.add(
                 f"share.{name}.{value:g}",
@@ -49,6 +54,7 @@ def finding(results: Results) -> Finding:
             for i, value in enumerate(values)
         ]
     at_heads = results["heads"]
+    over_scales = {h: _over_scales(numbers, at_heads, h) for h in at_heads["num_heads"].values[[0, -1]]}
     growth = numbers.add("growth", "exponent of the best margin found in H", power("num_heads", at_heads["found"]))
     given = mean(at_heads["key_query_share"].sel(num_heads=1))
     numbers.add("key_query_share", "squared norm given to W, H = 1", given)
@@ -69,7 +75,10 @@ def finding(results: Results) -> Finding:
         weakest, strength = min(by_signal, key=lambda pair: pair[0].value)
         signal = f"over the signal the share is least, {weakest}, at S = {strength:g}."
     sentences = [
-        f"The best tangent margin of the starts is {one} of the best margin found with {heads(least)} and {many} with "
+        f"At equal norm, √2 for the start, for the direction and for the model's parameters, the best tangent margin "
+        f"of the starts is {one} of the best margin found with {heads(least)} and {many} with {heads_text(most)}.",
+        f"The share depends on how large the start is: over start norms from {min(NORMS):g} to {max(NORMS):g} it goes "
+        f"from {_range(over_scales[least])} with {heads(least)} and from {_range(over_scales[most])} with "
         f"{heads_text(most)}.",
         f"With one head the gap is {smaller} where few tokens are relevant (share {number(sparse.value)} against "
         f"{number(dense.value)}); {signal}",
@@ -79,9 +88,42 @@ def finding(results: Results) -> Finding:
         "The best margin found is attained by the model: the true one is as large or larger, shares are upper bounds.",
         "Both margins are at norm √2, one of the direction in the linearized model, one of the parameters; a start of "
         "larger norm has larger tangent features, so a share above 1 is possible.",
+        "Which kind of start is the best is decided for every seed by the other seeds.",
     )
     cells = [data["found"] for data in results.values()]
-    return conclude(_answer(shares["heads"], heads(least), heads_text(most)), sentences, numbers, cells, notes)
+    answer = _answer(shares["heads"], heads(least), heads_text(most)) + _scale_clause(over_scales)
+    where = ["mixture", f"ζ = {DATA['sparsity']:g}", "starts of norm √2 unless said"]
+    return conclude(setting(answer, *where), sentences, numbers, cells, notes)
+
+
+def _over_scales(numbers: Numbers, data: xarray.Dataset, num_heads: float) -> list[Estimate]:
+    """The share at every norm of the start, for one number of heads."""
+    at = data.sel(num_heads=[num_heads])
+    return [
+        numbers.add(
+            f"share.scale.{num_heads:g}.{norm:.3g}",
+            f"best tangent margin / best margin found, {heads(num_heads)}, start of norm {number(norm)}",
+            ratio(_best_tangent(at, "num_heads", i)[0], at["found"].values.ravel()),
+        )
+        for i, norm in enumerate(data["start_norm"].values)
+    ]
+
+
+def _range(shares: list[Estimate]) -> str:
+    known = [e.value for e in shares if e.count]
+    return f"{number(min(known))} to {number(max(known))}" if known else "not measured"
+
+
+def _scale_clause(over_scales: dict[float, list[Estimate]]) -> str:
+    """Whether the answer is the same at every norm of the start, with few heads and with many."""
+
+    def said(shares: list[Estimate]) -> set[str]:
+        return {choose(e, at=CLOSE, above="above", below="below", undecided="") for e in shares}
+
+    if all(len(said(shares)) == 1 for shares in over_scales.values()):
+        return ""
+    ranges = listed([f"{_range(shares)} with {heads(h)}" for h, shares in over_scales.items()])
+    return f"; it depends on the start's norm: from {min(NORMS):g} to {max(NORMS):g} the share is {ranges}"
 
 
 def _where(name: str, value: float) -> str:
@@ -99,7 +141,7 @@ def _answer(shares: list[Estimate], least: str, most: str) -> str:
     if set(said) == {"no gap"}:
         return "No gap: the best tangent margin is as large as the best margin found"
     if (said[0], said[-1]) == ("below", "no gap"):
-        return f"With {least} {by[0]} below it; with {most} heads the gap is gone"
+        return f"With {least} {by[0]} below it, with {most} heads no gap"
     if (said[0], said[-1]) == ("no gap", "below"):
         return f"No gap with {least}, but {by[1]} with {most} heads"
     first, last = (
@@ -109,34 +151,54 @@ def _answer(shares: list[Estimate], least: str, most: str) -> str:
     return f"With {least} {first}, with {most} heads {last}{between}"
 
 
-def _best_tangent(data: xarray.Dataset) -> xarray.DataArray:
-    return data["zero"].clip(min=data["first_phase"]).clip(min=data["gaussian"])
+def _equal(data: xarray.Dataset) -> int:
+    """The place of the norm at which the model's own margin is taken."""
+    return int(np.argmin(np.abs(data["start_norm"].values - math.sqrt(2))))
+
+
+def _best_tangent(data: xarray.Dataset, axis: str, norm: int) -> np.ndarray:
+    """The tangent margin of the best kind of start at one norm: a row per value of the axis, a column per seed."""
+    tables = data["tangent"].isel(norm=norm).transpose(axis, "start_kind", "seed").values
+    return np.stack([taken(table, held_out(table)) for table in tables])
 
 
 def figures(results: Results) -> list[Figure]:
     data = results["heads"]
     shares = {
         name: [
-            over_seeds(
-                "measured", "best tangent / best found", axis, _best_tangent(results[name]) / results[name]["found"]
-            )
+            over_seeds("measured", "best tangent / best found", *_shares(results[name], axis, _equal(results[name])))
         ]
         for name, axis in AXES.items()
     }
+    by_norm = np.stack([_shares(data, "num_heads", i)[1] for i in range(len(data["start_norm"]))])  # norm, heads, seed
+    scales = [
+        over_seeds(palette.heads(h), heads(h), data["start_norm"].values, by_norm[:, k])
+        for k, h in enumerate(data["num_heads"].values)
+    ]
     own = over_seeds("measured", "best found", "num_heads", data["found"], "norm")
-    starts = [over_seeds(*look, "num_heads", data[name], "P3") for name, look in STARTS.items()]
+    tangent = data["tangent"].isel(norm=_equal(data))
+    starts = [
+        over_seeds(*look, "num_heads", tangent.isel(start_kind=k), "P3") for k, look in enumerate(STARTS.values())
+    ]
     share = Axis("best tangent / best found", "share")
     return [
         Figure(
             "global_margin-heads",
             "The model's margin and the tangent margins",
-            "@1: the margin that ascent finds at parameter norm √2. @2: the best tangent margin of three starts. @3: "
-            "the best of those as a share of the first. Means and 95% intervals over seeds.",
+            "@1: the margin that ascent finds at parameter norm √2. @2: the best tangent margin of three starts, of "
+            "norm √2 too (zero: 0). @3: the best of those as a share of the first. Means and 95% intervals over seeds.",
             [
                 Panel("Margin of the model", HEADS, Axis("margin", "parameters of norm √2", scale="norm"), [own]),
                 Panel("Tangent margin", HEADS, TANGENT_MARGIN, starts),
                 Panel("Best tangent margin as a share", HEADS, share, shares["heads"]),
             ],
+        ),
+        Figure(
+            "global_margin-scale",
+            "The share over the norm of the start",
+            "The best tangent margin of a start as a share of the best margin found at norm √2, where the start is "
+            "scaled to another norm. Means and 95% intervals over seeds.",
+            [Panel("", Axis("norm of the start", "all parameters", log=True), share, scales)],
         ),
         Figure(
             "global_margin-data",
@@ -151,6 +213,12 @@ def figures(results: Results) -> list[Figure]:
     ]
 
 
+def _shares(data: xarray.Dataset, axis: str, norm: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions on an axis and the shares there, a row each."""
+    values, found = rows(axis, data["found"])
+    return values, _best_tangent(data, axis, norm) / found
+
+
 STUDY = Study(
     name="global_margin",
     title="Global margin",
@@ -161,11 +229,13 @@ STUDY = Study(
             "margins", "tangent: directions of norm √2 (P3); global: the model's smallest margin at parameter norm √2"
         ),
         chosen("search", "Adam ascent of a soft minimum that sharpens, from the paper's optimum and Gaussian points"),
-        chosen("starts", f"zero, first phase (200 fresh sequences), {tasks.UNIT_GAUSSIAN}"),
+        chosen("starts", "zero, first phase (200 fresh sequences), Gaussian; each scaled to a norm"),
+        chosen("norms of the start", ", ".join(number(norm) for norm in NORMS)),
         chosen("data", tasks.describe(DATA)),
     ],
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=9,
+    part="theory",
+    order=4,
 )

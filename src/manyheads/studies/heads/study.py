@@ -6,8 +6,9 @@ import numpy as np
 import xarray
 
 from manyheads.studies.kit import palette, tasks
-from manyheads.studies.kit.estimate import NONE, held_out, mean, number, power, ratio, rows
+from manyheads.studies.kit.estimate import NONE, mean, number, power, ratio, rows
 from manyheads.studies.kit.figure import FOCUS, HEADS, Axis, Figure, Mark, Panel, line, over_seeds, rule
+from manyheads.studies.kit.selection import bracketed
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.words import choose, heads, heads_text, listed
 from manyheads.sweeps.spec import Sweep
@@ -135,7 +136,7 @@ def _at_equal(progress: xarray.DataArray, loss: xarray.DataArray) -> xarray.Data
 def _best(excess: xarray.DataArray) -> xarray.DataArray:
     """The excess loss at the best step size of each number of heads, on seeds that did not choose it."""
     table = excess.transpose("num_heads", "rung", "seed")
-    rows = [held_out(one)[1] for one in table.values]
+    rows = [bracketed(one)[1] for one in table.values]
     odd = table.isel(rung=0, drop=True).isel(seed=slice(1, None, 2))
     return odd.copy(data=np.array(rows)[:, : odd.sizes["seed"]])
 
@@ -144,7 +145,7 @@ def _ladders(data: xarray.Dataset, label: str) -> str:
     """For how many numbers of heads a best step size was found, with and without noise in the labels."""
 
     def found(values: xarray.DataArray) -> int:
-        return sum(held_out(one)[0] is not None for one in values.transpose("num_heads", "rung", "seed").values)
+        return sum(bracketed(one)[0] is not None for one in values.transpose("num_heads", "rung", "seed").values)
 
     if not bool(data["final"].notnull().any()):
         return ""
@@ -342,6 +343,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=1,
+    part="heads",
+    order=2,
     in_story=True,
 )

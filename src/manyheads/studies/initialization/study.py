@@ -242,6 +242,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=3,
-    in_story=True,
+    part="heads",
+    order=4,
 )

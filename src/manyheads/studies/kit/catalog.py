@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from manyheads._registry import nearest, plugins
+from manyheads.studies.kit.story import place
 from manyheads.studies.kit.study import Study
 
 FOLDER = Path(__file__).parent.parent
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).parent.parent
 
 @cache
 def studies() -> dict[str, Study]:
-    """All studies by their names, in the order of the report; those of plug-ins are included."""
+    """All studies by their names, in the order of the story; those of plug-ins are included."""
     folders = (path for path in FOLDER.glob("*/study.py") if path.parent.name != "kit")
     places = [path.relative_to(FOLDER).with_suffix("").parts for path in (*FOLDER.glob("[a-z]*.py"), *folders)]
     homes = [*(importlib.import_module(".".join(("manyheads.studies", *place))) for place in places), *plugins()]
@@ -29,7 +30,7 @@ def studies() -> dict[str, Study]:
     for study in (module.STUDY for module in homes if isinstance(getattr(module, "STUDY", None), Study)):
         if found.setdefault(study.name, study) is not study:
             raise ValueError(f"there are two studies called {study.name!r}; rename one.")
-    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[0])))
+    return dict(sorted(found.items(), key=lambda item: place(item[1])))
 
 
 def story() -> tuple[str, ...]:

@@ -101,19 +101,6 @@ def rows(x, values) -> tuple[Any, np.ndarray]:
     return positions.values, array.reshape(len(array), -1)
 
 
-def held_out(values) -> tuple[int | None, np.ndarray]:
-    """The best row of a ladder, chosen by one half of the seeds, and that row's values for the other half.
-
-    `values` has one row per rung and one column per seed; the least mean of the even columns is the best. None where it
-    is the first or the last rung: then the ladder has not bracketed it, and no best was found.
-    """
-    table = np.asarray(values, dtype=float)
-    chosen = np.nanmean(np.where(np.isfinite(table), table, np.inf)[:, ::2], axis=1)
-    best = int(np.argmin(chosen))
-    inside = 0 < best < len(table) - 1 and np.isfinite(chosen[best])
-    return (best, table[best, 1::2]) if inside else (None, np.full(table.shape[1] // 2, np.nan))
-
-
 def tenth(steps: np.ndarray) -> int:
     """The place of the record nearest to a tenth of the last step."""
     return int(np.argmin(np.abs(np.log(np.maximum(steps, 1)) - np.log(steps[-1] / 10))))

@@ -34,6 +34,7 @@ ROLES = {
     # what is measured, and the bounds beside it
     "measured": Look(*INK, "o"),
     "ours": Look(*BLUE, "D", (6, 2)),
+    "sharp": Look(*SKY, "P", (4, 1)),
     "explicit": Look(*PINK, "v", (2, 2)),
     "printed": Look(*RED, "s", (1, 2)),
     "reference": Look(*GRAY, "", (4, 3)),

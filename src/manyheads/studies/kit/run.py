@@ -22,6 +22,7 @@ from typing import Any
 from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, set_aside
 from manyheads.studies.kit.catalog import find, studies
+from manyheads.studies.kit.compiler import compile_quickly
 from manyheads.studies.kit.folder import read_run, sweep_folder, write_run
 from manyheads.sweeps.progress import State
 from manyheads.sweeps.spec import Sweep
@@ -71,7 +72,7 @@ def run_studies(
         for job in jobs:
             _run_job(job, lambda state, job=job: tell(job, state), list(sys.path), options)
     else:
-        _in_processes(jobs, min(workers, len(jobs)), tell, options)
+        _in_processes(jobs, min(workers, len(jobs)), tell, options, quick=scale == "quick")
 
 
 @guarded()
@@ -122,7 +123,9 @@ def _held(folder: Path, unknown: dict[str, Any]) -> dict[str, Any]:
         return unknown
 
 
-def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], Any], options: dict[str, Any]) -> None:
+def _in_processes(
+    jobs: list[Job], workers: int, tell: Callable[[Job, State], Any], options: dict[str, Any], *, quick: bool
+) -> None:
     """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of a cell."""
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
@@ -130,7 +133,7 @@ def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], An
         stack.enter_context(theirs)
         with deaf_children():
             heard = stack.enter_context(context.Manager()).Queue()
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow, initargs=(theirs,))
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(theirs, quick))
             stack.enter_context(pool)
             stack.enter_context(ours)  # closed first, which ends workers that are still busy
             waiting = {
@@ -152,6 +155,13 @@ def _in_processes(jobs: list[Job], workers: int, tell: Callable[[Job, State], An
                 "stored: run the same command again to resume, with --workers 1 if memory is short."
             ) from None
         pool.shutdown()
+
+
+def _begin(driver: Connection, quick: bool) -> None:
+    """In a worker, before its first job."""
+    if quick:
+        compile_quickly()
+    _follow(driver)
 
 
 def _follow(driver: Connection) -> None:

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from manyheads.sweeps.spec import Sweep
 
 SCALES = ("quick", "full")
-STATED, CHOSEN = "stated in the paper", "chosen by us"
+PARTS = {  # of the story, in its order, and their headings
+    "claims": "What the paper claims",
+    "truth": "What is true of it",
+    "attention": "When attention wakes",
+    "heads": "What heads are for",
+    "generalization": "What generalizes, and by which law",
+    "theory": "Where theory speaks at your number of heads",
+    "": "Further questions",
+}
+STATED, REPORTED, CHOSEN = "stated in the paper", "known from third parties", "chosen by us"
 
 Results = Mapping[str, "xarray.Dataset"]  # name of a sweep -> its assembled dataset
 
@@ -36,13 +45,18 @@ class Setting:
     source: str
 
     def __post_init__(self) -> None:
-        if self.source not in (STATED, CHOSEN):
-            raise ValueError(f"source={self.source!r} of setting {self.name!r}: use stated(...) or chosen(...).")
+        if self.source not in (STATED, REPORTED, CHOSEN):
+            raise ValueError(f"source={self.source!r} of setting {self.name!r}: use stated, reported or chosen(...).")
 
 
 def stated(name: str, value: object) -> Setting:
     """A setting that the paper states."""
     return Setting(name, str(value), STATED)
+
+
+def reported(name: str, value: object) -> Setting:
+    """A setting of the paper's experiments that is known to us from what others wrote about them."""
+    return Setting(name, str(value), REPORTED)
 
 
 def chosen(name: str, value: object) -> Setting:
@@ -144,7 +158,7 @@ def conclude(
 class Study:
     """One question. `sweeps(scale)` names its grids, `finding` and `figures` read their datasets, by the same names.
 
-    Studies are listed by `order`; those `in_story` run when no study is named.
+    Studies are listed by their `part` of the story and their `order` in it; those `in_story` run when none is named.
     """
 
     name: str
@@ -155,12 +169,17 @@ class Study:
     sweeps: Callable[[str], Mapping[str, Sweep]]
     finding: Callable[[Results], Finding]
     figures: Callable[[Results], Sequence[Figure]]
+    part: str = ""
     order: float = math.inf
     in_story: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise ValueError(f"name={self.name!r} must be letters, digits and _: it names a folder.")
+        if self.part not in PARTS:
+            raise ValueError(
+                f"part={self.part!r} of study {self.name!r}: choose one of {', '.join(filter(None, PARTS))}."
+            )
         if not self.question.endswith("?"):
             raise ValueError(f"question={self.question!r} of study {self.name!r} must end with a question mark.")
 

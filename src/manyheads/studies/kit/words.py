@@ -66,6 +66,11 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def setting(answer: str, *where: str) -> str:
+    """An answer with what it is about: data, heads, start, steps. Nothing is added where nothing was measured."""
+    return answer if answer == MISSING else f"{answer} ({', '.join(filter(None, where))})"
+
+
 def capital(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]

@@ -9,6 +9,7 @@ from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number
 from manyheads.studies.kit.figure import Axis, Figure, Panel, bars
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.words import MISSING, listed, setting
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.ledger.cells"
@@ -44,22 +45,26 @@ def finding(results: Results) -> Finding:
     wrong, unknown = int(holds[real].sum()), int((~errata & ~known).sum())
     _, ours, printed = _shares(checks)
     numbers = Numbers()
+    depth = _depth(checks)
+    for name, trials in depth.items():
+        numbers.add(f"depth.{name.lower().replace('-', '_')}", f"inputs tried, {name}", mean([trials]))
     reached = numbers.add("reached_ours", "largest share of our bound reached, mean over statements", mean(ours))
     numbers.add("reached_printed", "the same share of the printed bound", mean(printed))
     if int(results["run"]["violated"].sum()):
         answer = "A statement is violated on an ordinary run although its hypotheses hold"
     elif statements == 0:
-        answer = "Not measured"
+        answer = MISSING
     elif kept == statements:
         checked = f" that were checked ({unknown} were not)" if unknown else ""
         answer = f"All {statements} statements{checked} hold once corrected; {wrong} are wrong as printed"
+        answer = setting(answer, f"{_inputs(min(depth.values()))} or more for each statement")
     else:
         failed = names[~holds & known & ~errata].tolist()
         answer = f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
     conclusion = f"{answer}." if kept and kept == statements else ""
     sentence = (
-        f"{kept} of {statements} statements hold in their corrected form on {int(np.nansum(checks['trials'])):,} "
-        f"random, adversarial and extremal inputs, and {int(holds[errata].sum())} of {int((errata & known).sum())} "
+        f"{kept} of {statements} statements hold in their corrected form on random, adversarial and extremal inputs"
+        f"{_depth_text(depth)}, and {int(holds[errata].sum())} of {int((errata & known).sum())} "
         f"errata are reproduced, {wrong} of them real errors."
     )
     tight = (
@@ -70,6 +75,28 @@ def finding(results: Results) -> Finding:
     cells = [told, results["run"]["violated"]]
     ordinary = _ordinary(results["run"].isel(seed=0))
     return conclude(answer, [sentence, ordinary, tight], numbers, cells, [note], conclusion)
+
+
+def _depth(checks) -> dict[str, float]:
+    """How many inputs each statement was tried on, errata left out: a counterexample is one input."""
+    pairs = zip(checks["statement"].values.tolist(), checks["trials"].values.astype(float).tolist(), strict=True)
+    return {name: trials for name, trials in pairs if np.isfinite(trials) and not _is(name, "erratum")}
+
+
+def _inputs(count: float) -> str:
+    return f"{count:,.0f} {'input' if count == 1 else 'inputs'}"
+
+
+def _depth_text(depth: dict[str, float]) -> str:
+    """How many inputs, least and most: their sum would be that of the statement that is cheapest to try."""
+    if not depth:
+        return ""
+    least, most = min(depth.values()), max(depth.values())
+    fewest = [name for name, trials in depth.items() if trials == least]
+    shown = f"{', '.join(fewest[:3])} and {len(fewest) - 3} others" if len(fewest) > 4 else listed(fewest)
+    top = next(name for name, trials in depth.items() if trials == most)
+    middle = number(float(np.median(list(depth.values()))))
+    return f" (from {least:,.0f}, of {shown}, to {most:,.0f}, of {top}; the median is {middle})"
 
 
 def _is(name: str, kind: str) -> bool:
@@ -101,7 +128,16 @@ def figures(results: Results) -> list[Figure]:
     panel = Panel("", Axis("statement", "ledger id"), share, marks, sideways=True)
     caption = "How much of each bound the worst input found uses; 1 means that it is attained. Random, adversarial "
     caption += "(gradient ascent) and extremal inputs."
-    return [Figure("ledger-tightness", "How tight the bounds are", caption, [panel])]
+    depth = _depth(results["checks"].isel(seed=0))
+    tried = Axis("inputs tried", "count", log=True)
+    inputs = [bars("measured", "inputs tried", list(depth), list(depth.values()))]
+    depths = Panel("", Axis("statement", "ledger id"), tried, inputs, sideways=True)
+    figures = [Figure("ledger-tightness", "How tight the bounds are", caption, [panel])]
+    if depth:
+        caption = "On how many inputs each statement was tried: random and adversarial points, runs, or data sets of "
+        caption += "which a mean is taken. Full depth has 200 or more for every statement."
+        figures.append(Figure("ledger-depth", "How deep each statement was tried", caption, [depths]))
+    return figures
 
 
 STUDY = Study(
@@ -119,6 +155,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=13,
+    part="truth",
+    order=1,
     in_story=True,
 )

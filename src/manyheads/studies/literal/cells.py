@@ -12,20 +12,20 @@ from manyheads.certificates.walk import follow
 from manyheads.papers.deora2023.initialization import good_start
 from manyheads.papers.deora2023.regime import Ray, heads_to_realize, run_literally, smallest_heads
 from manyheads.papers.deora2023.training import heads_needed
-from manyheads.studies.kit.cells import mixture_of, verdicts
+from manyheads.studies.kit.cells import coordinate, mixture_of, verdicts
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.training.start import first_phase
 
 
-def literal(cell: Cell, *, certified: float, steps: list[int]) -> dict:
-    """Heads asked for, the run at the smallest number that our version certifies, and what suffices in fact.
+def literal(cell: Cell, *, levels: list[float], steps: list[int]) -> dict:
+    """Heads asked for, runs at the smallest numbers that Theorem 1′ certifies, and what suffices in fact.
 
-    `asked_*`: heads for a target with loss 1/K along the paper's direction, K the cell's number of steps. `threshold`:
-    the smallest number at which Theorem 1′ certifies a mean loss below `certified`, over the paper's direction and the
-    best tangent direction; `bound` and `mean_loss` of the run there;
-    `curve` its loss. `suffices`: the smallest power of two whose run, with the same steps and step size, stays below
-    `certified`.
+    `asked_*`: heads for a target with loss 1/K along the paper's direction, K the cell's number of steps. `heads`: the
+    smallest number at which Theorem 1′ certifies a mean loss below each of the `levels`, along the paper's direction
+    and along the best tangent direction (NaN where the tangent features do not separate). `bound` and `mean_loss` of
+    the run at the smaller of the two, `curve` the loss of the first. `suffices`: the smallest power of two whose run,
+    with the same steps and step size, stays below the level.
     """
     setup = set_up(cell)
     task = mixture_of(setup)
@@ -40,35 +40,45 @@ def literal(cell: Cell, *, certified: float, steps: list[int]) -> dict:
     }
     good = good_start(setup.start, setup.dataset, token_radius=R)
     directions = [direction, good.theta_star()] if good.holds else [direction]
-    found = smallest_heads(setup.start, setup.dataset, directions, certified=certified, num_steps=steps, token_radius=R)
-    run = run_literally(setup.start, setup.dataset, found, R)
-    name = f"{run.case.num_heads:.3g} heads, literal regime, seed {cell.seed}"
-    at = np.unique(np.geomspace(1, run.case.num_steps, 40).round().astype(int))
+    heads, runs = np.full((len(levels), 2), np.nan), []
+    for i, level in enumerate(levels):
+        found = [
+            smallest_heads(setup.start, setup.dataset, [one], certified=level, num_steps=steps, token_radius=R)
+            for one in directions
+        ]
+        heads[i, : len(found)] = [one.num_heads for one in found]
+        least = min(found, key=lambda one: one.num_heads)
+        runs.append(run_literally(setup.start, setup.dataset, least, R))
+    at = np.unique(np.geomspace(1, runs[0].case.num_steps, 40).round().astype(int))
+    certificates = [c for run in runs for c in run.certificates]
     return {
         **asked,
-        "threshold": run.case.num_heads,
-        "steps": run.case.num_steps,
-        "step_size": run.case.step_size,
-        "bound": run.conditions.bound,
-        "mean_loss": run.walk.mean_loss,
-        "curve": (("point",), run.walk.loss[at]),
+        "certified": coordinate("level", levels),
+        "heads": (("level", "direction"), heads),
+        "bound": _by_level(run.conditions.bound for run in runs),
+        "mean_loss": _by_level(run.walk.mean_loss for run in runs),
+        "suffices": _by_level(
+            suffices(setup, run.case.step_size, run.walk.num_steps, level)
+            for run, level in zip(runs, levels, strict=True)
+        ),
+        "curve": (("point",), runs[0].walk.loss[at]),
         "curve_step": (("point",), at),
-        "violated": sum(c.verdict.name == "VIOLATED" for c in run.certificates),
-        "holding": sum(c.verdict.name == "HOLDS" for c in run.certificates),
-        "suffices": suffices(setup, run.case.step_size, run.walk.num_steps, certified),
-        "certificates": verdicts(name, run.certificates),
+        "violated": sum(c.verdict.name == "VIOLATED" for c in certificates),
+        "holding": sum(c.verdict.name == "HOLDS" for c in certificates),
+        "certificates": verdicts(f"{runs[0].case.num_heads:.3g} heads, literal regime, seed {cell.seed}", certificates),
     }
 
 
-def suffices(setup: Setup, step_size: float, num_steps: int, certified: float) -> float:
-    """The smallest power of two whose run from the same first-phase data has a mean loss below `certified`.
+def _by_level(values) -> tuple:
+    return ("level",), np.array(list(values), dtype=float)
 
-    Infinite where none up to a thousand heads has.
-    """
+
+def suffices(setup: Setup, step_size: float, num_steps: int, level: float) -> float:
+    """The smallest power of two up to a thousand whose run stays below a mean loss; infinite where none does."""
     if setup.first is None:
         raise ValueError("the literal regime starts from a first phase; write start.kind = 'first_phase'.")
     for heads in (2**k for k in range(11)):
         start = first_phase(setup.first, heads, signs=setup.cell.start.signs)
-        if follow(start, setup.dataset, step_size=step_size, num_steps=num_steps).mean_loss < certified:
+        if follow(start, setup.dataset, step_size=step_size, num_steps=num_steps).mean_loss < level:
             return float(heads)
     return math.inf

@@ -217,5 +217,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=10,
+    part="heads",
+    order=1,
+    in_story=True,
 )

@@ -262,5 +262,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=8,
+    part="heads",
+    order=5,
 )

@@ -221,6 +221,7 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=4.5,
+    part="attention",
+    order=2,
     in_story=True,
 )

@@ -195,6 +195,6 @@ STUDY = Study(
     sweeps=sweeps,
     finding=finding,
     figures=figures,
-    order=7,
-    in_story=True,
+    part="theory",
+    order=3,
 )
