@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
+from manyheads._lazy import compiled, lazy
 from manyheads.certificates.finding import Effort, Tally
-from manyheads.certificates.shift import from_uniform
-from manyheads.data.dataset import Dataset
 from manyheads.papers.manyheads2026.sleep import Uniform, add_run
-from manyheads.training.start import zero_start
+
+jax, jnp, optax = lazy("jax"), lazy("jax.numpy"), lazy("optax")
+datasets, starts = lazy("manyheads.data.dataset"), lazy("manyheads.training.start")
+shifts = lazy("manyheads.certificates.shift")
 
 SIZE, STEPS, HEADS, SHARE = (4, 3, 3), 20, 64.0, 0.2
 GOALS = ("key-query of a head", "all readouts", "attention")
@@ -25,15 +24,18 @@ def attacked(tally: Tally, effort: Effort) -> dict[str, float]:
             draw = np.random.default_rng(effort.seed + k).normal(size=SIZE) + 2 * labels[:, None, None]
             for goal in range(len(GOALS)):
                 tokens = np.asarray(_ascend(draw, labels, goal, effort.count(200, 20)))
-                data, start = Dataset(tokens, labels), zero_start(HEADS, num_tokens=SIZE[1], dim=SIZE[2])
+                data, start = (
+                    datasets.Dataset(tokens, labels),
+                    starts.zero_start(HEADS, num_tokens=SIZE[1], dim=SIZE[2]),
+                )
                 step = Uniform(start, data).sleep(SHARE, 1.0).step_limit
                 for name, value in add_run(tally, start, data, SHARE, step, STEPS).items():
                     best[name] = max(best.get(name, 0.0), value)
     return best
 
 
-@jax.jit
-def _ascend(tokens: jax.Array, labels: jax.Array, goal: jax.Array, rounds: jax.Array) -> jax.Array:
+@compiled()
+def _ascend(tokens, labels, goal, rounds):
     rule = optax.adam(0.03)
 
     def climb(_, state):
@@ -45,7 +47,7 @@ def _ascend(tokens: jax.Array, labels: jax.Array, goal: jax.Array, rounds: jax.A
     return jax.lax.fori_loop(0, rounds, climb, (tokens, rule.init(tokens)))[0]
 
 
-def _reached(X: jax.Array, y: jax.Array) -> jax.Array:
+def _reached(X, y):
     """Logarithms of the shares of the bounds at small movements, one per goal, after a run from the zero start."""
     n, T, d = X.shape
     mean = X.mean(axis=1)
@@ -74,5 +76,5 @@ def _reached(X: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.stack([
         jnp.log(moved / (w * a * G**2 / (2 * HEADS))),
         jnp.log(root * jnp.linalg.norm(U) / jnp.sqrt(2 * G * jnp.log(step * STEPS / G))),
-        jnp.log(from_uniform(W[None], X) / jnp.tanh(reach * moved / 4)),
+        jnp.log(shifts.from_uniform(W[None], X) / jnp.tanh(reach * moved / 4)),
     ])  # fmt: skip
