@@ -40,18 +40,26 @@ def test_ctrl_c_pressed_twice_ends_a_program_at_once_with_one_line(where, start)
 
 @pytest.mark.parametrize(
     "inside",
-    ["gc.callbacks.append(_xla_gc_callback)\n    gc.collect()", "Thing()", "discover_pjrt_plugins()", "forget()"],
+    [
+        "gc.callbacks.append(_xla_gc_callback)\n    gc.collect()",
+        "Thing()",
+        "discover_pjrt_plugins()",
+        "forget()",
+        "listen()",
+    ],
 )
 def test_a_ctrl_c_inside_a_callback_is_neither_lost_nor_a_traceback(inside):
-    """Where exceptions are printed and dropped: the garbage collector, a destructor, plugins, weak references."""
+    """Where exceptions are printed and dropped: garbage collector, destructors, plugins, weak references, audit hooks."""
     program = (
-        "import gc, signal, time\n"
+        "import gc, signal, sys, time\n"
         "from manyheads.cli import interrupt\n"
         "interrupt.twice_ends_at_once()\n"
         "def _xla_gc_callback(*_):\n    gc.callbacks.clear()\n    signal.raise_signal(signal.SIGINT)\n"
         "class Thing:\n    def __del__(self):\n        _xla_gc_callback()\n"
         "def press():\n    signal.raise_signal(signal.SIGINT)\n"
         "def discover_pjrt_plugins():\n    try:\n        press()\n    except BaseException:\n        print('dropped')\n"
+        "def _audit_fork_safety(event, _):\n    event == 'heard' and press()\n"
+        "def listen():\n    sys.addaudithook(_audit_fork_safety)\n    sys.audit('heard')\n"
         "def forget():\n    import weakref\n    thing = type('Key', (), {})()\n    names = {'press': press}\n"
         "    exec(compile('def remove(_):\\n    press()', '<frozen importlib._bootstrap>', 'exec'), names)\n"
         "    kept = weakref.ref(thing, names['remove'])\n    del thing\n"

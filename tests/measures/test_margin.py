@@ -177,6 +177,7 @@ def test_the_direction_of_a_gram_matrix_has_unit_length():
         (dict(labels=[1, -1], gram=np.array([[0.0, 1], [1, 1]])), "negative eigenvalue"),
         (dict(labels=[1, -1, 1], gram=1.9 * np.eye(3) - 0.9), "negative eigenvalue"),  # every pair is possible
         (dict(labels=[1, -1], gram=np.eye(2), gram_accuracy=np.nan), "gram_accuracy=nan"),
+        (dict(labels=[1, -1], gram=np.eye(2), gram_accuracy=b"3"), "gram_accuracy=b'3'"),
         (
             dict(labels=[1, -1], features=np.eye(2), tolerance=2),
             "tolerance=2 must be a finite number strictly between 0 and 1",

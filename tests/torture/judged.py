@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import manyheads
+from manyheads.data.budget import HOURS
 
 HOME = str(Path(manyheads.__file__).parent)
 ONE_LINE, RIGHT = "one line", "right result"
@@ -42,6 +44,19 @@ def alarm(seconds: int = SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def allowing(hours: float) -> Iterator[None]:
+    """Work that takes longer is refused with its estimate, as work of half a day is for everybody."""
+    before = os.environ.get(HOURS)
+    os.environ[HOURS] = f"{hours:g}"
+    try:
+        yield
+    finally:
+        os.environ.pop(HOURS)
+        if before is not None:
+            os.environ[HOURS] = before
+
+
 def outcome(
     call: Callable[[], Any], allowed: bool | None, about: str, valid: Callable[[], Any] = lambda: None
 ) -> tuple[str, str]:
@@ -51,7 +66,7 @@ def outcome(
     has none, unless it says so in words.
     """
     try:
-        with alarm(), np.errstate(all="ignore"):
+        with alarm(), allowing(hours=0.02), np.errstate(all="ignore"):
             result = call()
     except Hang:
         return "hang", about

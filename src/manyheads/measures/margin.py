@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 
 from manyheads.data.budget import fits_memory
-from manyheads.data.door import guarded, real_array
+from manyheads.data.door import guarded, number_of, real_array, shown
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
 
 NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
@@ -96,9 +96,11 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
         raise ValueError("gram is not symmetric; pass (gram + gram.T) / 2 if that is what you mean")
     if np.any(K.diagonal() < 0):
         raise ValueError(f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot")
-    accuracy = float(np.finfo(float).eps if gram_accuracy is None else gram_accuracy)
+    accuracy = float(np.finfo(float).eps) if gram_accuracy is None else number_of(gram_accuracy)
     if not 0 <= accuracy < np.inf:
-        raise ValueError(f"gram_accuracy={accuracy:g} must be a finite number >= 0; one rounding is the default")
+        raise ValueError(
+            f"gram_accuracy={shown(gram_accuracy)} must be a finite number >= 0; one rounding is the default"
+        )
     _check_inner_products(K, accuracy)
     return _of_gram(K, y, tolerance, accuracy)
 

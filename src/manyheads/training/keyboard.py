@@ -43,11 +43,12 @@ class Program:
 def _drops_errors(frame: FrameType | None) -> bool:
     """Whether an exception raised here would be printed and dropped.
 
-    The garbage collector and weak references call back, and JAX reports whatever stops the plugin of an accelerator.
+    The garbage collector and weak references call back, JAX reports whatever stops the plugin of an accelerator, and
+    filelock listens to audit events.
     """
     while frame is not None:
         code = frame.f_code
-        if code.co_name in ("_xla_gc_callback", "__del__", "discover_pjrt_plugins"):
+        if code.co_name in ("_xla_gc_callback", "__del__", "discover_pjrt_plugins", "_audit_fork_safety"):
             return True
         if code.co_name == "remove" and "importlib" in code.co_filename:
             return True
