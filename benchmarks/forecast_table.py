@@ -94,7 +94,7 @@ def measured(name, kind, heads):
 
 def table(rows):
     """Markdown, in the order of the lists above."""
-    order = {name: k for k, name in enumerate((*DATA, *SHARP, *STARTS, *SHARP.values()))}
+    order = {name: k for k, name in enumerate((*DATA, *SEPARATED, *MEMORIZED, *STARTS, *SHARP.values()))}
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for r in sorted(rows, key=lambda r: (order[r["data"]], order[r["start"]], r["heads"])):
         spoke = "first_step" in r
@@ -127,7 +127,7 @@ def main():
                 with options.out.open("a") as file:
                     file.write(json.dumps(measured(*case)) + "\n")
         rows = [json.loads(line) for line in options.out.read_text().splitlines()]
-    print(table([r for r in rows if (r["data"] in SHARP) == options.more]))
+    print(table([r for r in rows if (r["data"] in (*SEPARATED, *MEMORIZED)) == options.more]))
 
 
 if __name__ == "__main__":
