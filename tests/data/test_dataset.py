@@ -170,3 +170,13 @@ def test_a_model_predicts_label_names(arrays):
     data = mh.Dataset.from_arrays(*arrays)
     model = mh.gaussian_start(1, num_tokens=4, dim=3, key=0)
     assert model.predict(data).tolist() == ["dog" if score > 0 else "cat" for score in model.scores(data)]
+
+
+def test_a_label_written_as_another_number_is_the_same_label():
+    X = np.ones((2, 3, 4))
+    whole, real, words = (mh.Dataset.from_arrays(X, labels) for labels in ([-1, 1], [-1.0, 1.0], ["no", "yes"]))
+    start = mh.zero_start(2, num_tokens=3, dim=4)
+    run = mh.train(start, whole, step_size=0.1, num_steps=2, test=real)
+    assert run.test_loss is not None
+    with pytest.raises(ValueError, match="label 'no' is none of"):
+        mh.train(start, whole, step_size=0.1, num_steps=2, test=words)

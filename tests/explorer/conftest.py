@@ -84,9 +84,9 @@ def explorer_page():
     return PAGE
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """One Chromium for all tests of this folder."""
+    """One Chromium for all tests of a file: it keeps an event loop running, which other files do not expect."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -95,7 +95,7 @@ def browser():
         running.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def desk(browser):
     """One tab for the tests that do not mind what was shown before: `desk.visit(link)`."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")

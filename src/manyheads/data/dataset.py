@@ -300,17 +300,18 @@ def _signs_like(y: np.ndarray, values: np.ndarray, like: Dataset) -> tuple[np.nd
     if not isinstance(like, Dataset):
         raise ValueError(f"like={shown(like)} must be a Dataset, the training data say.")
 
-    def same(value, name: str) -> bool:
-        try:
-            return str(value) == name or float(value) == float(name)
-        except ValueError:
-            return False
-
-    known = {str(v): [i for i, name in enumerate(like.label_names) if same(v, name)] for v in values}
+    known = {str(v): [i for i, name in enumerate(like.label_names) if _same_name(str(v), name)] for v in values}
     if strange := [value for value, places in known.items() if not places]:
         raise ValueError(_other_names(strange[0], like))
     signs = {value: 2.0 * places[0] - 1 for value, places in known.items()}
     return np.array([signs[str(value)] for value in y]), like.label_names
+
+
+def _same_name(name: str, other: str) -> bool:
+    try:
+        return name == other or float(name) == float(other)
+    except ValueError:
+        return False
 
 
 def _other_names(name: str, like: Dataset) -> str:
@@ -322,8 +323,8 @@ def _other_names(name: str, like: Dataset) -> str:
 
 def check_same_labels(dataset: Dataset, other: Dataset) -> None:
     """Refuse data whose labels have other names than those of the first, which would count everything as wrong."""
-    if dataset.label_names != other.label_names:
-        strange = [name for name in other.label_names if name not in dataset.label_names]
+    if not all(map(_same_name, dataset.label_names, other.label_names)):
+        strange = [n for n in other.label_names if not any(_same_name(n, known) for known in dataset.label_names)]
         if not strange:
             raise ValueError(
                 f"{other.name} has {other.label_names[1]!r} as +1 and {dataset.name} has {dataset.label_names[1]!r}; "

@@ -267,7 +267,7 @@ SLEEP = Statement(
     "δ range_s⟨x_s,v⟩) > 0 and η ≤ 2/λ_δ, then for k ≤ (G/η)exp(γ_δ²G/2 − B) no query of any head moves more than δ "
     "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X): G grows like √(Hδ); "
     "normalized descent: k ≤ γ_δ G/η",
-    proof="docs/theory/sleep.md",
+    proof="docs/theory/sleep.md#theorem-w",
     tightness=0.65,
     remark="of δ has moved at the last step promised, on nearly equal tokens; every inequality of the proof along runs "
     "from both starts, and on tokens chosen by ascent",
@@ -275,5 +275,5 @@ SLEEP = Statement(
     about=certify_sleep,
     on_request=True,
     aliases=("theorem-w",),
-    used_by=("certify", "study sleep"),
+    used_by=("certify",),
 )
