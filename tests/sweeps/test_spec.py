@@ -85,6 +85,7 @@ def test_numbers_are_taken_in_the_type_of_their_field():
         ("[axes]\ntrain.step_size = []", "axes.train.step_size = [] must be a list with at least one value"),
         ("[axes]\ntrain.step_size = [1, 1.0]", "names a value twice"),
         ("seeds = [1, 1]", "seeds names one twice"),
+        ("name = ' '", "name = ' ' must be a text of 1 to 200 printable characters, not all spaces"),
         ("name = '../../x'", "name = '../../x' is the name of a folder; write it without / and a leading dot"),
         ("name = 'a/../../b'", "write it without / and a leading dot"),
         ("name = '..'", "write it without / and a leading dot"),

@@ -174,9 +174,10 @@ def _read(path: Path) -> str:
 
 
 def _text(value: Any, name: str, problems: list[str]) -> Any:
-    if not isinstance(value, str) or not value or len(value) > 200 or not value.isprintable():
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
         problems.append(
-            f'{name} = {shown(value)} must be a text of 1 to 200 printable characters; write {name} = "..."'
+            f"{name} = {shown(value)} must be a text of 1 to 200 printable characters, not all spaces; "
+            f'write {name} = "..."'
         )
     return value
 
