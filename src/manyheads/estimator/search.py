@@ -133,7 +133,8 @@ def search(
     trials = []
     if len(candidates) > 1 or stops:
         for kind, heads in candidates:
-            tell(f"trying {heads:,.0f} heads from a {kind.replace('_', ' ')} start")
+            some = "1 head" if heads == 1 else f"{heads:,.0f} heads"
+            tell(f"trying {some} from a {kind.replace('_', ' ')} start")
             trials.append(_trial(problems, kind, heads, shares, held, fresh, wishes, key, stops))
         chosen = min(trials, key=lambda trial: trial.held_out_loss)
     else:

@@ -151,7 +151,8 @@ def conclude(
     first, second, *details = [*filter(None, sentences), "", ""]
     details = [*filter(None, details), lacking(*cells)]
     sentence = " ".join(filter(None, [first, second]))
-    return Finding(capital(answer), sentence, numbers, tuple(notes), tuple(filter(None, details)), capital(conclusion))
+    conclusion = capital(conclusion) + ("." if conclusion and not conclusion.endswith(".") else "")
+    return Finding(capital(answer), sentence, numbers, tuple(notes), tuple(filter(None, details)), conclusion)
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,13 @@ def finding(results: Results) -> Finding:
         f"Over √δ the growth with √H is {listed([f'{e} for δ = {d:g}' for d, e in slopes.items()])}.",
         f"Theorem W promises {share} of the steps measured, at {few} to {many} heads.",
     ]
-    answer = f"On the easy mixture its sleep grows {law} (H = {few} to {many})" if law else "Not measured"
-    conclusion = f"{answer}; where Theorem 1′ speaks, attention sleeps" if law else ""
+    answer = f"On the easy mixture the steps until it wakes grow {law} (H = {few} to {many})" if law else "Not measured"
+    conclusion = ""
+    if law:
+        conclusion = (
+            f"On the easy mixture the steps until attention wakes grow {law} (H = {few} to {many}); where Theorem 1′ "
+            "speaks, it has not woken."
+        )
     cells = [results[name]["woke"].isel(share=0) for name in ("zero", "first", "hard", "normalized")]
     return conclude(answer, sentences, numbers, [*cells, edge["heads"]], conclusion=conclusion)
 
@@ -207,8 +212,8 @@ STUDY = Study(
     name="sleep",
     title="Sleep",
     question="When does attention wake?",
-    claim="The paper asks for many heads and says nothing about when attention itself begins to move; ours: not before "
-    "exp(c √H) steps where the data are separable without it (Theorem W).",
+    claim="The paper asks for many heads and says nothing about when attention itself begins to move. Ours: where the "
+    "data are separable without it, not before exp(c √H) steps.",
     settings=[
         stated("descent", tasks.DESCENT),
         chosen("data", tasks.describe(DATA)),
