@@ -162,11 +162,10 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
     side, color = _series_side(bars)
     encoding: dict[str, Any] = {"x": x, "xOffset": side, "color": color, "tooltip": _tooltip(bars[0], panel)}
     scale = {"zero": True, "padding": 0}
-    if panel.y.log:  # a bar on a logarithmic axis stands on the power of ten below the smallest value
-        lowest = min(row.get("low", row["y"]) for row in rows if row.get("low", row["y"]) > 0)
-        floor = 10.0 ** math.floor(math.log10(lowest) - 0.2)
-        scale = {"domain": [floor, 2 * max(row.get("high", row["y"]) for row in rows)], "padding": 0}
-        encoding["y2"] = {"datum": floor}
+    if panel.y.log:
+        ends = _log_ends(rows)
+        scale = {"domain": ends, "padding": 0}
+        encoding["y2"] = {"datum": ends[0]}
     encoding["y"] = y = {**y, "scale": {**y["scale"], **scale}}
     layers = []
     for data in ({"values": mark.rows()} for mark in bars):
@@ -176,12 +175,24 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
     return layers
 
 
+def _log_ends(rows: list[dict]) -> list[float]:
+    """A bar on a logarithmic axis stands on the power of ten below the smallest value."""
+    lowest = min((v for row in rows if (v := row.get("low", row["y"])) > 0), default=1.0)
+    highest = max((row.get("high", row["y"]) for row in rows), default=1.0)
+    return [10.0 ** math.floor(math.log10(lowest) - 0.2), 2 * max(highest, lowest)]
+
+
 def _sideways(panel: Panel, bars: list[Mark], values: dict) -> dict[str, Any]:
     """Bars on their side: categories down, values to the right."""
     side, color = _series_side(bars)
     names = {"field": "x", "type": "nominal", "sort": panel.categories, "title": panel.x.title}
+    scale: dict[str, Any] = {"zero": True}
+    ends = _log_ends([row for mark in bars for row in mark.rows()]) if panel.y.log else []
+    if ends:
+        scale = {"type": "log", "nice": False, "domain": ends}
     encoding = {
-        "x": {**values, "scale": {"type": "log", "nice": False} if panel.y.log else {"zero": True}},
+        "x": {**values, "scale": scale},
+        **({"x2": {"datum": ends[0]}} if ends else {}),
         "y": {**names, "axis": {"labelLimit": 200}},
         "yOffset": side,
         "color": color,

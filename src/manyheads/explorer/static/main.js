@@ -129,8 +129,8 @@ class App {
 
   showMarks() {
     const { admissible } = this.run.theory, found = this.edge && Number.isFinite(this.edge.edge) ? this.edge : null;
-    const marks = [{ value: admissible, label: `guaranteed to ${number(admissible, 2)}`, kind: "theory" }];
-    if (found) marks.push({ value: found.edge, label: `falls in fact to ${number(found.edge, 2)}${found.capped ? " or more" : ""}`, kind: "edge" });
+    const marks = [{ value: admissible, label: `guaranteed up to ${number(admissible, 2)}`, kind: "theory" }];
+    if (found) marks.push({ value: found.edge, label: `works up to ${number(found.edge, 2)}${found.capped ? " or more" : ""}`, kind: "edge" });
     this.controls.mark(marks);
   }
 
