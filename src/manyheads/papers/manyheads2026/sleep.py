@@ -179,11 +179,14 @@ def certify_sleep(work: Examination) -> list[Certificate]:
     claim = "largest share of a query's attention that moved"
     logistic = Hypothesis("logistic loss", work.loss.name == "logistic", "Theorem W is proved for the logistic loss")
     unmet = [h for h in (logistic, *_unmet(start, data)) if not h.holds]
-    promise = None if unmet else Uniform(start, data).least_movement(work.step_size, work.num_steps)
-    if promise is None:
-        most = 0.0 if unmet else max(Uniform(start, data).sleep(float(d), work.step_size).steps for d in SHARES[::20])
+    promise = None
+    if not unmet:
+        uniform = Uniform(start, data)
+        promise = uniform.least_movement(work.step_size, work.num_steps)
+        most = max(uniform.sleep(float(share), work.step_size).steps for share in SHARES[::20])
         told = f"the run has at most the {most:,.0f} steps for which something is promised"
-        unmet = unmet or [Hypothesis(told, False, "use more heads, fewer steps or a smaller step size")]
+        unmet = [Hypothesis(told, promise is not None, "use more heads, fewer steps or a smaller step size")]
+    if promise is None:
         return [Certificate("sleep", claim, math.nan, (Bound(OURS, math.nan, tuple(unmet)),))]
     seen = shifts.attention_shift(start, data, step_size=work.step_size, num_steps=work.num_steps)
     details = {
