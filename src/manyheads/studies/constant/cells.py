@@ -1,0 +1,51 @@
+"""The gap from runs on several samples that test each other, and what one sample says about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from manyheads.measures.optimism import optimism
+from manyheads.measures.stability import leave_one_out
+from manyheads.studies.kit.cells import descend
+from manyheads.sweeps.plan import Cell
+from manyheads.sweeps.setup import set_up, stream
+
+OTHERS, PROBES = 10, 11  # streams of a seed: the other samples, the directions of the trace
+
+
+def constant(cell: Cell, *, samples: int, records: list[int], probes: int, most_left_out: int) -> dict:
+    r"""`gap`, `trace` and `left_out`, all of them times n, with both losses, along the run.
+
+    Descent runs on each of several samples of n sequences, from one start, and all runs are measured on all samples.
+    The gap is the mean loss of a sample under the runs on the others minus that under its own run: its expectation is
+    the gap exactly, and what is hard about a sample or bad about a run is in both terms. The trace and leave-one-out
+    are of the first sample. Twins have weights 1/(n-1): step size $\eta n/(n-1)$ for weights 1/n. NaN where n is more
+    than `most_left_out`.
+    """
+    setup, n = set_up(cell), cell.data.num_examples
+    size, steps = cell.train.step_size, [*records, cell.train.num_steps]
+    others = setup.task.sample((samples - 1) * n, key=stream(cell.seed, OTHERS))
+    blocks = [setup.dataset, *(others.subset(range(k * n, (k + 1) * n)) for k in range(samples - 1))]
+    losses = np.zeros((len(steps), samples, samples))  # record, run, measured on
+    for run, block in enumerate(blocks):
+        path = descend(replace(setup, dataset=block), record=steps, snapshots=steps)
+        for record, step in enumerate(steps):
+            model = path.model(step)
+            losses[record, run] = [np.logaddexp(0.0, -b.labels * model.scores(b)).mean() for b in blocks]
+    own = np.einsum("rss->r", losses) / samples
+    other = (losses.sum(axis=(1, 2)) - samples * own) / (samples * (samples - 1))
+    options: dict[str, Any] = {"num_steps": steps[-1], "steps": steps}
+    few = {} if n <= probes else {"num_probes": probes, "key": stream(cell.seed, PROBES)}
+    found = optimism(setup.start, setup.dataset, step_size=size, **options, **few)
+    left_out = np.full(len(steps), np.nan)
+    if n <= most_left_out:
+        twins = leave_one_out(setup.start, setup.dataset, step_size=size * n / (n - 1), **options)
+        left_out = n * (twins.left_out_loss.mean(axis=0) - found.train_loss)
+    values = {"gap": n * (other - own), "trace": found.trace, "left_out": left_out, "train_loss": own}
+    return {
+        "step": (("record",), np.array(steps), {"units": "steps", "coordinate": True}),
+        **{name: (("record",), value) for name, value in {**values, "test_loss": other}.items()},
+    }
