@@ -1,8 +1,8 @@
 r"""The generalization gap of a run to first order in 1/n, from its own sample: no test set, no run done again.
 
-Let $\theta_K(w)$ be the end of descent on $\sum_j w_j \ell_j$ and $I_{ij} = -\partial \ell_i(\theta_K) / \partial w_j$ at
-equal weights 1/n, the influence of example j on the loss of example i. Then n times the expected gap is, up to O(1/n),
-the expectation of
+Let $\theta_K(w)$ be the end of descent on $\sum_j w_j \ell_j$ and $I_{ij} = -\partial \ell_i(\theta_K) / \partial w_j$
+at equal weights 1/n, the influence of example j on the loss of example i. Then n times the expected gap is, up to
+O(1/n), the expectation of
 $$\tau = \frac1n \sum_i I_{ii} - \frac1{n^2} \sum_{ij} I_{ij}$$
 (docs/theory/generalization.md, "The constant of the 1/n law"). At a minimum this is Takeuchi's
 $\operatorname{tr}(J H^{-1})$. The derivatives are exact, by forward mode through the whole run.

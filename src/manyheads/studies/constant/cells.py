@@ -16,17 +16,17 @@ from manyheads.sweeps.setup import set_up, stream
 OTHERS, PROBES = 10, 11  # streams of a seed: the other samples, the directions of the trace
 
 
-def constant(cell: Cell, *, samples: int, records: list[int], probes: int, most_left_out: int) -> dict:
+def constant(cell: Cell, *, total: int, records: list[int], probes: int, most_left_out: int) -> dict:
     r"""`gap`, `trace` and `left_out`, all of them times n, with both losses, along the run.
 
-    Descent runs on each of several samples of n sequences, from one start, and all runs are measured on all samples.
+    Descent runs on each of total/n samples of n sequences, from one start, and all runs are measured on all samples.
     The gap is the mean loss of a sample under the runs on the others minus that under its own run: its expectation is
     the gap exactly, and what is hard about a sample or bad about a run is in both terms. The trace and leave-one-out
     are of the first sample. Twins have weights 1/(n-1): step size $\eta n/(n-1)$ for weights 1/n. NaN where n is more
     than `most_left_out`.
     """
     setup, n = set_up(cell), cell.data.num_examples
-    size, steps = cell.train.step_size, [*records, cell.train.num_steps]
+    size, steps, samples = cell.train.step_size, [*records, cell.train.num_steps], total // n
     others = setup.task.sample((samples - 1) * n, key=stream(cell.seed, OTHERS))
     blocks = [setup.dataset, *(others.subset(range(k * n, (k + 1) * n)) for k in range(samples - 1))]
     losses = np.zeros((len(steps), samples, samples))  # record, run, measured on
@@ -34,7 +34,8 @@ def constant(cell: Cell, *, samples: int, records: list[int], probes: int, most_
         path = descend(replace(setup, dataset=block), record=steps, snapshots=steps)
         for record, step in enumerate(steps):
             model = path.model(step)
-            losses[record, run] = [np.logaddexp(0.0, -b.labels * model.scores(b)).mean() for b in blocks]
+            margins = np.concatenate([data.labels * model.scores(data) for data in (setup.dataset, others)])
+            losses[record, run] = np.logaddexp(0.0, -margins).reshape(samples, n).mean(axis=1)
     own = np.einsum("rss->r", losses) / samples
     other = (losses.sum(axis=(1, 2)) - samples * own) / (samples * (samples - 1))
     options: dict[str, Any] = {"num_steps": steps[-1], "steps": steps}

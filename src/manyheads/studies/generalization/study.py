@@ -7,7 +7,7 @@ import xarray
 
 from manyheads.certificates.finding import half_width
 from manyheads.studies.kit import palette, tasks
-from manyheads.studies.kit.estimate import NONE, Estimate, mean, number, power, ratio, rows
+from manyheads.studies.kit.estimate import NONE, Estimate, at_level, mean, number, power, quotient, ratio, rows
 from manyheads.studies.kit.figure import Axis, Figure, Mark, Panel, by_heads, over_seeds
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.words import choose_all, heads, heads_text
@@ -145,14 +145,14 @@ def _law_words(laws: list[Estimate]) -> str:
 
 def _heads(gaps: xarray.Dataset, numbers: Numbers) -> str:
     """The gap of the most heads over that of the fewest: after equal steps, at equal train loss, over the test loss."""
-    largest = gaps.isel(size=-1)
+    largest = gaps.isel(size=-1).transpose(..., "seed", "record")
     few, many = (heads_text(float(h)) for h in (gaps["num_heads"][0], gaps["num_heads"][-1]))
     ends = [largest.isel(num_heads=0), largest.isel(num_heads=-1)]
     low, high = (data["gap"].isel(record=-1).values for data in ends)
     at, caption = f"H = {many} / H = {few}, n = {int(gaps['sizes'][-1])}", "gap"
     equal = numbers.add("gap_ratio", f"{caption}, after equal steps, {at}", quotient(high, low))
     levels = np.maximum(*(data["train_loss"].isel(record=-1).values for data in ends))
-    matched = [_at_loss(data, levels) for data in ends]
+    matched = [at_level(data["train_loss"], data["gap"], levels) for data in ends]
     fair = numbers.add("gap_ratio_matched", f"{caption}, at equal train loss, {at}", quotient(matched[1], matched[0]))
     tests = [data["test_loss"].isel(record=-1).mean("seed").item() for data in ends]
     share = numbers.add("gap_share_ratio", f"gap / test loss, {at}", quotient(high / tests[1], low / tests[0]))
@@ -162,32 +162,6 @@ def _heads(gaps: xarray.Dataset, numbers: Numbers) -> str:
         f"After equal steps {many} heads have {equal} times the gap of {few}, at equal train loss "
         f"({number(float(levels.mean()))} nats) {fair} times, and {share} times the share of the test loss."
     )
-
-
-def _at_loss(data: xarray.Dataset, levels: np.ndarray) -> np.ndarray:
-    """The gap of each seed where its train loss comes to a level, between two records on a line in the log loss."""
-    found = []
-    for seed, level in zip(data["seed"].values, levels, strict=True):
-        one = data.sel(seed=seed)
-        losses, gaps = one["train_loss"].values, one["gap"].values
-        known = np.isfinite(losses) & np.isfinite(gaps)
-        reached = known.any() and losses[known].min() <= level <= losses[known].max()
-        order = np.argsort(losses[known])
-        found.append(np.interp(np.log(level), np.log(losses[known])[order], gaps[known][order]) if reached else np.nan)
-    return np.array(found)
-
-
-def quotient(above, below) -> Estimate:
-    """The mean of `above` over that of `below`, paired by seed, with a jackknife interval: values may be negative."""
-    pairs = np.stack([np.asarray(above, float), np.asarray(below, float)])
-    pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
-    total, seeds = pairs.sum(axis=1), pairs.shape[1]
-    without = np.array([total, *(total - pairs.T)])
-    if seeds < 2 or (without <= 0).any():
-        return NONE
-    logs = np.log(without[:, 0] / without[:, 1])
-    found = mean(seeds * logs[0] - (seeds - 1) * logs[1:])
-    return Estimate(*(float(np.exp(value)) for value in (found.value, found.low, found.high)), found.count)
 
 
 def _theorem2(cover: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:

@@ -78,6 +78,33 @@ def ratio(above, below=1.0) -> Estimate:
     return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.count)
 
 
+def quotient(above, below) -> Estimate:
+    """The mean of `above` over that of `below`, paired by seed, with a jackknife interval: values may be negative."""
+    pairs = np.stack([np.asarray(above, float), np.asarray(below, float)])
+    pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
+    total, seeds = pairs.sum(axis=1), pairs.shape[1]
+    without = np.array([total, *(total - pairs.T)])
+    if seeds < 2 or (without <= 0).any():
+        return NONE
+    logs = np.log(without[:, 0] / without[:, 1])
+    found = mean(seeds * logs[0] - (seeds - 1) * logs[1:])
+    return Estimate(*(math.exp(value) for value in (found.value, found.low, found.high)), found.count)
+
+
+def at_level(losses, values, levels) -> np.ndarray:
+    """The values of each seed where its loss comes to a level, between two records on a line in the log loss.
+
+    `losses` and `values` are over (seed, record); NaN for a seed that does not come to its level.
+    """
+    found = []
+    for loss, value, level in zip(np.asarray(losses, float), np.asarray(values, float), levels, strict=True):
+        known = np.isfinite(loss) & np.isfinite(value)
+        reached = known.any() and loss[known].min() <= level <= loss[known].max()
+        order = np.argsort(loss[known])
+        found.append(np.interp(np.log(level), np.log(loss[known])[order], value[known][order]) if reached else np.nan)
+    return np.array(found)
+
+
 def power(x, values) -> Estimate:
     """The exponent p of values ~ x^p: least squares in logarithms for each seed, then the mean over seeds.
 
