@@ -2,57 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import random_stream
+from manyheads.measures.columns import Columns, margin_by_columns
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import hard_margin
-from manyheads.studies.kit.cells import p3_margin
-from manyheads.studies.random_start.limit import limit_kernel
+from manyheads.measures.rounding import gradient_size
+from manyheads.studies.kit.cells import coordinate, p3_margin
+from manyheads.studies.random_start.limit import draw_key_query, limit_kernel
 from manyheads.sweeps.plan import Cell
-from manyheads.sweeps.setup import make_task, set_up, stream
-from manyheads.training.start import first_phase, zero_start
+from manyheads.sweeps.setup import set_up, stream
+from manyheads.training.start import zero_start
 
-FIRST_PHASE, LIMIT = 7, 9  # streams of a seed: first-phase data of the comparison, draws of the limit
-FIRST_PHASE_SIZE = 200
+LIMIT = 9  # stream of a seed: draws of the limit
+TOLERANCE = 1e-2  # of a margin on many sequences: the width of its interval
+FINE = 1.03  # two sample sizes this far apart bracket where a start ceases to separate
 
 
-def separation(cell: Cell, *, compare: bool = True) -> dict:
+def separation(cell: Cell, *, compare: bool = False) -> dict:
     r"""`margin`: the best tangent margin for directions of norm $\sqrt2$ (P3), a proved lower end.
 
-    0 with `separable` False where none is proved, and then `upper` bounds it. `head_norm` and `score` are $B_2$ and
-    $B_\Phi$ as measured. With `compare`, `zero_margin` and `first_phase_margin` are those of the other starts on the
-    same data; they are the same for all H.
+    0 with `separable` False where none is proved, and then `upper` bounds it. With `compare`, `zero_margin` is that of
+    the zero start, a linear model.
     """
     setup = set_up(cell)
     data = setup.dataset
     kernel = tangent_kernel(setup.start, data)
     whole = hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=1e-4)
-    heads = np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in setup.start.heads], axis=1)
-    zero, first = (np.nan, np.nan)
-    if compare:
-        fresh = make_task(cell.data).sample(FIRST_PHASE_SIZE, key=stream(cell.seed, FIRST_PHASE))
-        zero = p3_margin(zero_start(2, num_tokens=data.num_tokens, dim=data.dim), data)
-        first = p3_margin(first_phase(fresh, 2), data)
+    zero = p3_margin(zero_start(2, num_tokens=data.num_tokens, dim=data.dim), data) if compare else np.nan
     return {
         "margin": whole.p3_interval[0],
         "upper": whole.p3_interval[1],
         "separable": whole.lower > 0,
-        "head_norm": float(np.linalg.norm(heads, axis=1).max()),
-        "score": float(np.abs(setup.start.scores(data)).max()),
         "zero_margin": zero,
-        "first_phase_margin": first,
     }
 
 
-def infinite(cell: Cell, *, draws: int) -> dict:
+def along(cell: Cell, *, sizes: list[int]) -> dict:
+    """The same for the first n sequences of a sample, for several n, to 1%.
+
+    `last_separable` and `first_inseparable` bracket the n at which the start ceases to separate: 0 and infinite where
+    no n that was tried is one.
+    """
+    setup = set_up(cell)
+    data, start = setup.dataset, setup.start
+
+    def compute(indices: np.ndarray) -> tuple[np.ndarray, float]:
+        kernel = tangent_kernel(start, data, data.subset(indices))
+        return kernel.matrix, kernel.accuracy
+
+    columns = Columns(compute, data.num_examples, gradient_size(start, data))
+    margin, upper, bracket = _nested(data, columns, sizes)
+    return {
+        "sizes": coordinate("size", sizes),
+        "margin": (("size",), margin),
+        "upper": (("size",), upper),
+        "separable": (("size",), np.where(np.isnan(margin), np.nan, margin > 0)),
+        "last_separable": bracket[0],
+        "first_inseparable": bracket[1],
+    }
+
+
+def _nested(data: Dataset, columns: Columns, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, tuple]:
+    """Margins of the first n sequences, from few to many: each working set begins with the one before.
+
+    More sequences than some that are not separated are not separated either.
+    """
+    found, chosen, low, high = [], None, 0, np.inf
+
+    def solve(n: int, first: np.ndarray | None):
+        return margin_by_columns(data.labels[:n], columns, tolerance=TOLERANCE, first=first)
+
+    for n in sizes:
+        if n < high:
+            interval, grown = solve(n, chosen)
+            low, high, chosen = (n, high, grown) if interval.lower > 0 else (low, n, chosen)
+        found.append(interval.p3_interval)
+    while low and np.isfinite(high) and high > FINE * low:
+        n = int(np.sqrt(low * high))
+        if n in (low, high):
+            break
+        interval, _ = solve(n, chosen)
+        low, high = (n, high) if interval.lower > 0 else (low, n)
+    lower, upper = np.array(found).T
+    return lower, upper, (low, high)
+
+
+def infinite(cell: Cell, *, sizes: list[int], draws: int) -> dict:
     """`margin`: that of the kernel of infinitely many Gaussian heads, and `half`, from half as many draws."""
     setup, start = set_up(cell), cell.start
-    scales = {"key_query_scale": start.key_query_scale, "readout_scale": start.readout_scale}
     rng = random_stream(stream(cell.seed, LIMIT))
-    first, second = (limit_kernel(setup.dataset.tokens, draws=draws // 2, rng=rng, **scales) for _ in range(2))
-    margins = [
-        hard_margin(setup.dataset.labels, gram=kernel, tolerance=1e-4).p3_interval[0]
-        for kernel in ((first + second) / 2, first)
-    ]
-    return {"margin": margins[0], "half": margins[1]}
+    W = draw_key_query(draws, setup.dataset.dim, scale=start.key_query_scale, rng=rng)
+    margins = {}
+    for name, drawn in (("margin", W), ("half", W[: draws // 2])):
+        compute, size = _limit(setup.dataset.tokens, drawn, start.readout_scale)
+        columns = Columns(compute, setup.dataset.num_examples, size)
+        margins[name] = (("size",), _nested(setup.dataset, columns, sizes)[0])
+    return {"sizes": coordinate("size", sizes), **margins}
+
+
+def _limit(tokens: np.ndarray, W: np.ndarray, scale: float) -> tuple[Callable, float]:
+    """Columns of the limit, and a bound on the norms of its features."""
+    _, T, d = tokens.shape
+    radius = float(np.linalg.norm(tokens, axis=-1).max())
+
+    def compute(indices: np.ndarray) -> tuple[np.ndarray, float]:
+        accuracy = 4 * T * d * len(W) * float(np.finfo(float).eps)  # of sums of that many terms
+        return limit_kernel(tokens, W, scale, other=tokens[indices]), accuracy
+
+    return compute, float(np.sqrt(T * radius**2 + scale**2 / d * radius**6))

@@ -12,36 +12,41 @@ from __future__ import annotations
 
 import numpy as np
 
+ROWS = 1600  # sequences whose attention is held at a time
+
+
+def draw_key_query(draws: int, dim: int, *, scale: float, rng: np.random.Generator) -> np.ndarray:
+    """Key-query weights of heads whose root mean square norm is `scale`."""
+    return rng.standard_normal((draws, dim, dim)) * scale / dim
+
 
 def limit_kernel(
-    tokens: np.ndarray,
-    *,
-    key_query_scale: float = 1.0,
-    readout_scale: float = 1.0,
-    draws: int,
-    rng: np.random.Generator,
-    together: int = 16,
+    tokens: np.ndarray, key_query: np.ndarray, readout_scale: float = 1.0, *, other: np.ndarray | None = None
 ) -> np.ndarray:
-    """The kernel between all sequences, `tokens` (n, T, d), as a mean over draws of W, some of them `together`."""
+    """The kernel between all sequences, `tokens` (n, T, d), and `other` ones, as a mean over the draws of W."""
+    other = tokens if other is None else other
     n, T, d = tokens.shape
-    upper = np.triu_indices(d)
+    K = np.zeros((n, len(other)))
+    for start in range(0, n, ROWS):
+        rows = tokens[start : start + ROWS]
+        inner = [rows[:, t] @ other[:, t].T for t in range(T)]
+        for W in key_query:
+            means, spread = _moments(rows, W)
+            others = (means, spread) if other is tokens and len(rows) == n else _moments(other, W)
+            block = means.reshape(len(rows), -1) @ others[0].reshape(len(other), -1).T
+            for t in range(T):
+                block += readout_scale**2 / (T * d) * inner[t] * (spread[:, t] @ others[1][:, t].T)
+            K[start : start + ROWS] += block
+    return K / len(key_query)
+
+
+def _moments(tokens: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of the tokens under the attention of every query; of these the upper triangles."""
+    upper = np.triu_indices(tokens.shape[-1])
     twice = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))  # off the diagonal an entry counts for two
-    K, done = np.zeros((n, n)), 0
-    inner = [tokens[:, t] @ tokens[:, t].T for t in range(T)]
-    while done < draws:
-        many = min(together, draws - done)
-        W = rng.standard_normal((many, d, d)) * key_query_scale / d
-        A = np.einsum("nte,wef,nsf->wnts", tokens, W, tokens, optimize=True)
-        A = np.exp(A - A.max(axis=-1, keepdims=True))
-        A /= A.sum(axis=-1, keepdims=True)
-        means = A @ tokens  # (draws, n, T, d)
-        flat = means.transpose(1, 0, 2, 3).reshape(n, -1)
-        K += flat @ flat.T
-        products = (tokens[:, :, :, None] * tokens[:, :, None, :])[..., upper[0], upper[1]]
-        spread = A @ products - means[..., upper[0]] * means[..., upper[1]]  # the covariances, upper triangles
-        spread *= twice
-        for t in range(T):
-            rows = spread[:, :, t].transpose(1, 0, 2).reshape(n, -1)
-            K += readout_scale**2 / (T * d) * inner[t] * (rows @ rows.T)
-        done += many
-    return K / draws
+    A = (tokens @ W) @ tokens.transpose(0, 2, 1)
+    A = np.exp(A - A.max(axis=-1, keepdims=True))
+    A /= A.sum(axis=-1, keepdims=True)
+    means = A @ tokens
+    products = tokens[..., upper[0]] * tokens[..., upper[1]]
+    return means, (A @ products - means[..., upper[0]] * means[..., upper[1]]) * twice

@@ -7,103 +7,141 @@ import xarray
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, number, power, ratio, rows
-from manyheads.studies.kit.figure import HEADS, TANGENT_MARGIN, Axis, Figure, MapPanel, Panel, over_seeds
+from manyheads.studies.kit.figure import HEADS, TANGENT_MARGIN, Axis, Figure, MapPanel, Panel, by_heads, over_seeds
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
-from manyheads.studies.kit.words import choose, heads
+from manyheads.studies.kit.words import capital, choose, heads, listed
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.random_start.cells"
 EASY = {**tasks.MIXTURE, "num_examples": 100, "num_test": 0}
-HARD = {**tasks.HARD_MIXTURE, "num_examples": 100, "num_test": 0}
+HARD = {**tasks.HARD_MIXTURE, "num_test": 0}
 LABELS = {**tasks.RANDOM_LABELS, "num_examples": 160}
-NUM_HEADS, DRAWS = 16, Scaled(64, 256)
-SIZES = Scaled([50, 100, 200, 400], [50, 100, 200, 400, 800, 1600])
+NUM_HEADS, DRAWS, FRESH = 16, Scaled(32, 256), 200
+SIZES = Scaled([50, 100, 200, 400, 800], [50, 100, 200, 400, 800, 1600, 3200, 6400, 10000])
+LIMIT_SIZES = Scaled([400], [400, 1600, 3200])
+FIXED = Scaled(400, 1600)  # sequences where heads and scales vary
 PARTS = {"key_query_scale": "W", "readout_scale": "U"}
 EQUAL = (1 / 1.05, 1.05)  # ratios in between count as equal
 NEARLY = 0.9  # of the margin: where a linear model has more, margins say nothing about attention
 FLAT = (-0.05, 0.05)  # exponents in between are hardly a dependence
-STARTS = (
-    ("gaussian", f"Gaussian, {NUM_HEADS} heads", "margin"),
-    ("first phase", "first phase", "first_phase_margin"),
-    ("zero", "zero", "zero_margin"),
-)
+LATE = 4  # exponents in n are those from a quarter of the largest n on
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
-    common = {
-        "data": HARD,
-        "start": {"kind": "gaussian"},
-        "model": {"num_heads": NUM_HEADS},
-        "cell": f"{CELLS}:separation",
-        "seeds": Scaled(4, 6),
-    }
-    sizes = {"data.num_examples": SIZES}
+    common = {"data": HARD, "start": {"kind": "gaussian"}, "model": {"num_heads": NUM_HEADS}, "seeds": Scaled(3, 4)}
+
+    def along(sizes: Scaled, **changed) -> dict:
+        most = Scaled(max(sizes.quick), max(sizes.full))
+        cell = {"cell": f"{CELLS}:along", "parameters": {"sizes": sizes}}
+        return {**common, **cell, "data": {**HARD, "num_examples": most}, **changed}
+
+    single = {"cell": f"{CELLS}:separation", "seeds": Scaled(4, 6)}
     scales = Scaled([0.1, 1, 10], [0.01, 0.1, 0.3, 1, 3, 10])
-    alone = {**common, "parameters": {"compare": False}}
+    fixed = Scaled([FIXED.quick], [FIXED.full])
     return grids(
         "random_start",
         scale,
-        easy={**common, "data": EASY},
-        hard={**common, "axes": sizes},
-        limit={**common, "axes": sizes, "cell": f"{CELLS}:infinite", "parameters": {"draws": DRAWS}},
-        heads={**alone, "axes": {"model.num_heads": Scaled([1, 4, 16, 64], [1, 2, 4, 8, 16, 64, 256, 1024])}},
-        labels={**alone, "data": LABELS, "axes": {"model.num_heads": Scaled([1, 4, 16], [1, 2, 4, 16, 64, 256])}},
-        scale={**alone, "axes": {f"start.{part}": scales for part in PARTS}},
+        easy={**common, **single, "data": EASY, "parameters": {"compare": True}},
+        hard=along(SIZES, axes={"model.num_heads": Scaled([1, NUM_HEADS], [1, 4, NUM_HEADS, 64])}),
+        zero=along(SIZES, start={"kind": "zero"}, model={"num_heads": 2}),
+        first=along(SIZES, start={"kind": "first_phase", "num_examples": FRESH}, model={"num_heads": 2}),
+        limit={
+            **along(LIMIT_SIZES, cell=f"{CELLS}:infinite"),
+            "parameters": {"sizes": LIMIT_SIZES, "draws": DRAWS},
+        },
+        heads=along(fixed, axes={"model.num_heads": Scaled([1, 4, 16, 64], [1, 2, 4, 8, 16, 64, 256, 1024])}),
+        labels={
+            **common,
+            **single,
+            "data": LABELS,
+            "axes": {"model.num_heads": Scaled([1, 4, 16], [1, 2, 4, 16, 64, 256])},
+        },
+        scale=along(fixed, seeds=Scaled(2, 3), axes={f"start.{part}": scales for part in PARTS}),
     )
 
 
 def finding(results: Results) -> Finding:
-    numbers, hard, easy = Numbers(), results["hard"], results["easy"]
-    for n in hard["num_examples"].values:
-        here = hard.sel(num_examples=n)
-        for _, label, variable in STARTS:
-            name = f"{variable}.{n:g}"
-            numbers.add(name, f"margin, {label}, hard mixture, n = {n:g}", mean(here[variable]))
-    last = hard.isel(num_examples=-1)
+    numbers, hard, first = Numbers(), results["hard"], results["first"]["margin"]
+    sizes = hard["sizes"].values
+    n, late = int(sizes[-1]), sizes >= sizes[-1] / LATE
+    for h in hard["num_heads"].values:
+        for k, size in enumerate(sizes):
+            caption = f"margin, {heads(h)} drawn at random, hard mixture, n = {size}"
+            numbers.add(f"margin.{h:g}.{size}", caption, mean(hard["margin"].sel(num_heads=h).isel(size=k)))
+    for name, caption in (("first", "first phase"), ("zero", "zero start")):
+        for k, size in enumerate(sizes):
+            value = mean(results[name]["margin"].isel(size=k))
+            numbers.add(f"margin.{name}.{size}", f"margin, {caption}, hard mixture, n = {size}", value)
+    easy = results["easy"]
     linear = numbers.add(
         "linear_share", "zero / Gaussian margin, easy mixture, n = 100", ratio(easy["zero_margin"], easy["margin"])
     )
-    both = bool((last["first_phase_margin"] > 0).all())
-    over = ratio(last["margin"], last["first_phase_margin"]) if both else NONE
-    n = int(hard["num_examples"][-1])
-    numbers.add("over_first_phase", f"Gaussian / first-phase margin, hard mixture, n = {n}", over)
+    over, crossings = {}, {}
+    for h in hard["num_heads"].values:
+        mine = hard["margin"].sel(num_heads=h)
+        caption = f"Gaussian / first-phase margin, {heads(h)}, hard mixture, n = {n}"
+        both = bool((first.isel(size=-1) > 0).all() and (mine.isel(size=-1) > 0).all())
+        value = ratio(mine.isel(size=-1), first.isel(size=-1)) if both else NONE
+        over[h] = numbers.add(f"over_first_phase.{h:g}", caption, value)
+        caption = f"n from which on the first phase has the larger margin, {heads(h)}, hard mixture"
+        crossings[h] = numbers.add(f"crossing.{h:g}", caption, _crossing(sizes, mine, first))
+    limit = results["limit"]
+    same = [int(np.flatnonzero(sizes == size)[0]) for size in limit["sizes"].values]
     wide = numbers.add(
         "over_limit",
-        f"margin, {NUM_HEADS} Gaussian heads / infinitely many, hard mixture, n = {n}",
-        ratio(last["margin"], results["limit"]["margin"].isel(num_examples=-1)),
+        f"margin, {NUM_HEADS} Gaussian heads / infinitely many, hard mixture, n = {int(limit['sizes'][-1])}",
+        ratio(_drawn(hard).isel(size=same[-1]), limit["margin"].isel(size=-1)),
     )
-    precise = results["limit"].isel(num_examples=-1)
-    numbers.add("limit_draws", f"limit, all draws / half of them, n = {n}", ratio(precise["margin"], precise["half"]))
+    caption = f"limit, all draws / half of them, n = {int(limit['sizes'][-1])}"
+    numbers.add("limit_draws", caption, ratio(limit["margin"].isel(size=-1), limit["half"].isel(size=-1)))
+    fixed = int(results["heads"]["sizes"][-1])
     exponents = {
-        "n": ("exponent of the Gaussian margin in n, hard mixture", _power(hard, "num_examples")),
-        "hard": ("exponent of the margin in H, hard mixture, n = 100", _power(results["heads"], "num_heads")),
+        "n": (f"exponent of the Gaussian margin in n, {NUM_HEADS} heads", _late(sizes, late, _drawn(hard))),
+        "first": ("exponent of the first-phase margin in n", _late(sizes, late, first)),
+        "hard": (f"exponent of the margin in H, n = {fixed}", _power(results["heads"].isel(size=-1), "num_heads")),
         "labels": ("exponent of the margin in H, random labels", _power(results["labels"], "num_heads")),
     }
     for name, (caption, estimate) in exponents.items():
-        numbers.add(f"exponent.{name}", caption, estimate)
-    beyond = _beyond(hard)
+        words = caption if name == "labels" else f"{caption}, hard mixture"
+        numbers.add(
+            f"exponent.{name}", words if name in ("hard", "labels") else f"{words}, n >= {sizes[late][0]}", estimate
+        )
+    slope = {name: estimate for name, (_, estimate) in exponents.items()}
+    starts = {"zero": ("the zero start", results["zero"]), "first": ("the first phase", results["first"])}
+    starts |= {f"{h:g}": (f"{heads(h)} drawn at random", hard.sel(num_heads=h)) for h in over}
+    edges = {}
+    for name, (words, data) in starts.items():
+        caption = f"n at which it ceases to separate, {words}, hard mixture"
+        edges[words] = numbers.add(f"edge.{name}", caption, _edge(data))
+    zero = results["zero"]["margin"]
     sentences = [
-        f"On the hard mixture with n = {n} the margin is {mean(last['margin'])} from {NUM_HEADS} Gaussian heads, "
-        f"{mean(last['first_phase_margin'])} from the first phase and {mean(last['zero_margin'])} from zero; "
-        f"{NUM_HEADS} heads have {wide} times the margin of infinitely many.",
+        f"On the hard mixture with n = {n} the margin is {mean(_drawn(hard).isel(size=-1))} from {NUM_HEADS} Gaussian "
+        f"heads, {mean(first.isel(size=-1))} from the first phase and {mean(zero.isel(size=-1))} from zero.",
+        _edges(edges, n),
+        f"From n = {sizes[late][0]} on the margin of {NUM_HEADS} Gaussian heads {_trend(slope['n'])} with n (exponent "
+        f"{slope['n']}) and that of the first phase {_trend(slope['first'])} (exponent {slope['first']}).",
+        f"{NUM_HEADS} heads have {wide} times the margin of infinitely many (n = {int(limit['sizes'][-1])}); the "
+        f"margin {_trend(slope['hard'])} with H (exponent {slope['hard']}, n = {fixed}).",
         f"On the easy mixture (n = 100) the zero start, a linear model, has {_percent(linear)} of the Gaussian margin"
         f"{'; there is hardly anything to compare' if linear.above(NEARLY) else ''}.",
-        f"On the hard mixture the Gaussian margin {_trend(exponents['n'][1])} with n (exponent {exponents['n'][1]}) "
-        f"and {_trend(exponents['hard'][1])} with H (exponent {exponents['hard'][1]}, n = 100).",
-        f"Random labels are separated {_enough(results['labels'])}; there the margin {_trend(exponents['labels'][1])} "
-        f"with H (exponent {exponents['labels'][1]}).",
-        _by_scale(results["scale"], numbers),
+        f"Random labels are separated {_enough(results['labels'])}; there the margin {_trend(slope['labels'])} "
+        f"with H (exponent {slope['labels']}).",
+        _by_scale(results["scale"].isel(size=-1), fixed, numbers),
     ]
-    note = "Every margin is a lower end that a direction proves; a margin of zero means that none was proved."
-    cells = [data["margin"] for data in results.values()]
-    return conclude(_answer(hard, over, beyond), sentences, numbers, cells, [note])
+    note = "Every margin is a lower end that a direction proves, to 1%; a margin of zero means that none was proved."
+    cells = [data["margin"].isel(size=-1) if "size" in data.dims else data["margin"] for data in results.values()]
+    return conclude(_answer(hard, over, crossings, edges["the zero start"]), sentences, numbers, cells, [note])
 
 
-def _answer(hard: xarray.Dataset, over: Estimate, beyond: float) -> str:
-    """What the largest sample says: a linear model separates nothing there, or else the comparison is about those."""
-    last, n = hard.isel(num_examples=-1), int(hard["num_examples"][-1])
-    known = last["separable"].values.astype(float)
-    known = known[np.isfinite(known)]
+def _drawn(hard: xarray.Dataset) -> xarray.DataArray:
+    """The margins of the usual number of Gaussian heads."""
+    return hard["margin"].sel(num_heads=NUM_HEADS)
+
+
+def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -> str:
+    """Whether random starts separate the largest sample, how they compare there, and where the order turns."""
+    n, last = int(hard["sizes"][-1]), hard["separable"].sel(num_heads=NUM_HEADS).isel(size=-1).values.astype(float)
+    known = last[np.isfinite(last)]
     if not len(known):
         return "Not measured"
     count = int(known.sum())
@@ -113,35 +151,72 @@ def _answer(hard: xarray.Dataset, over: Estimate, beyond: float) -> str:
         separated = f"Sometimes: {count} of {len(known)} Gaussian starts separate the hard mixture"
     else:
         separated = f"Yes: all {len(known)} Gaussian starts separate the hard mixture"
-    where = f" (n = {n}, {NUM_HEADS} heads of norm 1)"
-    if not np.isfinite(beyond):
-        return f"{separated}{where}, which a linear model separates too: margins there say little about attention"
-    if not over.count:
-        return f"{separated}{where}; not every first phase does, and a linear model does not from n = {beyond:g} on"
+    linear = f"a linear model separates up to n = {number(edge.value, 2)}" if edge.count else "a linear model does too"
     compared = choose(
-        over,
+        over[NUM_HEADS],
         at=EQUAL,
-        above=f"with {number(over.value, 2)} times the margin of the first phase",
-        below=f"with {number(over.value, 2)} times the margin of the first phase",
+        above=f"with {number(over[NUM_HEADS].value, 2)} times the margin of the first phase",
+        below=f"with {number(over[NUM_HEADS].value, 2)} times the margin of the first phase",
         inside="with the margin of the first phase, within 5%",
         undecided="with a margin not clearly different from that of the first phase",
+        missing="and not every first phase does",
     )
-    return f"{separated}{where}, {compared}; a linear model does not from n = {beyond:g} on"
+    turns = [f"{heads(h)} from n = {number(e.value, 2)} on" for h, e in crossings.items() if e.count]
+    order = f"; the first phase has the larger margin against {listed(turns)}" if turns else ""
+    return f"{separated} (n = {n}, {NUM_HEADS} heads of norm 1), {compared}{order}; {linear}"
 
 
-def _beyond(hard: xarray.Dataset) -> float:
-    """From which n on the zero start, a linear model, separates no draw; NaN where it does at the largest n."""
-    sizes, margins = rows("num_examples", hard["zero_margin"].sortby("num_examples"))
-    never = np.isfinite(margins).any(axis=1) & np.all((margins == 0) | np.isnan(margins), axis=1)
-    onward = np.flip(np.logical_and.accumulate(np.flip(never)))
-    return float(sizes[onward].min()) if onward.any() else np.nan
+def _crossing(sizes: np.ndarray, mine: xarray.DataArray, first: xarray.DataArray) -> Estimate:
+    """The n from which on the first phase has the larger margin: for each seed the last change of order.
+
+    Between two sizes on a line in logarithms; nothing unless all seeds end with the larger first phase.
+    """
+    found = []
+    for seed in mine["seed"].values:
+        a, b = mine.sel(seed=seed).values, first.sel(seed=seed).values
+        known = np.isfinite(a) & np.isfinite(b)
+        ahead = np.flatnonzero(known & (a >= b))
+        if not known.any():
+            continue
+        if not known[-1] or not len(ahead) or ahead[-1] == len(sizes) - 1:
+            return NONE
+        k = ahead[-1]
+        if a[k + 1] <= 0:
+            found.append(np.log(sizes[k] * sizes[k + 1]) / 2)
+            continue
+        gap = np.log(a[[k, k + 1]] / b[[k, k + 1]])
+        found.append(np.interp(0.0, -gap, np.log(sizes[[k, k + 1]])))
+    return ratio(np.exp(found))
+
+
+def _edge(data: xarray.Dataset) -> Estimate:
+    """The n at which a start ceases to separate, between the two that bracket it; nothing unless all draws do."""
+    low, high = (data[name].values for name in ("last_separable", "first_inseparable"))
+    known = ~np.isnan(low) & ~np.isnan(high)
+    inside = known.any() and np.isfinite(high[known]).all() and (low[known] > 0).all()
+    return ratio(np.sqrt(low[known] * high[known])) if inside else NONE
+
+
+def _edges(edges: dict[str, Estimate], n: int) -> str:
+    """Where each start ceases to separate."""
+    ends = [f"{name} separates up to n = {number(e.value, 2)}" for name, e in edges.items() if e.count]
+    never = [name for name, e in edges.items() if not e.count]
+    if never:
+        ends.append(f"no end common to all draws was found up to n = {n} for {listed(never)}")
+    return capital(f"{listed(ends)}.")
+
+
+def _late(sizes: np.ndarray, late: np.ndarray, margins: xarray.DataArray) -> Estimate:
+    """The exponent in n over the largest n, where every draw is separated."""
+    table = margins.transpose("size", "seed").values[late]
+    return power(sizes[late], table) if late.sum() > 1 and not (table == 0).any() else NONE
 
 
 def _percent(share: Estimate) -> str:
     return f"{100 * share.value:.0f}%" if share.count else "an amount that was not measured"
 
 
-def _by_scale(data: xarray.Dataset, numbers: Numbers) -> str:
+def _by_scale(data: xarray.Dataset, size: int, numbers: Numbers) -> str:
     """The margin at the largest over that at the smallest scale of W and of U, the other nearest to 1.
 
     Not measured where a draw is not separated: then there is no ratio.
@@ -169,7 +244,7 @@ def _by_scale(data: xarray.Dataset, numbers: Numbers) -> str:
         parts.append(
             f"as the norm of a head's {letter} goes from {number(scales[0])} to {number(scales[-1])} it {word}"
         )
-    return f"Over the scale of the start (hard mixture, n = 100), with the other norm near 1: {'; '.join(parts)}."
+    return f"Over the scale of the start (hard mixture, n = {size}), with the other norm near 1: {'; '.join(parts)}."
 
 
 def _enough(data: xarray.Dataset) -> str:
@@ -205,13 +280,19 @@ def _power(data: xarray.Dataset, axis: str) -> Estimate:
 
 
 def figures(results: Results) -> list[Figure]:
-    sizes, scale = Axis("sequences n", "count", log=True), results["scale"]
-    by_size = [over_seeds(*look[:2], "num_examples", results["hard"][look[2]], "P3") for look in STARTS]
-    by_size.append(
-        over_seeds("reference", "Gaussian, infinitely many", "num_examples", results["limit"]["margin"], "P3")
+    size, scale = Axis("sequences n", "count", log=True), results["scale"].isel(size=-1)
+    by_size = by_heads("sizes", results["hard"]["margin"], "P3")
+    others = (
+        ("reference", "infinitely many", "limit"),
+        ("first phase", "first phase", "first"),
+        ("zero", "zero", "zero"),
     )
-    counts = {"heads": ("construction", "hard mixture, n = 100"), "labels": ("random labels", "random labels, n = 160")}
-    by_count = [over_seeds(*look, "num_heads", results[name]["margin"], "P3") for name, look in counts.items()]
+    by_size += [over_seeds(role, label, "sizes", results[name]["margin"], "P3") for role, label, name in others]
+    heads_data, fixed = results["heads"].isel(size=-1), int(results["heads"]["sizes"][-1])
+    by_count = [
+        over_seeds("construction", f"hard mixture, n = {fixed}", "num_heads", heads_data["margin"], "P3"),
+        over_seeds("random labels", "random labels, n = 160", "num_heads", results["labels"]["margin"], "P3"),
+    ]
     values = scale["margin"].mean("seed").transpose("key_query_scale", "readout_scale").values
     picture = MapPanel(
         "",
@@ -228,17 +309,18 @@ def figures(results: Results) -> list[Figure]:
             "random_start-margin",
             "The tangent margin of three starts",
             "Best tangent margin at the start (proved lower ends; 0 where none is proved), for heads of norm about 1. "
-            "@1: hard mixture over the number of sequences. @2: Gaussian starts over the number of heads, where zero "
-            "says that a draw is not separated. Means and 95% intervals over seeds.",
+            "@1: hard mixture over the number of sequences, Gaussian heads, the first phase and zero. @2: Gaussian "
+            "starts over the number of heads, where zero says that a draw is not separated. Means and 95% intervals "
+            "over seeds.",
             [
-                Panel("Hard mixture", sizes, TANGENT_MARGIN, by_size),
+                Panel("Hard mixture", size, TANGENT_MARGIN, by_size),
                 Panel("Over the number of heads", HEADS, TANGENT_MARGIN, by_count),
             ],
         ),
         Figure(
             "random_start-scale",
             "What the scale does",
-            f"Mean tangent margin of {NUM_HEADS} Gaussian heads on the hard mixture, n = 100, over the norms of a "
+            f"Mean tangent margin of {NUM_HEADS} Gaussian heads on the hard mixture, n = {fixed}, over the norms of a "
             "head's W and U.",
             [picture],
         ),
@@ -253,11 +335,15 @@ STUDY = Study(
     settings=[
         stated("margin", "that of P3: the best direction of norm √2 in the tangent features at the start"),
         chosen("Gaussian start", f"{tasks.UNIT_GAUSSIAN}, unless said; {NUM_HEADS} heads, unless said"),
-        chosen("hard mixture", tasks.describe({**HARD, "num_examples": 0}) + f"; n = {SIZES}"),
+        chosen("hard mixture", tasks.describe(HARD) + f"; the first n = {SIZES} of a sample"),
         chosen("easy mixture", tasks.describe(EASY)),
         chosen("random labels", tasks.describe(LABELS)),
-        chosen("compared with", "zero, and the first phase on 200 fresh sequences, whose margins do not depend on H"),
-        chosen("infinitely many heads", f"the mean kernel, readout integrated out, {DRAWS} draws of W"),
+        chosen(
+            "compared with", f"zero, and the first phase on {FRESH} fresh sequences, whose margins do not depend on H"
+        ),
+        chosen(
+            "infinitely many heads", f"the mean kernel, readout integrated out, {DRAWS} draws of W; n = {LIMIT_SIZES}"
+        ),
     ],
     sweeps=sweeps,
     finding=finding,
