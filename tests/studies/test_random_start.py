@@ -7,8 +7,8 @@ from scipy.optimize import minimize
 from manyheads.data.dataset import Dataset
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.studies.random_start import study as random_start
-from manyheads.studies.random_start.cells import separation
-from manyheads.studies.random_start.limit import limit_kernel
+from manyheads.studies.random_start.cells import along, separation
+from manyheads.studies.random_start.limit import draw_key_query, limit_kernel
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
@@ -18,28 +18,37 @@ CELL = f"{random_start.CELLS}:separation"
 WOBBLE = np.array([0.99, 1.0, 1.01, 1.0])
 
 
-def sweep(axes, margins, zero=0.9, first=1.0):
-    """Margins per axis value, a little apart between seeds, and those of the other starts on the same data."""
-    dims = (*axes, "seed")
-    margin = np.asarray(margins, float)[..., None] * WOBBLE
-    others = {"zero_margin": zero, "first_phase_margin": first}
+def sweep(axes, margins, zero=0.9, sizes=None, edge=None):
+    """Margins per axis value, a little apart between seeds; over sizes too where these are given, with their edge."""
+    dims = (*axes, "seed", *(["size"] if sizes else []))
+    margin = np.asarray(margins, float)
+    margin = np.moveaxis(margin[..., None] * WOBBLE, -1, len(axes))
     values = {"margin": margin, "half": 0.99 * margin, "separable": (margin > 0).astype(float)}
-    values |= {name: np.asarray(v, float)[..., None] * np.ones(4) + 0 * margin for name, v in others.items()}
-    return xarray.Dataset({name: (dims, value) for name, value in values.items()}, {**axes, "seed": range(4)})
+    values |= {"zero_margin": zero * np.ones_like(margin)}
+    made = xarray.Dataset({name: (dims, value) for name, value in values.items()}, {**axes, "seed": range(4)})
+    if sizes:
+        made = made.assign_coords(sizes=("size", sizes))
+        low, high = edge or (sizes[-1], np.inf)
+        shape = made["margin"].isel(size=-1)
+        made = made.assign(last_separable=0 * shape + low, first_inseparable=0 * shape + high)
+    return made
 
 
 def results(
-    hard=(0.8, 0.4), zero=(0.3, 0.0), first=(0.5, 0.2), easy=1.0, heads=(1.0, 1.0, 1.0), labels=(0.0, 0.1, 0.2)
+    hard=(0.8, 0.4), one=(0.7, 0.1), zero=(0.3, 0.0), first=(0.5, 0.2), heads=(1.0, 1.0, 1.0), labels=(0.0, 0.1, 0.2)
 ):
-    sizes, count = {"num_examples": [50, 400]}, {"num_heads": [1.0, 4.0, 16.0]}
+    count = {"num_heads": [1.0, 4.0, 16.0]}
     grid = {"key_query_scale": [0.1, 1.0], "readout_scale": [0.1, 1.0]}
+    sizes = [100, 400]
     return {
-        "easy": sweep({}, easy, zero=0.98),
-        "hard": sweep(sizes, hard, zero, first),
-        "limit": sweep(sizes, 1.25 * np.asarray(hard)),
-        "heads": sweep(count, heads),
+        "easy": sweep({}, 1.0, zero=0.98),
+        "hard": sweep({"num_heads": [1.0, 16.0]}, [one, hard], sizes=sizes),
+        "zero": sweep({}, zero, sizes=sizes, edge=None if zero[1] else (180, 200)),
+        "first": sweep({}, first, sizes=sizes),
+        "limit": sweep({}, [1.25 * hard[1]], sizes=[400]),
+        "heads": sweep(count, np.asarray(heads)[:, None], sizes=[400]),
         "labels": sweep(count, labels),
-        "scale": sweep(grid, np.ones((2, 2))),
+        "scale": sweep(grid, np.ones((2, 2, 1)), sizes=[400]),
     }
 
 
@@ -47,13 +56,27 @@ def test_the_comparison_is_made_where_a_linear_model_fails():
     """On data that a linear model separates all margins are alike: the old answer was about those alone."""
     found = random_start.finding(results())
     assert found.answer == (
-        "Yes: all 4 Gaussian starts separate the hard mixture (n = 400, 16 heads of norm 1), with 2 times the margin of the "
-        "first phase; a linear model does not from n = 400 on"
+        "Yes: all 4 Gaussian starts separate the hard mixture (n = 400, 16 heads of norm 1), with 2 times the margin of "
+        "the first phase; the first phase has the larger margin against 1 head from n = 160 on; a linear model separates "
+        "up to n = 190"
     )
+    assert "The zero start separates up to n = 190 and no end common to all draws was found up to n = 400" in found.text
     assert "the zero start, a linear model, has 98% of the Gaussian margin" in found.text
     assert "16 heads have 0.8 times the margin of infinitely many" in found.text
     linear = random_start.finding(results(zero=(0.3, 0.2)))
-    assert linear.answer.endswith("which a linear model separates too: margins there say little about attention")
+    assert linear.answer.endswith("a linear model does too")
+
+
+def test_the_order_turns_where_the_margins_cross():
+    """In logarithms 0.7/0.5 at n = 100 and 0.1/0.2 at n = 400 meet at 0.327 of the way."""
+    found = random_start.finding(results())
+    share = np.log(1.4) / np.log(1.4 / 0.5)
+    assert found.numbers["crossing.1"].estimate.value == pytest.approx(100 * 4**share, rel=1e-6)
+    assert found.numbers["crossing.16"].estimate.count == 0
+    ahead = random_start.finding(results(one=(0.7, 0.3)))
+    assert "has the larger margin" not in ahead.answer and ahead.numbers["crossing.1"].estimate.count == 0
+    lost = random_start.finding(results(one=(0.7, 0.0)))  # no margin at all: half way
+    assert lost.numbers["crossing.1"].estimate.value == pytest.approx(200)
 
 
 def test_the_answer_follows_the_margins():
@@ -62,19 +85,20 @@ def test_the_answer_follows_the_margins():
     none = random_start.finding(results(hard=(0.8, 0.0), first=(0.5, 0.0)))
     assert none.answer.startswith("No: none of 4 Gaussian starts") and "not every first phase does" in none.answer
     some = results()
-    some["hard"]["separable"][-1, 0] = 0.0
+    some["hard"]["separable"][1, 0, -1] = 0.0
     assert random_start.finding(some).answer.startswith("Sometimes: 3 of 4")
     text = random_start.finding(results(heads=(0.5, 0.7, 1.0))).text
-    assert "falls with n" in text and "grows with H" in text
+    assert "grows with H" in text
 
 
 def test_a_draw_that_did_not_run_is_not_called_inseparable():
     made = results()
-    made["hard"]["separable"][-1, 1] = made["hard"]["margin"][-1, 1] = np.nan
+    for name in made["hard"]:
+        made["hard"][name][1, 1] = np.nan
     made["labels"]["separable"][1, 2] = made["labels"]["margin"][1, 2] = np.nan
     found = random_start.finding(made)
     assert found.answer.startswith("Yes: all 3 Gaussian starts") and "from 4 heads on in every draw" in found.text
-    assert found.text.endswith("2 of 60 cells are missing and left out.") and random_start.figures(made)
+    assert found.text.endswith("2 of 64 cells are missing and left out.") and random_start.figures(made)
     for data in made.values():
         for name in data:
             data[name][:] = np.nan
@@ -96,7 +120,7 @@ def test_from_a_number_of_heads_on_means_every_larger_one():
 
 def test_the_margin_over_the_scale_is_in_the_answer():
     made = results()
-    made["scale"]["margin"] = made["scale"]["margin"] * [[[1], [3]], [[1], [1.5]]]  # norm of W, norm of U, seed
+    made["scale"]["margin"] = made["scale"]["margin"] * np.reshape([1, 3, 1, 1.5], (2, 2, 1, 1))  # W, U
     found = random_start.finding(made)
     assert "norm of a head's U goes from 0.1 to 1 it grows 1.5" in found.text
     assert "norm of a head's W goes from 0.1 to 1 it falls to 0.5" in found.text
@@ -106,7 +130,8 @@ def test_the_margin_over_the_scale_is_in_the_answer():
 
 def test_figures_show_margins_on_one_scale():
     margin, scale = random_start.figures(results())
-    assert [mark.role for mark in margin.panels[0].marks] == ["gaussian", "first phase", "zero", "reference"]
+    roles = [mark.role for mark in margin.panels[0].marks]
+    assert roles == ["heads:1", "heads:16", "reference", "first phase", "zero"]
     assert {mark.scale for panel in margin.panels for mark in panel.marks} == {"P3"}
     assert scale.panels[0].limits[1] >= 1.0
 
@@ -118,9 +143,13 @@ def test_the_limit_is_what_many_heads_come_to():
     scales = {"key_query_scale": 2.0, "readout_scale": 3.0}
     start = gaussian_start(4000, num_tokens=4, dim=6, key=jax.random.key(0), **scales)
     drawn = tangent_kernel(start, data).matrix
-    limit = limit_kernel(tokens, draws=4000, rng=np.random.default_rng(1), **scales)
+    W = draw_key_query(4000, 6, scale=2.0, rng=np.random.default_rng(1))
+    limit = limit_kernel(tokens, W, 3.0)
+    assert limit_kernel(tokens, W[:9], 3.0, other=tokens[1:3]) == pytest.approx(
+        limit_kernel(tokens, W[:9], 3.0)[:, 1:3]
+    )
     assert limit == pytest.approx(drawn, rel=0.05, abs=0.05 * drawn.max())  # 4,000 draws: 2% of a standard deviation
-    uniform = limit_kernel(tokens, key_query_scale=0.0, readout_scale=3.0, draws=1, rng=np.random.default_rng(0))
+    uniform = limit_kernel(tokens, np.zeros((1, 6, 6)), 3.0)
     means = tokens.mean(axis=1)
     spread = np.einsum("nsd,nse->nde", tokens, tokens) / 4 - means[:, :, None] * means[:, None, :]
     inner = np.einsum("atd,btd->ab", tokens, tokens) * np.einsum("ade,bde->ab", spread, spread)
@@ -133,7 +162,7 @@ def test_the_margin_is_that_of_the_written_out_gradients():
 
     data = {"num_examples": 10, "num_test": 0, "num_tokens": 4, "dim": 6, "signal": 1.0}
     (cell,) = make_plan(Sweep(data=data, start={"kind": "gaussian"}, model={"num_heads": 3}, cell=CELL)).cells
-    found = separation(cell)
+    found = separation(cell, compare=True)
     setup = set_up(cell)
     X, y = jnp.asarray(setup.dataset.tokens), setup.dataset.labels
     theta = (jnp.asarray(setup.start.key_query), jnp.asarray(setup.start.readout))
@@ -154,7 +183,10 @@ def test_the_margin_is_that_of_the_written_out_gradients():
     expected = np.sqrt(2 * solved.fun)
     assert found["separable"] and found["margin"] <= found["upper"]
     assert found["margin"] == pytest.approx(expected, rel=1e-3)
-    assert found["first_phase_margin"] >= found["zero_margin"] > 0  # the same readout features, and more
+    assert found["zero_margin"] > 0
+    nested = along(cell, sizes=[6, 10])  # the same from columns, to 1%
+    assert nested["margin"][1][-1] == pytest.approx(expected, rel=1e-2) and nested["margin"][1][0] > expected
+    assert (nested["last_separable"], nested["first_inseparable"]) == (10, np.inf)
 
 
 def test_contradicting_labels_are_not_called_separable(monkeypatch):
@@ -168,3 +200,6 @@ def test_contradicting_labels_are_not_called_separable(monkeypatch):
     monkeypatch.setattr(cells, "set_up", lambda cell: type(setup)(cell, setup.task, twice, None, None, setup.start))
     found = separation(cell)
     assert not found["separable"] and found["margin"] == 0 and found["upper"] < 1e-6
+    nested = along(cell, sizes=[4, 10])
+    assert nested["separable"][1].tolist() == [1, 0] and nested["margin"][1][1] == 0
+    assert (nested["last_separable"], nested["first_inseparable"]) == (5, 6)  # the sixth contradicts the first

@@ -82,10 +82,8 @@ def _nested(data: Dataset, columns: Columns, sizes: Sequence[int]) -> tuple[np.n
             interval, grown = solve(n, chosen)
             low, high, chosen = (n, high, grown) if interval.lower > 0 else (low, n, chosen)
         found.append(interval.p3_interval)
-    while low and np.isfinite(high) and high > FINE * low:
-        n = int(np.sqrt(low * high))
-        if n in (low, high):
-            break
+    while low and np.isfinite(high) and high > max(low + 1, FINE * low):
+        n = max(int(np.sqrt(low * high)), low + 1)
         interval, _ = solve(n, chosen)
         low, high = (n, high) if interval.lower > 0 else (low, n)
     lower, upper = np.array(found).T
