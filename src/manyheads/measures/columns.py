@@ -14,7 +14,7 @@ import numpy as np
 
 from manyheads.measures.margin import MarginInterval, hard_margin
 
-JOIN = 64  # examples that join the working set at a time
+JOIN = 128  # examples that join the working set at a time
 
 
 class Columns:

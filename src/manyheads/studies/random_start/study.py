@@ -17,9 +17,9 @@ EASY = {**tasks.MIXTURE, "num_examples": 100, "num_test": 0}
 HARD = {**tasks.HARD_MIXTURE, "num_test": 0}
 LABELS = {**tasks.RANDOM_LABELS, "num_examples": 160}
 NUM_HEADS, DRAWS, FRESH = 16, Scaled(32, 256), 200
-SIZES = Scaled([50, 100, 200, 400, 800], [50, 100, 200, 400, 800, 1600, 3200, 6400, 10000])
-LIMIT_SIZES = Scaled([400], [400, 1600, 3200])
-FIXED = Scaled(400, 1600)  # sequences where heads and scales vary
+SIZES = Scaled([50, 100, 200, 400], [50, 100, 200, 400, 800, 1600, 3200, 6400, 10000])
+LIMIT_SIZES = Scaled([200], [400, 1600, 3200])
+FIXED = Scaled(200, 1600)  # sequences where heads and scales vary
 PARTS = {"key_query_scale": "W", "readout_scale": "U"}
 EQUAL = (1 / 1.05, 1.05)  # ratios in between count as equal
 NEARLY = 0.9  # of the margin: where a linear model has more, margins say nothing about attention
@@ -36,7 +36,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         return {**common, **cell, "data": {**HARD, "num_examples": most}, **changed}
 
     single = {"cell": f"{CELLS}:separation", "seeds": Scaled(4, 6)}
-    scales = Scaled([0.1, 1, 10], [0.01, 0.1, 0.3, 1, 3, 10])
+    scales = Scaled([0.1, 1, 10], [0.01, 0.1, 1, 10])
     fixed = Scaled([FIXED.quick], [FIXED.full])
     return grids(
         "random_start",
