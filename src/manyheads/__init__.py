@@ -40,6 +40,7 @@ _HOME = {
     "leave_one_out": "manyheads.measures.stability",
     "replace_one": "manyheads.measures.stability",
     "estimate_leave_one_out": "manyheads.measures.screening",
+    "optimism": "manyheads.measures.optimism",
     "attention_focus": "manyheads.measures.focus",
     "risk": "manyheads.measures.risk",
     "Certificate": "manyheads.certificates.verdict",

@@ -45,7 +45,9 @@ def test_the_constant_is_the_trace_where_the_quotient_says_so():
     assert found.numbers["over_left_out.hard.80"].estimate.value == pytest.approx(1 / (1 + 12.8 / 6400), rel=1e-6)
     assert "over_left_out.hard.320" not in found.numbers
     twice = constant.finding({"easy": made(), "hard": made(over=2.0)})
-    assert twice.answer.startswith("The gap times n is still off the trace along the run, its limit: n × gap / trace = 1.04")
+    assert twice.answer.startswith(
+        "The gap times n is still off the trace along the run, its limit: n × gap / trace = 1.04"
+    )
     noisy = constant.finding({"easy": made(), "hard": made(noise=np.array([0.6, 1.5, 0.5, 1.3]))})
     assert noisy.answer.startswith("The gap times n is consistent with the trace along the run, its limit")
 

@@ -130,6 +130,9 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
         "estimate_leave_one_out": (
             mh.estimate_leave_one_out, {**on, **descent, "num_kernels": 2, "num_exact": 2, "key": key}, {**kinds, **steps, "num_kernels": "some", "num_exact": "some", "key": "key"},
         ),
+        "optimism": (
+            mh.optimism, {**on, **descent, "steps": [1, 3], "num_probes": 2, "key": key, "loss": "logistic"}, {**kinds, **steps, "steps": "steps list", "num_probes": "some", "key": "key", "loss": "name"},
+        ),
         "attention_focus": (mh.attention_focus, {"run": run, "dataset": data, "epsilon": 0.1}, {"run": "run or heads", "dataset": "data", "epsilon": "share"}),
         "risk": (mh.risk, {"model": model, "train": data, "test": g["other"]}, {"model": "model", "train": "data", "test": "data"}),
         "certify": (
