@@ -48,10 +48,10 @@ def finding(results: Results) -> Finding:
     if not any(e.count for e in laws.values()):
         return conclude("Not measured", sentences, numbers, cells)
     n, where = int(data["num_examples"][-1]), f"first phase, {STEPS} steps of {STEP_SIZE:g}"
-    known = [e for e in laws.values() if e.count]
-    if all(e.above(CLOSE[0]) and e.below(CLOSE[1]) for e in known):
+    far = [e for e in laws.values() if e.count and not (e.above(CLOSE[0]) and e.below(CLOSE[1]))]
+    if not far:
         verb = f"has come to the trace along the run, within {100 * (CLOSE[1] - 1):.0f}%"
-    elif any(e.above(1) or e.below(1) for e in known):
+    elif any(e.above(1) or e.below(1) for e in far):
         verb = "is still off the trace along the run, its limit"
     else:
         verb = "is consistent with the trace along the run, its limit"
