@@ -27,7 +27,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "start": {"kind": "first_phase", "num_examples": FRESH},
         "train": {"step_size": STEP_SIZE, "num_steps": STEPS},
         "axes": {"model.num_heads": Scaled([2, 1e6], [2, 16, 1e6]), "data.num_examples": SIZES},
-        "seeds": Scaled(4, 10),
+        "seeds": Scaled(4, 8),
         "cell": f"{CELLS}:constant",
         "parameters": {"total": TOTAL, "records": RECORDS, "probes": PROBES, "most_left_out": LEFT_OUT},
     }

@@ -30,9 +30,10 @@ def limit_kernel(
     for start in range(0, n, ROWS):
         rows = tokens[start : start + ROWS]
         inner = [rows[:, t] @ other[:, t].T for t in range(T)]
+        squares = _squares(rows), _squares(other)
         for W in key_query:
-            means, spread = _moments(rows, W)
-            others = (means, spread) if other is tokens and len(rows) == n else _moments(other, W)
+            means, spread = _moments(rows, squares[0], W)
+            others = _moments(other, squares[1], W)
             block = means.reshape(len(rows), -1) @ others[0].reshape(len(other), -1).T
             for t in range(T):
                 block += readout_scale**2 / (T * d) * inner[t] * (spread[:, t] @ others[1][:, t].T)
@@ -40,13 +41,16 @@ def limit_kernel(
     return K / len(key_query)
 
 
-def _moments(tokens: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _squares(tokens: np.ndarray) -> np.ndarray:
+    """The upper triangles of x x' for all tokens; off the diagonal an entry counts for two."""
+    i, j = np.triu_indices(tokens.shape[-1])
+    return tokens[..., i] * tokens[..., j] * np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+def _moments(tokens: np.ndarray, squares: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and covariances of the tokens under the attention of every query; of these the upper triangles."""
-    upper = np.triu_indices(tokens.shape[-1])
-    twice = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))  # off the diagonal an entry counts for two
     A = (tokens @ W) @ tokens.transpose(0, 2, 1)
     A = np.exp(A - A.max(axis=-1, keepdims=True))
     A /= A.sum(axis=-1, keepdims=True)
     means = A @ tokens
-    products = tokens[..., upper[0]] * tokens[..., upper[1]]
-    return means, (A @ products - means[..., upper[0]] * means[..., upper[1]]) * twice
+    return means, A @ squares - _squares(means)
