@@ -7,7 +7,7 @@ function showPicture(place, run, sequence, row) {
   const shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
   const height = 64 + Math.max(shown.length * 68, 136), room = height - 48;
   const tokenY = (t) => PICTURE.top + (t + 0.5) * room / T, headY = (k) => PICTURE.top + (k + 0.5) * room / shown.length;
-  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, what they say", SOFT)];
+  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, how they vote", SOFT)];
   const most = Math.max(...seen.parts.map(Math.abs), 1e-12), middle = height / 2 + 6;
   shown.forEach((g, k) => {
     for (let t = 0; t < T; t++) parts.push(looking(seen, g, train, i, t, tokenY(t), headY(k)));
@@ -15,6 +15,9 @@ function showPicture(place, run, sequence, row) {
   });
   if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
   parts.push(...outcome(run, seen.score, train.labels[i], middle));
+  const [minus, plus] = train.labelNames, kinds = names[0] === "+ heads";
+  const told = `A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The + heads began with a step in the right direction, the − heads with the same step in the wrong one." : ""}`;
+  if ($("#workTold").textContent !== told) $("#workTold").textContent = told;
   const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, i)}`;
   const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);
   const canvas = el("canvas", { class: "tokens" });
@@ -45,7 +48,7 @@ function headBox(run, seen, g, name, on, y, middle, most) {
     words(x, y - 15, name, { "font-weight": 600 }),
     words(x, y - 3, `${short(run.model.counts[g])} head${run.model.counts[g] === 1 ? "" : "s"}`, SOFT),
     words(x, y + 9, on === null ? "" : `${number(100 * on, 3)}% on relevant`, SOFT),
-    words(x, y + 22, `${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
+    words(x, y + 22, `vote ${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
   ];
 }
 
