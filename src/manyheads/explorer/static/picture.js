@@ -1,5 +1,5 @@
 // A picture of the model with the numbers of one sequence flowing through it: tokens, classes of heads, score, loss.
-const PICTURE = { width: 440, tokens: 46, heads: 140, box: 112, score: 322, top: 34 };
+const PICTURE = { width: 424, tokens: 46, heads: 112, box: 118, score: 298, top: 34 };
 
 function showPicture(place, run, sequence, row) {
   const { train, model } = run, i = Math.min(sequence, train.n - 1), { T } = train;
@@ -27,8 +27,8 @@ function showPicture(place, run, sequence, row) {
   });
 }
 
-const SOFT = { fill: "var(--soft)", "font-size": 10 };
-const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 11, fill: "var(--ink)", ...more }, text);
+const SOFT = { fill: "var(--soft)", "font-size": 11 };
+const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 12, fill: "var(--ink)", ...more }, text);
 const labelOf = (data, i) => data.labelNames[data.labels[i] > 0 ? 1 : 0];
 
 // A line from a token to a class of heads, as wide as the attention it gets.
@@ -42,7 +42,7 @@ function looking(seen, g, train, i, t, from, to) {
 function headBox(run, seen, g, name, on, y, middle, most) {
   const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
   return [
-    el("svg:path", { d: `M${right} ${y} C 278 ${y}, 272 ${middle}, 300 ${middle}`, fill: "none", class: "flow",
+    el("svg:path", { d: `M${right} ${y} C ${right + 24} ${y}, ${right + 18} ${middle}, ${PICTURE.score - 22} ${middle}`, fill: "none", class: "flow",
       stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
     el("svg:rect", { x: PICTURE.heads, y: y - 28, width: PICTURE.box, height: 56, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
     words(x, y - 15, name, { "font-weight": 600 }),
@@ -60,9 +60,9 @@ function outcome(run, score, y, middle) {
     el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
     words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
     words(x, middle - 28, "score", { ...SOFT, ...center }),
-    words(x + 32, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
-    words(x + 32, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
-    words(x + 32, middle + 19, `loss ${number(loss, 3)}`),
+    words(x + 28, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
+    words(x + 28, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
+    words(x + 28, middle + 19, `loss ${number(loss, 2)}`),
   ];
 }
 

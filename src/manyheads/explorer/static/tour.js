@@ -1,7 +1,7 @@
 // The paper's story in eight stops. Each sets the state and frames what it speaks of. `text` says what is being done, `first`
 // is shown instead while the run that will be pinned is made, and `seen` says what to see once the run is on the screen: parts,
 // each with what it frames, its words, and which card of the theory it means where it means one. A wide screen shows all
-// parts at once, a narrow one shows one after the other.
+// parts at once, a narrow one shows one after the other, or as many as frame the same and fit.
 const ONE_HEAD = { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", stepSize: 0.5, numSteps: 600 };
 const SLEEPER = { ...STUDY_MIXTURE, n: 40, nTest: 0, start: "zero", stepSize: 2, numSteps: 3000 };
 const OPEN = { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 64, stepSize: 0.5, numSteps: 300 };
@@ -43,8 +43,8 @@ const TOUR = [
     text: "A smaller task, 100,000 heads and a step size that Theorem 1 allows. There are two kinds of heads, and heads of one kind stay equal, so the page computes 100,000 heads exactly at the cost of two.",
     seen: [
       [["#verdicts"], "Every condition of Theorem 1 is met, so it makes a promise about the loss, averaged over the run, and the run keeps it with room to spare. It compares the run with a target, a known good solution: the smaller its loss and the nearer it lies, the better the promise.", "theorem1"],
-      [["#identity"], "The exact decomposition shows how the proof works. It splits the mean loss, with nothing left over, into the target's loss, the price of the way toward it (distance used up), what it costs that the loss is no bowl (convexity gap) and what too large steps cost (descent defect). Below zero a part helps. The theorem shows that with enough heads and small steps the last two cannot cost much."],
-      [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share here, two of four. The promise is kept by the readout alone."],
+      [["#identity"], "The exact decomposition shows how the proof works. The mean loss is, with nothing left over, the target's loss plus the price of the way toward it (distance used up), plus what it costs that the loss is no bowl (convexity gap) and that steps can be too large (descent defect); below zero a part helps. With enough heads and small steps the last two cannot cost much, and that is the theorem."],
+      [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share here, two of four. What learned is the readout."],
       [["#verdicts"], "The second card is another, simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent.", "descent"]] },
   { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut, follows: true,
     text: "Does it work on sequences it has not seen? The test loss says so. The training sequences here are few and have much noise.",
@@ -103,7 +103,7 @@ async function measureLeftOut(out, stops, { app, columns }) {
   const { last } = run, shown = run.settings === settings && run.status === "finished" && last.testLoss !== null;
   const tell = (found, moved) => {
     if (found.length) columns.set(settings.n, [mean(found, "distance"), moved ? number(moved, 3) : "…", mean(found, "seen"), mean(found, "leftOut"), shown ? number(last.testLoss - last.trainLoss, 3) : "not trained"]);
-    const names = ["leaving one out moves the trained weights by", "training itself moved them by", "loss of a sequence that was trained on", "loss of the same sequence when left out", "gap of the run: test minus train loss"];
+    const names = ["leaving one out moves the weights by", "training moved them by", "loss of a sequence trained on", "loss of it when left out", "gap: test minus train loss"];
     fill(out, el("p", {}, moved ? `Without one of ${settings.n} training sequences, mean of ${found.length} runs:` : `Training without sequence ${found.length + 1} of ${count} …`),
       columns.size ? el("table", {}, el("tr", {}, el("th", {}, "training sequences"), [...columns.keys()].map((n) => el("td", {}, el("b", {}, n)))),
         names.map((name, k) => el("tr", {}, el("th", { scope: "row" }, name), [...columns.values()].map((column) => el("td", {}, column[k]))))) : null);
@@ -111,6 +111,19 @@ async function measureLeftOut(out, stops, { app, columns }) {
   tell([]);
   const { found, moved } = await trial(settings, own, (sofar) => tell(sofar), stops, count);
   tell(found, moved);
+}
+
+// Parts in a row that frame the same and are short become one: [what is framed, [places of the words], card].
+function together(parts) {
+  const found = [];
+  let before = null, length = 0;
+  parts.forEach(([at, text, card], k) => {
+    length += text.length;
+    if (before && before[0].join() === at.join() && before[2] === card && length < 400) { before[1].push(k); return; }
+    found.push((before = [at, [k], card]));
+    length = text.length;
+  });
+  return found;
 }
 
 const narrow = matchMedia("(max-width: 899px)");
@@ -141,7 +154,7 @@ class Tour {
 
   fill(stop, k) {
     const button = (id, label, act, more = {}) => el("button", { type: "button", id, onclick: act, ...more }, label);
-    this.parts = [[stop.at, stop.text, stop.seen[0][2]], ...stop.seen];
+    this.parts = together([[stop.at, stop.text, stop.seen[0][2]], ...stop.seen]);
     this.out = el("div", { class: "note", id: "measureTold", "aria-live": "polite" });
     this.measureButton = stop.measure ? button("measureIt", "Measure it", () => this.measure()) : null;
     this.text = el("p", { id: "tourText", "data-part": 0 });
@@ -173,13 +186,14 @@ class Tour {
     $("#tourBack").disabled = this.at === 0 && part === 0;
     $("#tourNext").textContent = ends && this.at + 1 === TOUR.length ? "End of the tour" : "Next";
     this.place.classList.toggle("last", ends);
-    document.body.dataset.cards = (one && this.parts[part][2]) || "";
+    const meant = one ? [this.parts[part]] : this.parts;
+    document.body.dataset.cards = meant.map(([, , card]) => card || "").join(" ");
     this.mark();
     this.told.scrollTop = 0;
-    this.point(one ? this.parts[part][0] : [...new Set(this.parts.flatMap(([at]) => at))]);
+    this.point([...new Set(meant.flatMap(([at]) => at))]);
   }
 
-  mark() { for (const node of this.words.querySelectorAll("[data-part]")) node.classList.toggle("current", Number(node.dataset.part) === this.part); }
+  mark() { for (const node of this.words.querySelectorAll("[data-part]")) node.classList.toggle("current", this.parts[this.part][1].includes(Number(node.dataset.part))); }
 
   // Whether there are more words below, said where they are cut.
   cue() { this.down.hidden = this.told.scrollTop + this.told.clientHeight >= this.told.scrollHeight - 2; }
