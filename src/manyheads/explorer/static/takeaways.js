@@ -22,7 +22,7 @@ const TAKEAWAYS = [
       const text = `Non-convexity costs ${number(100 * few, 3)}% of the mean loss with 2 heads and ${number(100 * many, 3)}% with 256 (measured against the paper's target, a known good solution).`;
       return [many < 0.5 * few ? "yes" : many > few ? "no" : "open", text];
     } },
-  { id: "attention", at: ["#focusChart", "#maps"], claim: "Training makes the heads look at what matters.",
+  { id: "attention", at: ["#focusChart"], claim: "Training makes the heads look at what matters.",
     asks: "Attention on the relevant tokens after 500 steps: 1 head and 10⁶ heads.",
     runs: () => [1, 1e6].map((heads) => [{ ...STUDY_MIXTURE, n: 80, nTest: 0, heads, stepSize: 0.5, numSteps: 500 }]),
     judge: ([[one], [many]]) => {
@@ -50,7 +50,7 @@ const TAKEAWAYS = [
 
 // What tells two runs of a sentence apart.
 function apart(one, two) {
-  const name = one.heads !== two.heads ? ({ heads }) => headsText(heads) : one.n !== two.n ? ({ n }) => `${n} sequences` : ({ start }) => `${start.replace("_", " ")} start`;
+  const name = one.heads !== two.heads ? ({ heads }) => headsText(heads) : one.n !== two.n ? ({ n }) => `${n} sequences` : ({ start = DEFAULTS.start }) => `${start.replace("_", " ")} start`;
   return `${name(two)}; pinned (dashed): ${name(one)}`;
 }
 

@@ -18,7 +18,7 @@ const TOUR = [
       [["#lossChart"], "The loss has fallen, on the training sequences and on new ones (test)."],
       [["#marginChart"], "The margin is the score of the worst training sequence, counted toward its right label. Above 0, all of them are classified correctly."],
       [["#focusChart"], "A little after the loss fell, the attention on the relevant tokens rose: the head has found them."],
-      [["#maps"], "In the map the framed columns are dark. Drag the time slider at the top to see how it came about."]] },
+      [["#maps"], "In the map the framed columns have the strongest color. Drag the time slider at the top to see how it came about."]] },
   { title: "Many heads: the lazy regime", at: ["#lossChart"], settings: { ...ONE_HEAD, heads: 1e6 }, train: true, pin: ONE_HEAD,
     first: "Two runs will be compared. First comes the one with one head, as before.",
     text: "A million heads; their answers are added up and divided by a thousand, the square root of their number. The run with one head is pinned beside it (dashed).",
@@ -58,7 +58,7 @@ const TOUR = [
     text: "A harder task: one relevant token of eight, and more noise. 64 heads learn by normalized descent, whose steps do not fade as the loss gets small; plain descent is pinned beside it (dashed).",
     seen: [
       [["#focusChart"], "Normalized descent brings the attention of the heads much further than plain descent in the same number of steps."],
-      [["#maps"], "In the maps of this run the framed column is dark, in the pinned ones it is not. No theorem here says why. That is open."],
+      [["#maps"], "In the maps of this run nearly all color is in the framed column, in the pinned ones it is not. No theorem here says why. That is open."],
       [["#focusChart"], "To sum up. The paper claims: if a good solution lies near the start, then with enough heads and small steps plain descent trains attention to any loss, and what it learns carries over to new sequences if there are enough of them."],
       [["#focusChart"], "It is silent at the few heads that people use, and about how attention finds the relevant tokens, because in its regime attention hardly moves. To end with, five popular sentences about the paper wait to be put to the test."]],
     also: { label: "Show the five sentences", act: (app) => app.tour.ask() } },
@@ -169,7 +169,7 @@ class Tour {
     this.kicker = el("p", { class: "kicker" });
     fill(this.place, this.kicker, el("h3", {}, stop.title), el("div", { class: "toldBox" }, this.told, this.down), this.more,
       el("div", { class: "row steer" }, button("tourBack", "Back", () => this.back()), button("tourNext", "", () => this.next(), { class: "primary" }), button("tourEnd", "close", () => this.go(null), { class: "link" })),
-      el("ol", { class: "stops" }, TOUR.map(({ title }, n) => el("li", {}, el("button", { type: "button", class: "link", "aria-current": n === k ? "step" : null, onclick: () => this.go(n) }, title)))));
+      el("ol", { class: "stops" }, TOUR.map(({ title }, n) => el("li", {}, el("button", { type: "button", class: "link", "aria-current": n === k ? "step" : null, "aria-label": `Stop ${n + 1}: ${title}`, title, onclick: () => this.go(n) }, n + 1)))));
   }
 
   get lastPart() { return !narrow.matches || this.part === this.parts.length - 1; }
