@@ -120,15 +120,19 @@ def test_on_a_phone_the_tour_comes_in_parts_that_fit(opened):
 
 
 def test_words_that_do_not_fit_are_said_to_go_on(opened):
-    tab = opened(SMALL, width=390, height=480, motion="reduce")
-    tab.page.evaluate("() => explorer.app.tour.go(0)")
+    tab = opened(SMALL, width=390, height=844, motion="reduce")
+    tab.page.evaluate(
+        "() => { const [stop] = explorer.stops; stop.text = stop.text.repeat(3); explorer.app.tour.go(0); }"
+    )
     tab.until("!document.querySelector('#tourMore').hidden")
     assert tab.page.evaluate(READABLE)
     while tab.page.locator("#tourMore").is_visible():
         before = tab.ask("document.querySelector('#tour .told').scrollTop")
         tab.page.click("#tourMore")
         tab.until(f"document.querySelector('#tour .told').scrollTop > {before}")
-        tab.until("document.querySelector('#tourMore').hidden === (document.querySelector('#tour .told').scrollTop + document.querySelector('#tour .told').clientHeight >= document.querySelector('#tour .told').scrollHeight - 2)")
+        tab.until(
+            "document.querySelector('#tourMore').hidden === (document.querySelector('#tour .told').scrollTop + document.querySelector('#tour .told').clientHeight >= document.querySelector('#tour .told').scrollHeight - 2)"
+        )
     assert tab.complaints == []
 
 
@@ -252,7 +256,9 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
     desk.page.evaluate("() => explorer.app.tour.go(7)")
     end_of_stop(desk, 7)
     desk.page.click("#tourAlso")
-    desk.page.evaluate("""() => { const one = explorer.takeaways[0]; one.runs = () => [1, 64].map((heads) => [{ n: 20, nTest: 0, heads, numSteps: 30 }]); }""")
+    desk.page.evaluate(
+        """() => { const one = explorer.takeaways[0]; one.runs = () => [1, 64].map((heads) => [{ n: 20, nTest: 0, heads, numSteps: 30 }]); }"""
+    )
     desk.page.click("#ask-more-heads")
     desk.until("explorer.app.pinned && explorer.app.pinned.model.H === 1 && explorer.app.run.model.H === 64")
     desk.status("finished")
