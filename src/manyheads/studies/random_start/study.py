@@ -46,7 +46,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         zero=along(SIZES, start={"kind": "zero"}, model={"num_heads": 2}),
         first=along(SIZES, start={"kind": "first_phase", "num_examples": FRESH}, model={"num_heads": 2}),
         limit={
-            **along(LIMIT_SIZES, cell=f"{CELLS}:infinite"),
+            **along(LIMIT_SIZES, cell=f"{CELLS}:infinite", seeds=2),
             "parameters": {"sizes": LIMIT_SIZES, "draws": DRAWS},
         },
         heads=along(fixed, axes={"model.num_heads": Scaled([1, 4, 16, 64], [1, 2, 4, 8, 16, 64, 256, 1024])}),
@@ -90,7 +90,7 @@ def finding(results: Results) -> Finding:
     wide = numbers.add(
         "over_limit",
         f"margin, {NUM_HEADS} Gaussian heads / infinitely many, hard mixture, n = {int(limit['sizes'][-1])}",
-        ratio(_drawn(hard).isel(size=same[-1]), limit["margin"].isel(size=-1)),
+        ratio(_drawn(hard).isel(size=same[-1]).sel(seed=limit["seed"].values), limit["margin"].isel(size=-1)),
     )
     caption = f"limit, all draws / half of them, n = {int(limit['sizes'][-1])}"
     numbers.add("limit_draws", caption, ratio(limit["margin"].isel(size=-1), limit["half"].isel(size=-1)))
