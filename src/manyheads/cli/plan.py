@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as format_json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +37,9 @@ def command(
     statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
     this start.
 
-    With trials the plan ends with one recommendation, made on the same part of the data. `--out` writes what is
-    promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
+    With trials the plan ends with one recommendation, made on the same part of the data, and where Theorem 1 asks for
+    too many heads with another setting that the forecast can promise, if it finds one in two minutes. `--out` writes
+    what is promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
     confirms it.
 
     Examples:
@@ -66,7 +68,8 @@ def command(
     from manyheads.cli.tasks import whole
     from manyheads.data.files import checked_path
     from manyheads.estimator.advice import FEWEST, MOST_ADVISED, recommend
-    from manyheads.estimator.promise import PlanFile
+    from manyheads.estimator.promise import PlanFile, instead_of
+    from manyheads.estimator.sharp import Proved
     from manyheads.estimator.search import Wishes
     from manyheads.papers.deora2023.planner import plan
 
@@ -86,13 +89,21 @@ def command(
         advice = recommend(
             planning, wishes=Wishes(decoder=decoder), seed=seed, demands=result.demands, progress=progress
         )
+    instead = None
+    if trials:
+        instead = instead_of(result, dataset, seed=seed, tell=progress or (lambda text: None), **made_with)
+    proved = instead if isinstance(instead, Proved) else None
     if out is not None:
-        PlanFile.of(result, dataset, data=data, seed=seed, **made_with).save(out)
+        PlanFile.of(result, dataset, data=data, seed=seed, instead=proved, **made_with).save(out)
     if not quiet:
         hush()
     if json:
         told = result.to_dict() | ({} if advice is None else {"recommendation": advice.to_dict()})
+        told |= {} if proved is None else {"promised": asdict(proved)}
         print(format_json.dumps(told, indent=2, allow_nan=False))
     else:
-        show(str(result) if advice is None else f"{result}\n\n{advice}")
-    return 3 if result.silent else 0
+        parts = [str(result), "" if advice is None else str(advice)]
+        if instead is not None:
+            parts.append(str(proved) if proved else f"No other setting is promised: {instead}.")
+        show("\n\n".join(filter(None, parts)))
+    return 3 if result.silent and proved is None else 0
