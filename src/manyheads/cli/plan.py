@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as format_json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,16 +69,25 @@ def command(
     from manyheads.cli.tasks import whole
     from manyheads.data.files import checked_path
     from manyheads.estimator.advice import FEWEST, MOST_ADVISED, recommend
+    from manyheads.estimator.clock import Clock, memory, plan_stages
     from manyheads.estimator.promise import PlanFile, instead_of
     from manyheads.estimator.sharp import Proved
-    from manyheads.estimator.search import Wishes
-    from manyheads.papers.deora2023.planner import plan
+    from manyheads.estimator.search import CANDIDATES, Wishes
+    from manyheads.papers.deora2023.planner import GAUSSIAN_HEADS, MEASURED_HEADS, MOST_SAMPLED, plan
 
     if out is not None:
         checked_path(out, "--out")
     keys = jax.random.split(jax.random.key(seed), 5)
     dataset = whole(data, keys, examples)
-    progress = None if quiet else tell
+    progress = None
+    if not quiet:
+        count = round(planning_share * len(dataset) / (2 if start == "first_phase" else 1))
+        looked, advised = min(count, MOST_SAMPLED), min(round(planning_share * len(dataset)), MOST_ADVISED)
+        classes = (GAUSSIAN_HEADS,) if start == "gaussian" else (2,) * len(MEASURED_HEADS)
+        stages = plan_stages(dataset, looked, advised, CANDIDATES, classes)
+        progress = Clock(stages if trials else stages[:2], tell)
+        if ahead := progress.estimate(f"planning on {looked:,} of {len(dataset):,} sequences", memory(dataset, looked)):
+            print(ahead, file=sys.stderr)
     made_with: dict[str, Any] = dict(decoder=decoder, loss=loss, key=keys[4], planning_share=planning_share)
     result = plan(
         dataset, start=start, target_loss=target_loss, num_steps=steps, trials=trials, progress=progress, **made_with
