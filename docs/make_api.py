@@ -1,4 +1,7 @@
-"""Write docs/api.md, the public names with their signatures and docstrings. Run: python docs/make_api.py"""
+"""Write docs/api.md, the public names with their signatures and docstrings.
+
+Run: python docs/make_api.py
+"""
 
 import inspect
 import re
@@ -18,8 +21,7 @@ GROUPS = {
 }
 HEAD = """# Functions and classes
 
-Written by `python docs/make_api.py` from the docstrings: everything that `import manyheads as mh` offers, in the order of data
-flow. Arguments that are not in a signature's text are explained there.
+Written by `python docs/make_api.py` from the docstrings: all that `import manyheads as mh` offers.
 """
 
 

@@ -85,7 +85,5 @@ def test_the_notebook_opens_with_a_picture_and_runs(tmp_path):
     assert cells[0]["cell_type"] == "markdown" and (ROOT / "docs/examples" / LINK.findall(first)[0]).exists()
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     environment = {**os.environ, "MPLBACKEND": "agg"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -48,9 +48,9 @@ print(f"Winner: {winner}. Only attention errs on {only_ours} images, only the li
 maps = search.best_estimator_.attention_maps(X_test)  # (images, heads, 16 queries, 16 patches)
 top = float(maps.max(axis=-1).mean())
 print(
-    f"Why: the mean patch leaves {blurred.mean():.0%} errors, so what tells these digits apart is where the ink is. The "
-    f"linear model has a weight for every pixel in its place. Attention finds places only by what patches look like: its "
-    f"heads put {top:.0%} of their attention on their first patch, where even attention would put {1 / 16:.0%}."
+    f"Why: the mean patch leaves {blurred.mean():.0%} errors, so what tells these digits apart is where the ink is. "
+    "The linear model has a weight for every pixel in its place. Attention finds places only by what patches look "
+    f"like: its heads put {top:.0%} of their attention on their first patch; even attention would put {1 / 16:.0%}."
 )
 for label, looks in zip(y_test[:5], maps[:5, 0].mean(axis=1), strict=True):
     print(f"a {label}: the first head looks most at patch {np.argmax(looks)}, with {looks.max():.0%} of its attention")

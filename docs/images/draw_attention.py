@@ -1,4 +1,7 @@
-"""Draw docs/images/attention.svg: tokens, heads that look at them, a score, a label. Run: python docs/images/draw_attention.py"""
+"""Draw docs/images/attention.svg: tokens, heads that look at them, a score, a label.
+
+Run: python docs/images/draw_attention.py
+"""
 
 from pathlib import Path
 
@@ -20,9 +23,8 @@ def text(x, y, words, size=15, color=INK, anchor="middle", weight="normal"):
 
 
 def box(x, y, width, height, fill, stroke="none", radius=8):
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
-    )
+    place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
+    return f'<rect {place} rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
 
 
 def picture() -> str:
@@ -33,9 +35,8 @@ def picture() -> str:
         color = SIGNAL if k in RELEVANT else NOISE
         parts.append(box(x - 36, 48, 72, 34, PALE, color))
         parts.append(text(x, 70, word, 16, weight="bold" if k in RELEVANT else "normal"))
-    parts.append(
-        text(24, 116, "2. Heads: each spreads its attention over the tokens (thick line: much)", 14, SOFT, "start")
-    )
+    parts.append(text(24, 206, "2. Each head spreads", 14, SOFT, "start"))
+    parts.append(text(24, 225, "its attention", 14, SOFT, "start"))
     for (name, (color, weights)), x in zip(LOOKS.items(), (230, 530), strict=True):
         for center, weight in zip(centers, weights, strict=True):
             parts.append(
@@ -50,10 +51,8 @@ def picture() -> str:
     parts += [box(320, 272, 120, 36, INK), text(380, 295, "score −2.1", 16, "#ffffff", weight="bold")]
     parts.append('<line x1="440" y1="290" x2="520" y2="290" stroke="#24304a" stroke-width="3"/>')
     parts += [box(520, 272, 190, 36, PALE, SIGNAL), text(615, 295, "label: a complaint (−1)", 15, weight="bold")]
-    parts.append(
-        text(24, 340, "Training turns where the heads look, and how their reports count, until the labels of the examples"
-             " come out right.", 14, SOFT, "start")
-    )  # fmt: skip
+    told = "Training turns where the heads look, and how their reports count, until the labels of the examples come out"
+    parts.append(text(24, 340, f"{told} right.", 14, SOFT, "start"))
     title = "Eight words, two heads with lines to the words they look at, one score, one label"
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 360" font-family="Helvetica, Arial, sans-serif" '

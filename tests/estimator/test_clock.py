@@ -16,7 +16,7 @@ def test_what_is_left_is_corrected_by_the_time_that_the_stages_before_took():
         clock(text)
     assert said == [
         "margins (about 1 min left)",
-        "trial run with 2 heads (about 100 s left)",
+        "trial run with 2 heads (about 1.67 min left)",
         "trial run with 16 heads (about 1 min left)",
         "training on all 5 sequences (about 20 s left)",
     ]

@@ -38,9 +38,9 @@ def command(
     statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
     this start.
 
-    With trials the plan ends with one recommendation, made on the same part of the data, and where Theorem 1 asks for
-    too many heads with another setting that the forecast can promise, if it finds one in two minutes. `--out` writes
-    what is promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
+    With trials the plan ends with one recommendation, made on the same part of the data; and where Theorem 1 is silent
+    or asks for more than 100,000 heads, with another setting if the forecast can promise one. `--out` writes what is
+    promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
     confirms it.
 
     Examples:
@@ -71,8 +71,8 @@ def command(
     from manyheads.estimator.advice import FEWEST, MOST_ADVISED, recommend
     from manyheads.estimator.clock import Clock, memory, plan_stages
     from manyheads.estimator.promise import PlanFile, instead_of
-    from manyheads.estimator.sharp import Proved
     from manyheads.estimator.search import CANDIDATES, Wishes
+    from manyheads.estimator.sharp import Proved
     from manyheads.papers.deora2023.planner import GAUSSIAN_HEADS, MEASURED_HEADS, MOST_SAMPLED, plan
 
     if out is not None:

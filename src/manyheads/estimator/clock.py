@@ -1,4 +1,4 @@
-"""How long a plan or a fit takes and how much memory it needs: said before it begins, and what is left along the way."""
+"""How long a plan or a fit takes and how much memory: said before it begins, and what is left along the way."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ class Clock:
     """
 
     def __init__(
-        self, stages: Sequence[tuple[str, float]], tell: Callable[[str], None], now: Callable[[], float] = time.monotonic
+        self,
+        stages: Sequence[tuple[str, float]],
+        tell: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
     ):
         self.stages, self.tell, self.now = list(stages), tell, now
-        self.at, self.began = 0, now()
+        self.at, self.began = -1, now()
 
     @property
     def total(self) -> float:
@@ -38,9 +41,9 @@ class Clock:
         return f"{what}: about {duration(self.total)} and {size / 2**30:.2g} GiB of memory; Ctrl-C stops"
 
     def __call__(self, text: str) -> None:
-        ahead = (k for k in range(self.at, len(self.stages)) if text.startswith(self.stages[k][0]))
+        ahead = (k for k in range(self.at + 1, len(self.stages)) if text.startswith(self.stages[k][0]))
         self.at = next(ahead, self.at)
-        done = sum(seconds for _, seconds in self.stages[: self.at])
+        done = sum(seconds for _, seconds in self.stages[: max(self.at, 0)])
         speed = max(1.0, (self.now() - self.began) / done) if done else 1.0
         left = speed * (self.total - done)
         self.tell(f"{text} (about {duration(left)} left)" if self.total > LONG and left >= 1 else text)

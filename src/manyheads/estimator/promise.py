@@ -13,9 +13,9 @@ import jax
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.data.files import checked_path, read_json, write_json
+from manyheads.estimator.sharp import Proved, Sharp, proved
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import get_loss
-from manyheads.estimator.sharp import Proved, Sharp, proved
 from manyheads.papers.deora2023.planner import NAMES, OURS, Plan, planned_parts
 from manyheads.training.resume import fingerprint
 

@@ -60,10 +60,9 @@ class Sharp:
 
     def start(self, num_heads: float, sample: Dataset, decoder: str) -> MultiHead:
         """Sharp heads with a readout of zero, in equal shares."""
-        scales = {"key_query_scale": self.sharpness / self.length**2, "readout_scale": 0.0}
         drawn = gaussian_start(
             self.distinct, num_tokens=sample.num_tokens, dim=sample.dim, decoder=decoder,
-            key=jax.random.key(self.seed), **scales,
+            key_query_scale=self.sharpness / self.length**2, readout_scale=0.0, key=jax.random.key(self.seed),
         )  # fmt: skip
         counts = np.full(self.distinct, num_heads / self.distinct)
         return MultiHead.create(drawn.key_query, drawn.readout, multiplicity=counts, decoder=decoder)
