@@ -56,7 +56,12 @@ class Sharp:
         center = np.einsum("nt,ntd->td", real, sample.tokens) / np.maximum(real.sum(axis=0), 1.0)[:, None]
         square = np.einsum("nt,ntd->", real, (sample.tokens - center) ** 2) / real.sum()
         scale = self.length / math.sqrt(square) if square > 0 else 1.0
-        return [replace(one, tokens=scale * (one.tokens - center), norm_bound=None) for one in (sample, *others)]
+
+        def made(one: Dataset) -> Dataset:
+            kept = 1.0 if one.mask is None else one.mask[:, :, None]
+            return replace(one, tokens=scale * (one.tokens - center) * kept, norm_bound=None)
+
+        return [made(one) for one in (sample, *others)]
 
     def start(self, num_heads: float, sample: Dataset, decoder: str) -> MultiHead:
         """Sharp heads with a readout of zero, in equal shares."""
