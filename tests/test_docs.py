@@ -1,6 +1,9 @@
 """The documents: every link leads somewhere, every example runs."""
 
+import json
+import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("design/*.md")])
 EXAMPLES = sorted(ROOT.glob("docs/examples/*.py"))
-LONG = {"classifier.py"}  # a grid search
+LONG = {"grid_search.py"}
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -29,7 +32,16 @@ def test_the_links_of_the_readme_are_seen():
     assert "CONTRIBUTING.md" in targets(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/measures.md", "docs/your-data.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/measures.md",
+        "docs/your-data.md",
+        "docs/choosing.md",
+        pytest.param("docs/change-one.md", marks=pytest.mark.full),
+    ],
+)
 def test_the_example_of_a_page_runs(page, tmp_path):
     examples = [code for language, code in FENCED.findall((ROOT / page).read_text()) if language == "python"]
     assert examples
@@ -46,4 +58,32 @@ def test_the_example_of_a_page_runs(page, tmp_path):
 )
 def test_every_example_runs(example, tmp_path):
     done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_functions_is_that_of_the_docstrings():
+    made = runpy.run_path(str(ROOT / "docs/make_api.py"))["page"]()
+    assert made == (ROOT / "docs/api.md").read_text(), "run python docs/make_api.py"
+
+
+def test_the_picture_of_tokens_and_heads_is_that_of_its_script():
+    made = runpy.run_path(str(ROOT / "docs/images/draw_attention.py"))["picture"]()
+    assert made == (ROOT / "docs/images/attention.svg").read_text(), "run python docs/images/draw_attention.py"
+
+
+def test_every_page_is_in_the_menu():
+    menu = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    assert sorted(menu) == sorted(pages)
+
+
+def test_the_notebook_opens_with_a_picture_and_runs(tmp_path):
+    notebook = json.loads((ROOT / "docs/examples/first_steps.ipynb").read_text())
+    cells = notebook["cells"]
+    assert notebook["nbformat"] == 4 and all({"id", "cell_type", "metadata", "source"} <= cell.keys() for cell in cells)
+    first = "".join(cells[0]["source"])
+    assert cells[0]["cell_type"] == "markdown" and (ROOT / "docs/examples" / LINK.findall(first)[0]).exists()
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """What plan promises, certify confirms: the whole way by the command line, and the file between."""
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import manyheads as mh
 from manyheads.cli.main import main
 from manyheads.estimator.promise import PlanFile, Settings
+from manyheads.estimator.sharp import Sharp
 
 RNG = np.random.default_rng(0)
 PLAN = PlanFile(
@@ -54,29 +56,56 @@ def test_what_plan_promises_certify_confirms(folder, arguments, monkeypatch, cap
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "arguments",
-    [("noisy.npz", "--target-loss", 0.65), ("digits", "--planning-share", 0.1, "--target-loss", 0.6)],
-    ids=lambda arguments: arguments[0],
-)
-def test_the_trial_of_a_plan_reaches_its_target_where_the_theory_is_silent(folder, arguments, monkeypatch, capsys):
+@pytest.mark.parametrize("task", ["digits", "ones.npz", "wine.npz"])
+def test_where_theorem_1_is_silent_the_forecast_promises_and_certify_confirms(folder, task, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    if task == "ones.npz":
+        ones = mh.digits(1, 7)
+        np.savez(folder / task, tokens=ones.tokens, labels=ones.labels)
+    elif task == "wine.npz":
+        datasets = pytest.importorskip("sklearn.datasets")
+        rows, kinds = datasets.load_wine(return_X_y=True)
+        rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+        tokens = np.pad(rows, ((0, 0), (0, 2))).reshape(len(rows), 5, 3)
+        np.savez(folder / task, tokens=tokens[kinds < 2], labels=kinds[kinds < 2])
+    plan, kept = folder / f"{task}.json", folder / f"{task}.run.npz"
+    assert run(folder, "plan", task, "--start", "zero", "--planning-share", 0.25, "--out", plan) == 0
+    said = capsys.readouterr().out
+    assert said.count("Recommendation: ") == said.count("Promised: 8 heads, a sharp Gaussian start") == 1
+    found = PlanFile.load(plan)
+    assert found.statement == "forecast" and found.promise.loss <= found.target_loss == 0.1
+    assert run(folder, "train", "--plan", plan, "--dtype", "float64", "--out", kept) == 0
+    capsys.readouterr()
+    assert run(folder, "certify", kept, "--plan", plan) == 0
+    said = capsys.readouterr().out
+    assert "HOLDS     manyheads2026.forecast" in said and f"from step {found.sharp.from_step}" in said
+    assert mh.Trajectory.load(kept).train_loss.min() <= found.promise.loss
+
+
+@pytest.mark.full
+def test_the_trial_of_a_plan_reaches_its_target_where_nothing_is_promised(folder, monkeypatch):
     monkeypatch.chdir(folder)
     tokens = RNG.standard_normal((80, 4, 3))
     labels = np.where(tokens[:, 0, 0] + 0.3 * tokens[:, 1, 1] > 0, "yes", "no")
     labels[::9] = np.where(labels[::9] == "yes", "no", "yes")  # not separable
     np.savez(folder / "noisy.npz", tokens=tokens, labels=labels)
-    plan, kept = folder / "trial.json", folder / "trial.run.npz"
-    run(folder, "plan", *arguments, "--start", "zero", "--out", plan)
-    assert capsys.readouterr().out.count("Recommendation: ") == 1
-    found = PlanFile.load(plan)
-    assert found.promise is None and found.settings == found.trial
-    assert run(folder, "train", "--plan", plan, "--dtype", "float64", "--out", kept) == 0
-    assert mh.Trajectory.load(kept).train_loss[-1] <= found.target_loss
+    data, key = mh.Dataset.load(folder / "noisy.npz"), jax.random.split(jax.random.key(0), 5)[4]
+    found = mh.plan(data, start="zero", target_loss=0.65, key=key)
+    made = dict(data="noisy.npz", seed=0, key=key, planning_share=0.5, decoder="full", loss="logistic")
+    PlanFile.of(found, data, **made).save(folder / "trial.json")
+    stored = PlanFile.load(folder / "trial.json")
+    assert stored.promise is None and stored.settings == stored.trial and stored.statement == "descent"
+    kept = folder / "trial.run.npz"
+    assert run(folder, "train", "--plan", folder / "trial.json", "--dtype", "float64", "--out", kept) == 0
+    assert mh.Trajectory.load(kept).train_loss[-1] <= stored.target_loss
 
 
 def test_a_plan_is_read_back_to_the_last_digit(tmp_path):
-    PLAN.save(tmp_path / "plan.json")
-    assert PlanFile.load(tmp_path / "plan.json") == PLAN
+    sharp = replace(PLAN, sharp=Sharp(5, from_step=34))
+    for one in (sharp, PLAN):
+        one.save(tmp_path / "plan.json")
+        assert PlanFile.load(tmp_path / "plan.json") == one
+    assert sharp.statement == "forecast" and PLAN.statement == "thm1.sharp"
     assert json.loads((tmp_path / "plan.json").read_text())["promise"]["step_size"] == 0.1 / 3
 
 
@@ -84,7 +113,7 @@ def test_a_plan_without_settings_and_other_data_are_refused(tmp_path):
     data = mh.Dataset.from_arrays(RNG.standard_normal((40, 4, 3)), [0, 1] * 20)
     with pytest.raises(ValueError, match="the data are not those that were planned on, mixture"):
         PLAN.parts(data, jax.random.key(0))
-    empty = PlanFile(*(*vars(PLAN).values(),)[:-2], None, None)
+    empty = replace(PLAN, promise=None)
     with pytest.raises(ValueError, match="this plan names no settings: the theory is silent and no trial"):
         _ = empty.settings
 

@@ -62,6 +62,7 @@ def certify(
     mixture=None,
     token_radius: float | None = None,
     independent: bool = False,
+    from_step: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Certificates:
     """What the theory says about a stored run on its training data.
@@ -71,13 +72,15 @@ def certify(
     generalization gap, `mixture` the paper's own targets, `token_radius` R where it is known (else the bound that the
     data carry, or else the largest norm seen is assumed). `independent` states that start, step size, heads and number
     of steps were chosen without this sample; the generalization statements are SILENT otherwise, and where R is only
-    the largest seen. "lemma3" and "loo" train once per sequence.
+    the largest seen. "lemma3" and "loo" train once per sequence. "forecast" is asked at `from_step` of the run, by
+    default at the first step where it speaks.
     """
     statements = [statements] if isinstance(statements, str) else statements
     wanted = [entry(name) for name in statements] or [s for s in about_runs().values() if not s.on_request]
     work = Examination(
-        run, dataset, test=test, mixture=mixture, token_radius=token_radius, independent=independent, progress=progress
-    )
+        run, dataset, test=test, mixture=mixture, token_radius=token_radius, independent=independent,
+        from_step=from_step, progress=progress,
+    )  # fmt: skip
     items: list[Certificate] = []
     first = next(iter(papers()))
     for statement in wanted:

@@ -21,8 +21,8 @@ class Examination:
     """A run with the data it was trained on and what else is known about it.
 
     `radius` bounds the norms of tokens, and where `bounded` those of the whole distribution, not only the largest seen;
-    `independent` states that start, step size, heads and steps were chosen without this sample; `progress` is told what
-    takes time.
+    `independent` states that start, step size, heads and steps were chosen without this sample; `from_step` is the step
+    that the forecast is asked at, None for the first that speaks; `progress` is told what takes time.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Examination:
         mixture=None,
         token_radius: float | None = None,
         independent: bool = False,
+        from_step: int | None = None,
         progress: Callable[[str], None] | None = None,
     ):
         provenance.check_data(run, dataset)
@@ -46,6 +47,9 @@ class Examination:
         self.num_steps = int(run.last_step)
         if self.num_steps < 1:
             raise ValueError("the run has no finite step; there is nothing to certify")
+        if from_step is not None and from_step > self.num_steps:
+            raise ValueError(f"from_step={from_step} is beyond the last step, {self.num_steps}; pass one of the run.")
+        self.from_step = from_step
         self._shared: dict[Callable, object] = {}
 
     @property

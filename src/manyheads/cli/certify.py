@@ -71,16 +71,17 @@ def command(
 
     import manyheads as mh
     from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, planned, stored_run, warn_of_time
-    from manyheads.estimator.promise import STATEMENT
 
     keys = jax.random.split(jax.random.key(seed), 5)
     task: Any = None
+    from_step = None
     if plan is not None:
         if not holds_run(source):
             raise ValueError(f"--plan {plan} is for a run; {source} is not one made by `manyheads train --plan --out`.")
         found, dataset, test, _ = planned(plan, data or "")
         run = mh.Trajectory.load(source)
-        statement = statement or ((STATEMENT,) if found.promise else ("descent",))
+        statement = statement or (found.statement,)
+        from_step = found.sharp.from_step if found.sharp else None
     elif holds_run(source):
         run, task, dataset, test = stored_run(source, data, keys, examples, first_phase_examples, test_examples)
     elif data is not None:
@@ -98,7 +99,7 @@ def command(
     mixture = task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
     result = mh.certify(
         run, dataset, statement, test=test, mixture=mixture, independent=independent,
-        token_radius=token_radius, progress=None if quiet else tell,
+        token_radius=token_radius, from_step=from_step, progress=None if quiet else tell,
     )  # fmt: skip
     if not quiet:
         hush()

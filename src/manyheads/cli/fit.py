@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as format_json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +71,8 @@ def command(
 
     from manyheads.cli.tasks import whole
     from manyheads.data.files import checked_path
-    from manyheads.estimator.advice import recommend
+    from manyheads.estimator.advice import MOST_JUDGED, recommend
+    from manyheads.estimator.clock import Clock, memory, search_stages
     from manyheads.estimator.search import Wishes
 
     if out is not None:
@@ -78,11 +80,16 @@ def command(
     keys = jax.random.split(jax.random.key(seed), 5)
     wishes = Wishes(heads, start, step_size, steps, optimizer, decoder)
     dataset = whole(data, keys, examples)
+    progress = None
     if not quiet:
         tell(str(dataset))
+        used = round((1 - held_out) * len(dataset)) if 0 < held_out < 1 else len(dataset)
+        progress = Clock(search_stages(dataset, used, wishes.candidates), tell)
+        if ahead := progress.estimate(f"fitting {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))):
+            print(ahead, file=sys.stderr)
     found = recommend(
         dataset, wishes=wishes, scale=scale, positions=positions.replace("_", "-"), intercept=intercept,
-        held_out=held_out, seed=seed, theory=theory, progress=None if quiet else tell,
+        held_out=held_out, seed=seed, theory=theory, progress=progress,
     )  # fmt: skip
     if not quiet:
         hush()

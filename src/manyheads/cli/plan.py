@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as format_json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +38,8 @@ def command(
     statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
     this start.
 
-    With trials the plan ends with one recommendation, made on the same part of the data. `--out` writes what is
+    With trials the plan ends with one recommendation, made on the same part of the data; and where Theorem 1 is silent
+    or asks for more than 100,000 heads, with another setting if the forecast can promise one. `--out` writes what is
     promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
     confirms it.
 
@@ -66,15 +69,25 @@ def command(
     from manyheads.cli.tasks import whole
     from manyheads.data.files import checked_path
     from manyheads.estimator.advice import FEWEST, MOST_ADVISED, recommend
-    from manyheads.estimator.promise import PlanFile
-    from manyheads.estimator.search import Wishes
-    from manyheads.papers.deora2023.planner import plan
+    from manyheads.estimator.clock import Clock, memory, plan_stages
+    from manyheads.estimator.promise import PlanFile, instead_of
+    from manyheads.estimator.search import CANDIDATES, Wishes
+    from manyheads.estimator.sharp import Proved
+    from manyheads.papers.deora2023.planner import GAUSSIAN_HEADS, MEASURED_HEADS, MOST_SAMPLED, plan
 
     if out is not None:
         checked_path(out, "--out")
     keys = jax.random.split(jax.random.key(seed), 5)
     dataset = whole(data, keys, examples)
-    progress = None if quiet else tell
+    progress = None
+    if not quiet:
+        count = round(planning_share * len(dataset) / (2 if start == "first_phase" else 1))
+        looked, advised = min(count, MOST_SAMPLED), min(round(planning_share * len(dataset)), MOST_ADVISED)
+        classes = (GAUSSIAN_HEADS,) if start == "gaussian" else (2,) * len(MEASURED_HEADS)
+        stages = plan_stages(dataset, looked, advised, CANDIDATES, classes)
+        progress = Clock(stages if trials else stages[:2], tell)
+        if ahead := progress.estimate(f"planning on {looked:,} of {len(dataset):,} sequences", memory(dataset, looked)):
+            print(ahead, file=sys.stderr)
     made_with: dict[str, Any] = dict(decoder=decoder, loss=loss, key=keys[4], planning_share=planning_share)
     result = plan(
         dataset, start=start, target_loss=target_loss, num_steps=steps, trials=trials, progress=progress, **made_with
@@ -86,13 +99,21 @@ def command(
         advice = recommend(
             planning, wishes=Wishes(decoder=decoder), seed=seed, demands=result.demands, progress=progress
         )
+    instead = None
+    if trials:
+        instead = instead_of(result, dataset, seed=seed, tell=progress or (lambda text: None), **made_with)
+    proved = instead if isinstance(instead, Proved) else None
     if out is not None:
-        PlanFile.of(result, dataset, data=data, seed=seed, **made_with).save(out)
+        PlanFile.of(result, dataset, data=data, seed=seed, instead=proved, **made_with).save(out)
     if not quiet:
         hush()
     if json:
         told = result.to_dict() | ({} if advice is None else {"recommendation": advice.to_dict()})
+        told |= {} if proved is None else {"promised": asdict(proved)}
         print(format_json.dumps(told, indent=2, allow_nan=False))
     else:
-        show(str(result) if advice is None else f"{result}\n\n{advice}")
-    return 3 if result.silent else 0
+        parts = [str(result), "" if advice is None else str(advice)]
+        if instead is not None:
+            parts.append(str(proved) if proved else f"No other setting is promised: {instead}.")
+        show("\n\n".join(filter(None, parts)))
+    return 3 if result.silent and proved is None else 0

@@ -198,7 +198,7 @@ def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, .
     if fitted.found is None:
         raise ValueError("a classifier from a file has no runs to speak about; fit it.")
     heads, run, data = fitted.choice.num_heads, fitted.found.runs[0], fitted.found.trained_on[0]
-    reached = float(run.train_loss[-1])
+    reached, asked = float(run.train_loss[-1]), demands is None
     if demands is None:
         few = data if len(data) <= MOST_JUDGED else data.split(MOST_JUDGED, key=seed)[0]
         goal = min(max(reached, 1e-6), 0.65)
@@ -207,14 +207,16 @@ def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, .
             key=jax.random.key(seed), planning_share=0.9,
         ).demands  # fmt: skip
     proved = [d for d in demands if math.isfinite(d.num_heads) and d.version != NAMES[PRINTED]]
+    elsewhere = " `manyheads plan` looks for settings that can be promised." if asked else ""
     if not proved:
-        return "The theory promises nothing here: no small change of the model at its start is known to fit the data."
+        told = "The theory promises nothing here: no small change of the model at its start is known to fit the data."
+        return told + elsewhere
     least = min(proved, key=lambda demand: demand.num_heads)
     needed = f"{least.num_heads:,.0f}" if least.num_heads < 1e7 else f"{least.num_heads:.1e}"
     if heads < least.num_heads:
         return (
             "The theory promises nothing for these settings; not practical: for a train loss of "
-            f"{least.certified_loss:.3g} the theory would need {needed} heads."
+            f"{least.certified_loss:.3g} the theory would need {needed} heads.{elsewhere}"
         )
     return (
         f"The theory promises a train loss of {least.certified_loss:.3g} with these heads, step size "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ import jax
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.data.files import checked_path, read_json, write_json
+from manyheads.estimator.sharp import Proved, Sharp, proved
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import get_loss
 from manyheads.papers.deora2023.planner import NAMES, OURS, Plan, planned_parts
 from manyheads.training.resume import fingerprint
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 KIND = "manyheads plan"
-STATEMENT = "thm1.sharp"  # what certifies the promise
-MOST_STEPS = 10**6  # of a promise that can be run
+STATEMENT, FORECAST = "thm1.sharp", "forecast"  # what certifies a promise: of the plan's start, of a sharp one
+PRACTICAL = 10**5  # heads; where Theorem 1 asks for more, the forecast is tried
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,25 @@ class Settings:
     loss: float
 
 
+def instead_of(
+    plan: Plan, dataset: Dataset, *, seed: int, key: jax.Array, planning_share: float, decoder: str, loss: str,
+    tell: Callable[[str], None],
+) -> Proved | str | None:  # fmt: skip
+    """What the forecast promises where Theorem 1 is silent or not practical, or why nothing; None if it is not."""
+    ours = [demand.num_heads for demand in plan.demands if demand.version == NAMES[OURS]]
+    if min(ours, default=math.inf) <= PRACTICAL:
+        return None
+    sample, _, _ = planned_parts(dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss))
+    return proved(sample, plan.target_loss, seed=seed, decoder=decoder, loss=get_loss(loss), tell=tell)
+
+
 @dataclass(frozen=True)
 class PlanFile:
     """A plan's promise (proved; None where the theory is silent) and its cheapest trial that reached the target.
 
     All numbers are those of the plan to the last digit. `data`, `num_examples` and `seed` say where the sequences come
-    from, `sample` is the fingerprint of those that the plan is about.
+    from, `sample` is the fingerprint of those that the plan is about. `sharp` says how tokens and start are made where
+    it is the forecast that promises; None where it is Theorem 1 for the plan's start.
     """
 
     data: str
@@ -52,13 +67,14 @@ class PlanFile:
     sample: str
     promise: Settings | None
     trial: Settings | None
+    sharp: Sharp | None = None
 
     @classmethod
     def of(
         cls, plan: Plan, dataset: Dataset, *, data: str, seed: int, key: jax.Array, planning_share: float,
-        decoder: str, loss: str,
+        decoder: str, loss: str, instead: Proved | None = None,
     ) -> PlanFile:  # fmt: skip
-        """What a plan found about `dataset`."""
+        """What a plan found about `dataset`, and what the forecast proves `instead`."""
         sample, _, _ = planned_parts(dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss))
         promise = trial = None
         if plan.looked_at[0] == plan.looked_at[1]:  # else it holds for a part of these sequences only
@@ -70,10 +86,19 @@ class PlanFile:
             if reached:
                 best = min(reached, key=lambda one: (one.num_steps, one.num_heads))
                 trial = Settings(best.num_heads, best.step_size, int(best.num_steps), plan.target_loss)
+        if instead is not None:
+            promise = Settings(instead.num_heads, instead.step_size, instead.num_steps, instead.loss)
         return cls(
             data, dataset.num_examples, seed, plan.start_kind, decoder, loss, planning_share, plan.target_loss,
-            fingerprint(sample), promise, trial,
+            fingerprint(sample), promise, trial, None if instead is None else instead.how,
         )  # fmt: skip
+
+    @property
+    def statement(self) -> str:
+        """What certifies a run made with this plan."""
+        if self.promise is None:
+            return "descent"
+        return STATEMENT if self.sharp is None else FORECAST
 
     @property
     def settings(self) -> Settings:
@@ -93,7 +118,10 @@ class PlanFile:
         )
         if fingerprint(sample) != self.sample:
             raise ValueError(f"the data are not those that were planned on, {self.data}; pass the same file.")
-        return sample, rest, make(self.settings.num_heads)
+        if self.sharp is None:
+            return sample, rest, make(self.settings.num_heads)
+        sample, rest = self.sharp.data(sample, rest)
+        return sample, rest, self.sharp.start(self.settings.num_heads, sample, self.decoder)
 
     @guarded()
     def save(self, path: str | Path) -> None:
@@ -114,4 +142,5 @@ class PlanFile:
         stored.pop("format_version")
         for name in ("promise", "trial"):
             stored[name] = None if stored[name] is None else Settings(**stored[name])
-        return cls(**stored)
+        sharp = stored.pop("sharp", None)  # not in version 2
+        return cls(**stored, sharp=None if sharp is None else Sharp(**sharp))

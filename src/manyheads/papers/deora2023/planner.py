@@ -40,7 +40,7 @@ NAMES = {
 FORECAST = "our forecast before the run"
 MEASURED_HEADS = (2, 16, 256)
 GAUSSIAN_HEADS = 64
-STEP_BUDGET = 4000
+SHORT_BUDGET, STEP_BUDGET = 250, 4000
 MOST_SAMPLED = 1000  # sequences whose kernel, margins and trial runs are computed; the time grows with the square
 STEP_SIZES = (-60, -12, 10)  # powers of two that a trial may use: smallest, first tried, largest
 SEPARABLE, NOT_SEPARABLE = "separable", "not separable"  # the third answer is "undecided"
@@ -321,8 +321,11 @@ def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) ->
     eta = _stable_step(model, sample, loss)
     if math.isnan(eta):
         return Measured(model.num_heads, eta, math.inf, math.nan)
-    walk = follower.follow(model, sample, step_size=eta, num_steps=STEP_BUDGET, loss=loss)
-    below = np.flatnonzero(walk.loss <= target_loss)
+    for steps in (SHORT_BUDGET, STEP_BUDGET):  # most targets are reached soon
+        walk = follower.follow(model, sample, step_size=eta, num_steps=steps, loss=loss)
+        below = np.flatnonzero(walk.loss <= target_loss)
+        if len(below):
+            break
     return Measured(model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1]))
 
 

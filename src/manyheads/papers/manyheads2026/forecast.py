@@ -365,20 +365,30 @@ def _next(state: Center, direction, length: float, last: Piece, eta: float, star
 
 
 def certify_forecast(work: Examination) -> list[Certificate]:
-    """From the first step at which the forecast speaks: steps to half the loss, measured against certified."""
+    """From `from_step`, or the first step that speaks: steps to half the loss, measured against certified."""
     work.progress("the forecast along the run")
-    found = first_forecast(work.run, work.dataset)
-    claim = "steps in which the loss is halved"
+    claim, where = "steps in which the loss is halved", "some step"
+    if work.from_step is None:
+        found = first_forecast(work.run, work.dataset)
+    else:
+        where, found = f"step {work.from_step}", _at(work.run, work.dataset, work.from_step)
     if found is None:
-        silent = Hypothesis("the forecast certifies half the loss from some step of the run", False, REMEDY)
+        silent = Hypothesis(f"the forecast certifies half the loss from {where} of the run", False, REMEDY)
         return [Certificate("forecast", claim, math.nan, (Bound(OURS, math.nan, (silent,)),))]
     step, promise = found
     steps = promise.steps_to_reduce
     assert steps is not None
-    plan = {"step_size": promise.step_size, "loss": work.loss}
-    again = descent.train(work.run.start, work.dataset, **plan, num_steps=step, record=10**9, dtype="float64")
+    model = _Path(work.run.start, work.dataset, promise.step_size, work.loss)([step])[step]
     claim, level = f"{claim}, from step {step}", promise.loss / 2
-    return [measured_against(work, "forecast", claim, again.final, level, steps, promise.step_size)]
+    return [measured_against(work, "forecast", claim, model, level, steps, promise.step_size)]
+
+
+def _at(run: Trajectory, dataset: Dataset, step: int) -> tuple[int, Forecast] | None:
+    """That step of a run with its forecast, where it certifies half the loss."""
+    _, eta, loss = checked(run, None, 2.0)
+    model = _Path(run.start, dataset, eta, loss)([step])[step]
+    found = followed(Center.at(model, dataset, loss), eta, 2.0, MOST_PIECES, math.log(2.0))
+    return (step, found) if found.speaks else None
 
 
 def check_forecast(effort: Effort) -> Finding:
