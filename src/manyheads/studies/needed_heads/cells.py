@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
+from manyheads.papers.manyheads2026.parity import count_parity
 from manyheads.studies.kit.cells import coordinate
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up, stream
@@ -57,19 +56,6 @@ def _needed(dim: str, found: list[tuple[float, int]], candidates: list[int]) -> 
         "largest": max(candidates),
         "runs": sum(runs for _, runs in found),
     }
-
-
-def count_parity(num_tokens: int, padded_to: int | None = None, signal: float = 2.0) -> Dataset:
-    """All sequences of two orthogonal tokens, labeled +1 where the second occurs an even number of times.
-
-    Padded with masked tokens to a common length, so that one compiled program serves all.
-    """
-    rows = np.array(list(itertools.product((0, 1), repeat=num_tokens)))
-    tokens = np.zeros((len(rows), padded_to or num_tokens, 2))
-    tokens[:, :num_tokens] = signal * np.eye(2)[rows]
-    mask = np.arange(tokens.shape[1]) < num_tokens
-    labels = (-1.0) ** rows.sum(axis=1)
-    return Dataset.from_arrays(tokens, labels, mask=np.tile(mask, (len(rows), 1)), name="parity of counts")
 
 
 def _search(cell: Cell, data: Dataset, size: int, candidates: list[int], restarts: int) -> tuple[float, int]:

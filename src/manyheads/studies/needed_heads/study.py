@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
+from manyheads.papers.manyheads2026.parity import heads_bound
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, power, ratio, rows
 from manyheads.studies.kit.figure import HEADS, Axis, Figure, Panel, line, over_seeds
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids
@@ -49,11 +50,6 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     size = {"num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": 0}
     made = {name: {**common, **memorize, "data": {**data, **size}} for name, data in DATA.items()}
     return grids("needed_heads", scale, **made, parity=common | parity)
-
-
-def heads_bound(num_tokens: int) -> int:
-    """Heads that the parity of `num_tokens` two-valued tokens needs, proved in docs/theory/needed-heads.md."""
-    return max(-(-(num_tokens - 1) // 2), 2 if num_tokens % 2 == 0 else 1)
 
 
 def finding(results: Results) -> Finding:
