@@ -1,4 +1,4 @@
-r"""Theorem P: parity of $T \ge 3$ tokens takes exactly $\lfloor T/2\rfloor$ heads. Theorem Q: its margin is exponentially small.
+r"""Theorems P and Q: parity of $T \ge 3$ tokens takes exactly $\lfloor T/2\rfloor$ heads; its margin is tiny for any.
 
 On sequences of two kinds of tokens, averaged over permutations, a head is $v_q + (v_p-v_q)\,g_{c,c'}(r)$, where $r$
 counts the first kind and $c, c'$ say how much a query of either kind prefers the second. Heads are built here in
@@ -47,9 +47,7 @@ def count_parity(num_tokens: int, padded_to: int | None = None, signal: float = 
     rows = np.array(list(itertools.product((0, 1), repeat=num_tokens)))
     tokens = np.zeros((len(rows), padded_to or num_tokens, 2))
     tokens[:, :num_tokens] = signal * np.eye(2)[rows]
-    mask = None
-    if tokens.shape[1] > num_tokens:
-        mask = np.tile(np.arange(tokens.shape[1]) < num_tokens, (len(rows), 1))
+    mask = np.tile(np.arange(tokens.shape[1]) < num_tokens, (len(rows), 1)) if padded_to else None
     labels = (-1.0) ** rows.sum(axis=1)
     return datasets.Dataset.from_arrays(tokens, labels, mask=mask, name="parity of counts")
 
@@ -119,7 +117,7 @@ def _pole(c: Fraction) -> Fraction:
 
 
 def _zeros(T: int) -> list[Fraction]:
-    """Where the score shall change its sign: between the values of w at neighboring counts, the first of them infinite."""
+    """Where the score shall change its sign: between the values of w at neighboring counts; the first is infinite."""
     w = [Fraction((T - r) ** 2 + r * r, r * (T - r)) for r in range(1, T // 2 + 1)]
     return [2 * w[0], *((a + b) / 2 for a, b in zip(w, w[1:], strict=False))]
 
@@ -220,7 +218,9 @@ class _Pairs:
         for i, (c, e) in enumerate(zip(far, self.near, strict=True)):
             step = 1e-6 * (c - e)
             ends = [[*far[:i], moved, *far[i + 1 :]] for moved in (c + step, c - step)]
-            columns.append([(self.logarithm(k, ends[0]) - self.logarithm(k, ends[1])) / (2 * step) for k in range(len(far))])
+            columns.append(
+                [(self.logarithm(k, ends[0]) - self.logarithm(k, ends[1])) / (2 * step) for k in range(len(far))]
+            )
         return np.array(columns).T
 
     def built(self, T: int, far: list[Fraction]) -> CountHeads:
@@ -289,7 +289,7 @@ def _eliminated(rows: list[list[Fraction]], right: list[Fraction]) -> list[Fract
 
 
 def check_margin(effort: Effort) -> Finding:
-    """Single heads in exact arithmetic, random models, and runs: mean scores, losses and gradients against Theorem Q."""
+    """Single heads in exact arithmetic, and runs: mean scores, losses and gradients against Theorem Q."""
     tally, rng, best = Tally(), np.random.default_rng(effort.seed), 0.0
     ends = [Fraction(1, 10**9), Fraction(1), Fraction(10**9)]
     for T in range(2, effort.count(16, 8)):
@@ -328,7 +328,7 @@ PARITY = Statement(
     id="parity",
     place="ours, Theorem P",
     title="parity of T tokens takes exactly ⌊T/2⌋ heads",
-    ours="for T ≥ 3, H heads with full, pooled or last-token readout fit the parity of all 2^T sequences of two "
+    ours="for T ≥ 3, H heads with full or pooled readout fit the parity of all 2^T sequences of two "
     "orthogonal tokens of equal norm for some W and U if and only if H ≥ ⌊T/2⌋; for T = 2 if and only if H ≥ 2",
     proof="docs/theory/needed-heads.md#theorem-p",
     tightness=1.0,
