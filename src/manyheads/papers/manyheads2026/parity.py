@@ -335,7 +335,6 @@ PARITY = Statement(
     remark="of the sign changes that H heads can have are reached, 2H + 1 for odd T; exact arithmetic",
     check=check_heads,
     aliases=("theorem-p",),
-    used_by=("needed_heads",),
 )
 
 PARITY_MARGIN = Statement(
@@ -350,5 +349,4 @@ PARITY_MARGIN = Statement(
     remark="of the mean score is reached for odd T by equal heads that attend to the other kind of token",
     check=check_margin,
     aliases=("theorem-q",),
-    used_by=("needed_heads",),
 )

@@ -173,9 +173,8 @@ def _add_steps(numbers: Numbers, parity: xarray.Dataset) -> str:
                 said.append(f"{found} with {count_of_heads(h)}{after}")
     if not said:
         return "Steps to fit parity were not measured."
-    return (
-        f"Share of Gaussian starts that fit {lengths[-1]} tokens within {PARITY_STEPS} steps of Adam: {listed(said)}."
-    )
+    within = f"within {int(parity['limit'].max()):,} steps of Adam with step size {PARITY_STEP:g}"
+    return f"Share of Gaussian starts that fit {lengths[-1]} tokens {within}: {listed(said)}."
 
 
 def _heads_for(parity: xarray.Dataset, place: int) -> str:
