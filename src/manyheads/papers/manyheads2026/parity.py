@@ -144,7 +144,7 @@ def _odd(T: int) -> CountHeads:
         c = 2 * low if high is None else (low + high) / 2
         if halvings % 8 == 0:
             a, own = weights(c), (c, *rest)
-            found = CountHeads(T, own, tuple(1 / each for each in own), tuple(a), -sum(a) / 2)
+            found = CountHeads(T, own, tuple(1 / each for each in own), tuple(a), -sum(a, Fraction(0)) / 2)
             if found.fits:
                 return found
     raise AssertionError("the sum of the weights is never 1")
@@ -321,7 +321,7 @@ def add_run(tally: Tally, num_tokens: int, num_heads: int, seed: int, num_steps:
     A = np.exp(logits - logits.max(axis=-1, keepdims=True))
     features = A / A.sum(axis=-1, keepdims=True) @ data.tokens
     slope = np.mean(data.labels[:, None, None] * features, axis=1) / (2 * math.sqrt(num_heads))
-    tally.add(np.linalg.norm(slope), 2.0 ** (1 - T) * math.sqrt(T / 2) * R, noise=1e-12)
+    tally.add(float(np.linalg.norm(slope)), 2.0 ** (1 - T) * math.sqrt(T / 2) * R, noise=1e-12)
 
 
 PARITY = Statement(

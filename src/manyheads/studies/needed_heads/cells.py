@@ -45,7 +45,7 @@ def parity(cell: Cell, *, lengths: list[int], heads: list[int], starts: int) -> 
     if heads[0] != 1:
         raise ValueError(f"heads={heads!r}: begin with 1, as the question is whether one head does.")
     steps = np.array([_parity_steps(cell, length, max(lengths), heads, starts) for length in lengths])
-    fitted = np.isfinite(steps).any(axis=2)
+    fitted = np.any(np.isfinite(steps), axis=2)
     needed = np.where(fitted.any(axis=1), np.array(heads)[fitted.argmax(axis=1)], np.inf)
     return {
         "lengths": coordinate("length", lengths),

@@ -48,7 +48,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "cell": f"{CELLS}:parity",
         "train": {"optimizer": "adam", "step_size": PARITY_STEP, "num_steps": PARITY_STEPS},
         "parameters": {
-            "lengths": Scaled([2, 3, 4, 5], [2, 3, 4, 5, 6]),
+            "lengths": Scaled([3, 4, 5], [2, 3, 4, 5, 6]),
             "heads": Scaled([1, 2, 4, 8], [1, 2, 3, 4, 6, 8, 12, 16, 32]),
             "starts": PARITY_STARTS,
         },
@@ -250,8 +250,8 @@ def _steps_figure(parity: xarray.Dataset) -> Figure:
         fitted = np.where(np.isnan(rows_), np.nan, np.isfinite(rows_))
         shares.append(over_seeds(heads(h), count_of_heads(h), names, fitted, truth=True))
         each = [_median(row) for row in rows_]
-        sides = ([max(getattr(e, side), 1.0) for e in each] for side in ("value", "low", "high"))
-        medians.append(line(heads(h), count_of_heads(h), names, *sides))
+        y, low, high = ([max(getattr(e, side), 1.0) for e in each] for side in ("value", "low", "high"))
+        medians.append(line(heads(h), count_of_heads(h), names, y, low, high))
     tokens = Axis("tokens", "count")
     panels = [
         Panel("Starts that fit", tokens, Axis("starts with zero error", "share"), shares),
