@@ -27,6 +27,10 @@ def results(random_labels, planted, parity_needed, one_head=False):
         "parity": sweep("length", "lengths", lengths, parity_needed),
     }
     made["parity"]["one_head"] = (("seed", "length"), np.full((len(parity_needed), 3), one_head))
+    made["parity"] = made["parity"].assign_coords(heads=("head", [1, 2, 4]))
+    steps = np.array([[np.inf, np.inf], [np.inf, 50.0], [20.0, 30.0]])  # one head never, two half of the time
+    made["parity"]["steps"] = (("seed", "length", "head", "drawn"), np.tile(steps, (len(parity_needed), 3, 1, 1)))
+    made["parity"]["limit"] = ("seed", np.full(len(parity_needed), 400))
     for data in made.values():
         data["largest"] = ("seed", np.full(data.sizes["seed"], 16))
     return made
@@ -61,7 +65,7 @@ def test_nothing_fitted_is_not_called_a_proof():
 def test_a_cell_that_failed_does_not_say_that_one_head_fits():
     made = results(GROWING, FLAT, FITTED)
     made["parity"]["one_head"] = made["parity"]["one_head"].astype(float)
-    for name in ("needed", "one_head"):
+    for name in ("needed", "one_head", "steps"):
         made["parity"][name][1] = np.nan
     found = needed_heads.finding(made)
     assert found.answer.startswith("Yes: one head never fits")
@@ -82,16 +86,33 @@ def test_draws_that_need_more_than_was_tried_are_not_left_out():
     assert "need more than 16 heads at n = 64 in 2 of 4 draws" in found.text and "no exponent" in found.text
     assert found.numbers["exponent.random_labels"].estimate.count == 0
     assert found.numbers["random_over_planted"].estimate.count == 0
-    (figure,) = needed_heads.figures(made)
+    figure, _ = needed_heads.figures(made)
     assert figure.panels[0].marks[0].y[-1] == 15.5 and "a lower bound" in figure.caption
     assert "lower bound" not in needed_heads.figures(results(GROWING, FLAT, FITTED))[0].caption
 
 
 def test_figures_show_what_is_proved_beside_what_was_needed():
-    (figure,) = needed_heads.figures(results(GROWING, FLAT, FITTED))
-    sufficient, necessary, measured = figure.panels[1].marks
-    assert sufficient.y == (2, 3, 4) and necessary.y == (2, 1, 2)
+    figure, steps = needed_heads.figures(results(GROWING, FLAT, FITTED))
+    proved, measured = figure.panels[1].marks
+    assert proved.y == (2, 1, 2)
+    shares, medians = (panel.marks for panel in steps.panels)
+    assert [mark.y[0] for mark in shares] == [0, 0.5, 1] and medians[2].y[0] == 20 and np.isinf(medians[0].y[0])
     assert measured.y == pytest.approx((2, 4 / 3, 7 / 3))
+
+
+def test_how_often_and_how_fast_parity_is_fitted():
+    found = needed_heads.finding(results(GROWING, FLAT, FITTED))
+    assert found.numbers["fitted.4.2"].estimate.value == 0.5 and "fitted.4.1" not in found.numbers
+    assert found.numbers["steps.4.4"].estimate.value == 20 and found.numbers["steps.4.4"].estimate.high == 30
+    assert "fit 4 tokens within 400 steps of Adam" in found.text and "1 with 4 heads (median 20 steps)" in found.text
+
+
+def test_the_interval_of_a_median_covers_it():
+    rng = np.random.default_rng(0)
+    inside = [(e := needed_heads._median(rng.exponential(size=24))).low <= np.log(2) <= e.high for _ in range(400)]
+    assert np.mean(inside) >= 0.93  # order statistics promise 95%; two standard errors of 400 draws
+    assert needed_heads._median(np.array([np.inf, 3.0, np.inf, 4.0, 5.0])).value == 5
+    assert needed_heads._median(np.array([np.nan])).count == 0
 
 
 def count_values(tokens, first, second):
@@ -162,11 +183,13 @@ def test_parity_counts_the_second_token_and_masks_the_padding():
 
 def test_training_needs_two_heads_where_one_is_proved_not_to_do():
     spec = {"optimizer": "adam", "step_size": 0.05, "num_steps": 300}
-    parameters = {"lengths": [2], "candidates": [1, 2, 3], "restarts": 4}
+    parameters = {"lengths": [2], "heads": [1, 2, 3], "starts": 4}
     sweep = Sweep(start={"kind": "gaussian"}, train=spec, cell=f"{needed_heads.CELLS}:parity", parameters=parameters)
     (cell,) = make_plan(sweep).cells
     found = parity(cell, **parameters)
     assert found["needed"][1].tolist() == [2] and found["one_head"][1].tolist() == [False]
+    steps = found["steps"][1]
+    assert steps.shape == (1, 3, 4) and np.isinf(steps[0, 0]).all() and 0 < np.nanmin(steps) < 300
 
 
 def test_a_larger_sample_may_need_fewer_heads(monkeypatch):

@@ -13,7 +13,7 @@ OPEN = (
     "still grows.",
     "A bound on the test loss that says something at the sizes people use: the measured gap falls like 1/n, and "
     "Theorem 2 lies orders of magnitude above it.",
-    "How many heads parity needs: (T-1)/2 are necessary; that they suffice for every T is not proved.",
+    "How training could find the T/2 heads that are proved to be enough for parity: most starts with so few miss them.",
     "What the published experiments show: neither their code nor all their settings are known.",
     "Several layers, mini-batches, learned embeddings: no statement here speaks about them.",
 )

@@ -1,21 +1,21 @@
-"""The smallest number of heads with which training reaches zero error."""
+"""The smallest number of heads with which training reaches zero error, and the steps that takes."""
 
 from __future__ import annotations
-
-import itertools
 
 import jax
 import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
+from manyheads.papers.manyheads2026.parity import count_parity
 from manyheads.studies.kit.cells import coordinate
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up, stream
 from manyheads.training.descent import train
 from manyheads.training.start import gaussian_start
+from manyheads.training.together import train_together
 
-RECORDS = 10  # looks at the error per run
+RECORDS, LOOKS = 10, 100  # looks at the error per run: for heads needed, for steps to fit
 RESTARTS = 100  # first stream of a seed that the restarts use
 
 
@@ -27,49 +27,69 @@ def memorize(cell: Cell, *, sizes: list[int], candidates: list[int], restarts: i
     """
     whole = set_up(cell).dataset
     found = [_search(cell, whole, size, candidates, restarts) for size in sizes]
-    return {"sizes": coordinate("size", sizes), **_needed("size", found, candidates)}
-
-
-def parity(cell: Cell, *, lengths: list[int], candidates: list[int], restarts: int) -> dict:
-    """`needed` for the parity of a sequence of two kinds of tokens, for each length; the data section is not used.
-
-    `one_head` says whether any start with one head, the first candidate, fitted it; `largest` is the last candidate.
-    """
-    if candidates[0] != 1:
-        raise ValueError(f"candidates={candidates!r}: begin with 1, as the question is whether one head does.")
-    longest = max(lengths)
-    found = []
-    for length in lengths:
-        data = count_parity(length, longest)
-        padded = data.subset(np.arange(2**longest) % data.num_examples)
-        found.append(_search(cell, padded, data.num_examples, candidates, restarts))
-    one_head = np.array([heads == 1 for heads, _ in found])
     return {
-        "lengths": coordinate("length", lengths),
-        "one_head": (("length",), one_head),
-        **_needed("length", found, candidates),
-    }
-
-
-def _needed(dim: str, found: list[tuple[float, int]], candidates: list[int]) -> dict:
-    return {
-        "needed": ((dim,), np.array([heads for heads, _ in found], float)),
+        "sizes": coordinate("size", sizes),
+        "needed": (("size",), np.array([heads for heads, _ in found], float)),
         "largest": max(candidates),
         "runs": sum(runs for _, runs in found),
     }
 
 
-def count_parity(num_tokens: int, padded_to: int | None = None, signal: float = 2.0) -> Dataset:
-    """All sequences of two orthogonal tokens, labeled +1 where the second occurs an even number of times.
+def parity(cell: Cell, *, lengths: list[int], heads: list[int], starts: int) -> dict:
+    """Steps to fit the parity of a sequence of two kinds of tokens; the data section is not used.
 
-    Padded with masked tokens to a common length, so that one compiled program serves all.
+    `steps` is the first of `LOOKS` looks at which a start has zero error, for every length and number of heads,
+    infinite if none is. `needed` is the smallest number of heads with which one of the starts fits; `one_head` says
+    whether one start with one head did; `largest` is the last number of heads.
     """
-    rows = np.array(list(itertools.product((0, 1), repeat=num_tokens)))
-    tokens = np.zeros((len(rows), padded_to or num_tokens, 2))
-    tokens[:, :num_tokens] = signal * np.eye(2)[rows]
-    mask = np.arange(tokens.shape[1]) < num_tokens
-    labels = (-1.0) ** rows.sum(axis=1)
-    return Dataset.from_arrays(tokens, labels, mask=np.tile(mask, (len(rows), 1)), name="parity of counts")
+    if heads[0] != 1:
+        raise ValueError(f"heads={heads!r}: begin with 1, as the question is whether one head does.")
+    steps = np.array([_parity_steps(cell, length, max(lengths), heads, starts) for length in lengths])
+    fitted = np.any(np.isfinite(steps), axis=2)
+    needed = np.where(fitted.any(axis=1), np.array(heads)[fitted.argmax(axis=1)], np.inf)
+    return {
+        "lengths": coordinate("length", lengths),
+        "heads": coordinate("head", heads),
+        "steps": (("length", "head", "drawn"), steps),
+        "one_head": (("length",), fitted[:, 0]),
+        "needed": (("length",), needed),
+        "largest": max(heads),
+        "limit": cell.train.num_steps,
+        "runs": steps.size,
+    }
+
+
+def _parity_steps(cell: Cell, length: int, longest: int, heads: list[int], starts: int) -> np.ndarray:
+    """Steps to zero error, one row per number of heads, one column per start. One program serves all lengths."""
+    data = count_parity(length, longest)
+    data = data.subset(np.arange(2**longest) % data.num_examples)
+    models = []
+    for count in heads:
+        for start in range(starts):
+            drawn = _start(cell, data, max(heads), RESTARTS + start, count)
+            models.append(MultiHead(drawn.key_query, drawn.readout, (np.arange(max(heads)) < count).astype(float)))
+    spec, many = cell.train, len(models)
+    runs = train_together(
+        models,
+        [data] * many,
+        step_sizes=[spec.step_size] * many,
+        num_steps=spec.num_steps,
+        optimizer=spec.optimizer,
+        record=max(1, spec.num_steps // LOOKS),
+    )
+    first = [run.steps[np.argmax(run.margin > 0)] if np.any(run.margin > 0) else np.inf for run in runs]
+    return np.array(first, float).reshape(len(heads), starts)
+
+
+def _start(cell: Cell, data: Dataset, classes: int, number: int, heads: int) -> MultiHead:
+    return gaussian_start(
+        classes,
+        num_tokens=data.num_tokens,
+        dim=data.dim,
+        key=jax.random.fold_in(stream(cell.seed, number), heads),
+        key_query_scale=cell.start.key_query_scale,
+        readout_scale=cell.start.readout_scale,
+    )
 
 
 def _search(cell: Cell, data: Dataset, size: int, candidates: list[int], restarts: int) -> tuple[float, int]:
@@ -92,14 +112,7 @@ def _fit(cell: Cell, data: Dataset, size: int, candidates: list[int], heads: int
     count = (np.arange(max(candidates)) < heads).astype(float)
     spec = cell.train
     for restart in range(restarts):
-        drawn = gaussian_start(
-            max(candidates),
-            num_tokens=data.num_tokens,
-            dim=data.dim,
-            key=jax.random.fold_in(stream(cell.seed, RESTARTS + restart), heads),
-            key_query_scale=cell.start.key_query_scale,
-            readout_scale=cell.start.readout_scale,
-        )
+        drawn = _start(cell, data, max(candidates), RESTARTS + restart, heads)
         run = train(
             MultiHead(drawn.key_query, drawn.readout, count),
             data,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import xarray
+from scipy.stats import binom
 
-from manyheads.studies.kit.estimate import NONE, Estimate, mean, power, ratio, rows
+from manyheads.certificates.finding import LEVEL
+from manyheads.papers.manyheads2026.parity import heads_bound
+from manyheads.studies.kit.estimate import NONE, Estimate, mean, power, ratio, rows, share
 from manyheads.studies.kit.figure import HEADS, Axis, Figure, Panel, line, over_seeds
+from manyheads.studies.kit.palette import heads
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids
 from manyheads.studies.kit.tasks import UNIT_GAUSSIAN, describe
-from manyheads.studies.kit.words import capital, choose
+from manyheads.studies.kit.words import capital, choose, listed
+from manyheads.studies.kit.words import heads as count_of_heads
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.needed_heads.cells"
@@ -19,41 +24,38 @@ DATA = {
     "planted": {"kind": "planted", "teacher_heads": 4, "teacher_scale": 3.0, **SHAPE},
 }
 NAMES = {"random_labels": "random labels", "planted": "labels of a planted model"}
-SIZES = Scaled([16, 32, 64, 128], [16, 32, 64, 128, 256])
-RESTARTS, PARITY_RESTARTS = Scaled(3, 4), Scaled(4, 8)
+SIZES = Scaled([16, 32, 64], [16, 32, 64, 128, 256])
+RESTARTS, PARITY_STARTS = Scaled(2, 4), Scaled(4, 8)
+PARITY_STEP, PARITY_STEPS = 0.03, Scaled(400, 3000)  # chosen on other seeds than those reported
 PLANTED = f"labels of a planted model of {DATA['planted']['teacher_heads']} heads"
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
     common = {
         "start": {"kind": "gaussian"},
-        "seeds": Scaled(4, 6),
-        "train": {"optimizer": "adam", "step_size": Scaled(0.05, 0.03), "num_steps": Scaled(600, 2000)},
+        "seeds": Scaled(3, 6),
+        "train": {"optimizer": "adam", "step_size": Scaled(0.05, 0.03), "num_steps": Scaled(400, 2000)},
     }
     memorize = {
         "cell": f"{CELLS}:memorize",
         "parameters": {
             "sizes": SIZES,
-            "candidates": Scaled([1, 2, 3, 4, 5, 6, 8, 10, 12, 16], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]),
+            "candidates": Scaled([1, 2, 3, 4, 6, 8, 12], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]),
             "restarts": RESTARTS,
         },
     }
     parity = {
         "cell": f"{CELLS}:parity",
+        "train": {"optimizer": "adam", "step_size": PARITY_STEP, "num_steps": PARITY_STEPS},
         "parameters": {
-            "lengths": Scaled([2, 3, 4, 5], [2, 3, 4, 5, 6]),
-            "candidates": Scaled([1, 2, 3, 4, 5, 6, 8], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]),
-            "restarts": PARITY_RESTARTS,
+            "lengths": Scaled([3, 4, 5], [2, 3, 4, 5, 6]),
+            "heads": Scaled([1, 2, 4, 8], [1, 2, 3, 4, 6, 8, 12, 16, 32]),
+            "starts": PARITY_STARTS,
         },
     }
     size = {"num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": 0}
     made = {name: {**common, **memorize, "data": {**data, **size}} for name, data in DATA.items()}
     return grids("needed_heads", scale, **made, parity=common | parity)
-
-
-def heads_bound(num_tokens: int) -> int:
-    """Heads that the parity of `num_tokens` two-valued tokens needs, proved in docs/theory/needed-heads.md."""
-    return max(-(-(num_tokens - 1) // 2), 2 if num_tokens % 2 == 0 else 1)
 
 
 def finding(results: Results) -> Finding:
@@ -72,6 +74,7 @@ def finding(results: Results) -> Finding:
     bounds = np.array([heads_bound(int(t)) for t in lengths])
     for t, row in zip(lengths, by_length, strict=True):
         _add_needed(numbers, f"parity.{t}", f"parity of {t} tokens", parity, row)
+    hardest = _add_steps(numbers, parity)
     caption = f"heads for random labels / for planted labels, n = {last}"
     compared = numbers.add("random_over_planted", caption, _ratio(*ends.values()))
     versus = choose(
@@ -85,15 +88,17 @@ def finding(results: Results) -> Finding:
     each = per_head["random_labels"]
     memory = _memory(results["random_labels"], exponents["random_labels"])
     sentences = [
-        f"Parity took training {_heads_for(parity, 0)} and {_heads_for(parity, -1)}; at least "
-        f"{', '.join(map(str, bounds))} are necessary for {', '.join(map(str, lengths))} tokens.",
+        f"Parity took training {_heads_for(parity, 0)} and {_heads_for(parity, -1)}; "
+        f"{', '.join(map(str, bounds))} are necessary and enough for {', '.join(map(str, lengths))} tokens.",
+        hardest,
         f"{memory}{f'; at n = {last} one head per {each} sequences' if each.count else ''}.",
         f"{versus}.",
     ]
     notes = (
         "One head averages the tokens' values, so it cannot give p p and q q one sign and p q, q p the other; a "
-        "proof is in docs/theory/needed-heads.md, and why parity of T tokens needs (T-1)/2 heads. Heads that "
-        "start equal count as one.",
+        "proof is in docs/theory/needed-heads.md, and that parity of T tokens takes exactly T/2 heads, rounded down "
+        "(two for T = 2). Heads that start equal count as one.",
+        "No number of heads gives parity a larger margin than 2^(1-T) times the readouts' weight (Theorem Q there).",
         "Training gives upper bounds: what it does not fit, another start might. Mahdavi et al. (2023) show that of "
         f"the order of n/T heads memorize n sequences in a related model; here T = {SHAPE['num_tokens']}.",
     )
@@ -133,6 +138,43 @@ def _memory(data: xarray.Dataset, growth: Estimate) -> str:
         undecided=unclear,
         missing=unclear,
     )
+
+
+def _steps(parity: xarray.Dataset) -> np.ndarray:
+    """Steps to fit: lengths by numbers of heads by starts of all seeds; NaN where a cell is missing."""
+    steps = parity["steps"].transpose("length", "head", ...).values
+    return steps.reshape(*steps.shape[:2], -1)
+
+
+def _median(values: np.ndarray) -> Estimate:
+    """The median with its 95% interval by order statistics; a start that never fits is an infinite value."""
+    v = np.sort(values[~np.isnan(values)])
+    if not len(v):
+        return NONE
+    below = int(binom.ppf((1 - LEVEL) / 2, len(v), 0.5))
+    low, high = (v[below - 1], v[-below]) if below else (0.0, np.inf)
+    return Estimate(float(np.quantile(v, 0.5, method="inverted_cdf")), float(low), float(high), len(v))
+
+
+def _add_steps(numbers: Numbers, parity: xarray.Dataset) -> str:
+    """Numbers for the starts that fit and their steps; a sentence on the longest sequences."""
+    lengths, counts, steps = parity["lengths"].values, parity["heads"].values, _steps(parity)
+    said = []
+    for t, by_heads in zip(lengths, steps, strict=True):
+        for h, row in zip(counts, by_heads, strict=True):
+            if h < heads_bound(int(t)):
+                continue
+            fitted = np.where(np.isnan(row), np.nan, np.isfinite(row))
+            what = f"parity of {t} tokens, {count_of_heads(h)}"
+            found = numbers.add(f"fitted.{t}.{h}", f"share of starts that fit, {what}", share(fitted))
+            median = numbers.add(f"steps.{t}.{h}", f"median steps to fit, {what}", _median(row))
+            if t == lengths[-1] and found.count:
+                after = f" (median {median} steps)" if np.isfinite(median.value) else ""
+                said.append(f"{found} with {count_of_heads(h)}{after}")
+    if not said:
+        return "Steps to fit parity were not measured."
+    within = f"within {int(parity['limit'].max()):,} steps of Adam with step size {PARITY_STEP:g}"
+    return f"Share of Gaussian starts that fit {lengths[-1]} tokens {within}: {listed(said)}."
 
 
 def _heads_for(parity: xarray.Dataset, place: int) -> str:
@@ -182,8 +224,7 @@ def figures(results: Results) -> list[Figure]:
     marks.append(line("reference", "One weight per sequence", sizes, sizes / per_head))
     names = [str(t) for t in lengths]
     parity = [
-        line("reference", "Sufficient (proved)", names, lengths),
-        line("ours", "Necessary (proved)", names, [heads_bound(int(t)) for t in lengths]),
+        line("ours", "Necessary and enough (proved)", names, [heads_bound(int(t)) for t in lengths]),
         over_seeds("construction", "Needed by training", names, drawn("parity", "lengths")),
     ]
     panels = [
@@ -197,7 +238,30 @@ def figures(results: Results) -> list[Figure]:
     )
     beyond = any(np.isinf(data["needed"]).any() for data in results.values())
     caption += "; draws that need more heads than were tried count as that many, a lower bound." if beyond else "."
-    return [Figure("needed_heads-size", "How many heads it takes", caption, panels)]
+    return [Figure("needed_heads-size", "How many heads it takes", caption, panels), _steps_figure(results["parity"])]
+
+
+def _steps_figure(parity: xarray.Dataset) -> Figure:
+    """How often and how fast training fits parity, for each number of heads."""
+    steps, names = _steps(parity), [str(t) for t in parity["lengths"].values]
+    shares, medians = [], []
+    for place, h in enumerate(parity["heads"].values):
+        rows_ = steps[:, place]
+        fitted = np.where(np.isnan(rows_), np.nan, np.isfinite(rows_))
+        shares.append(over_seeds(heads(h), count_of_heads(h), names, fitted, truth=True))
+        each = [_median(row) for row in rows_]
+        y, low, high = ([max(getattr(e, side), 1.0) for e in each] for side in ("value", "low", "high"))
+        medians.append(line(heads(h), count_of_heads(h), names, y, low, high))
+    tokens = Axis("tokens", "count")
+    panels = [
+        Panel("Starts that fit", tokens, Axis("starts with zero error", "share"), shares),
+        Panel("Steps to fit", tokens, Axis("median steps to zero error", "steps", log=True), medians),
+    ]
+    caption = (
+        "Parity from Gaussian starts. @1: share of the starts that reach zero error. @2: median of their steps, drawn "
+        "where at least half of them do. 95% intervals over starts."
+    )
+    return Figure("needed_heads-steps", "What more heads buy on parity", caption, panels)
 
 
 STUDY = Study(
@@ -211,8 +275,9 @@ STUDY = Study(
         chosen(
             "construction", "every sequence of T tokens, each one of two orthogonal vectors of norm 2; label = parity"
         ),
-        chosen("training", f"Adam; start: {UNIT_GAUSSIAN}; zero error at one of ten looks counts"),
-        chosen("restarts", f"starts per number of heads: memorizing {RESTARTS}, parity {PARITY_RESTARTS}"),
+        chosen("training", f"Adam; start: {UNIT_GAUSSIAN}; zero error at one of 10 looks counts, of 100 for parity"),
+        chosen("parity", f"step size {PARITY_STEP:g}, {PARITY_STEPS} steps; step size and scale chosen on other seeds"),
+        chosen("restarts", f"starts per number of heads: memorizing {RESTARTS}, parity {PARITY_STARTS}"),
     ],
     sweeps=sweeps,
     finding=finding,
