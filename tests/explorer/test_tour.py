@@ -183,7 +183,7 @@ def test_leaving_one_out_is_measured_on_the_run_shown_and_moves(desk):
     told = set(re.findall(r"sequence \d+ of 10", " ".join(desk.ask("moves"))))
     assert told == {f"sequence {k} of 10" for k in range(1, 11)}
     rows = desk.page.locator("#measureTold tr").all_inner_texts()
-    assert len(rows) == 6 and all(len(row.split("\t")) == 2 for row in rows)
+    assert len(rows) == 7 and all(len(row.split("\t")) == 2 for row in rows)
 
 
 def test_what_was_measured_follows_the_run(desk):
@@ -195,7 +195,7 @@ def test_what_was_measured_follows_the_run(desk):
     desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 12 training')")
     few = desk.page.locator("#measureTold tr").all_inner_texts()
     desk.page.click("#tourAlso")
-    desk.until("document.querySelector('#measureTold').textContent.includes('The run has changed')")
+    desk.until("document.querySelector('#measureTold').textContent.includes('Training with 160 sequences')")
     desk.until("explorer.app.run.train.n === 160 && explorer.app.pinned.train.n === 12")
     desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 160 training')")
     both = [row.split("\t") for row in desk.page.locator("#measureTold tr").all_inner_texts()]
@@ -264,7 +264,7 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
     desk.status("finished")
     assert desk.ask("explorer.app.tour.at") == 7 and desk.page.locator("#tour #takeaways").is_visible()
     assert desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)") == ["lossChart"]
-    assert "equal step size, three seeds, 150 steps" in desk.text("#takeaway-more-heads")
+    assert "150 steps of equal size" in desk.text("#takeaway-more-heads")
     assert "64 heads; pinned (dashed): 1 head" in desk.text("#takeaway-more-heads")
     desk.page.click("#tourBack")
     assert desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == 7

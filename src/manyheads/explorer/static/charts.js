@@ -34,7 +34,7 @@ class Charts {
     this.mass = make("focusChart", "focus", { floor: 0, unitText: "share" });
   }
 
-  show(run, pinned, cursor) {
+  show(run, pinned, cursor, line = null) {
     const sets = [{ run, dash: [], tail: "" }];
     if (pinned) sets.push({ run: pinned, dash: [3, 3], tail: " · pinned" });
     const curve = (set, label, role, of, extra) => ({ label: label + set.tail, color: ink(role), dash: set.dash.length ? set.dash : extra || [],
@@ -48,7 +48,7 @@ class Charts {
     }
     $("#lossChart figcaption span").textContent = loss.some(({ label }) => label.startsWith("test")) ? "and test loss, log scale" : "log scale";
     const even = run.evenShare;
-    this.mass.options.lines = even === null ? [] : [{ y: even, label: "even" }];
+    this.mass.options.lines = even === null ? [] : [{ y: even, label: "even" }, line].filter(Boolean);
     this.loss.show(loss, cursor);
     this.margin.show(margin, cursor);
     this.mass.show(mass, cursor);
@@ -76,7 +76,7 @@ class Decomposition {
     return { name: "end", dW: last.dW, dU: last.dU, loss: last.trainLoss, distance: last.distance };
   }
 
-  show(run, row, asked) {
+  show(run, row, asked, pinned) {
     for (const option of this.choice.options) option.disabled = option.value !== "end" && !run.theory.targets[option.value];
     const plain = run.settings.optimizer === "gd", shown = plain && row.step > 0, target = Decomposition.target(run, asked);
     this.choice.value = target.name;
@@ -95,7 +95,14 @@ class Decomposition {
     const bar = (value, role) => el("i", {}, el("b", { style: `background:${ink(role)};left:${value < 0 ? 50 - 50 * -value / most : 50}%;width:${50 * Math.abs(value) / most}%` }));
     const where = `${TARGETS[target.name]} lies at distance ${number(target.distance)} from the start (all weights together, root of the sum of squares)`;
     fill(this.body, el("div", { class: "bars" }, parts.map(([label, value, role]) => [el("span", {}, label), bar(value, role), el("data", { value }, number(value))])),
-      el("p", { class: "note", id: "residual", "data-value": residual }, `${where[0].toUpperCase()}${where.slice(1)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding. ${terms.gap < 0
-        ? "A negative gap helps: on the way there the loss curves like a bowl." : "A positive gap is what the lack of a bowl shape costs."}`));
+      el("p", { class: "note", id: "residual", "data-value": residual }, `${where[0].toUpperCase()}${where.slice(1)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding.`),
+      el("p", { class: "note", id: "gapTold" }, `The gap is a mean over the steps; in a true bowl it is zero or less at each.${this.costs(run, row, target, pinned)}`));
+  }
+
+  // What the steps with a gap above zero cost, here and in the pinned run: recorded for the paper's solution.
+  costs(run, row, target, pinned) {
+    if (target.name !== "paper" || !row.identity) return "";
+    const cost = ({ identity }) => `${number(100 * identity.convexityTerm / identity.meanLoss, 3)}%`, beside = pinned && pinned.recordAt(row.step);
+    return ` Steps at which it was above zero cost ${cost(row)} of the mean loss${beside && beside.identity ? `, in the pinned run ${cost(beside)}` : ""}.`;
   }
 }

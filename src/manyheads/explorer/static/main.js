@@ -84,19 +84,21 @@ class App {
     return ["heads", "decoder"].includes(name) && !this.own.start;
   }
 
-  // Show a state; with `pin`, first make that run, pin it, and then this one.
+  // Show a state; with `pin`, first make that run, unless it is there, pin it, and then this one.
   visit(settings, pin, train) {
     this.visiting = true;
+    const there = (one) => one && one.status === "finished" && !one.own && pin && toLink(one.settings) === toLink(mended({ ...pin }).settings);
     this.own = null;
-    this.pinned = null;
+    this.pinned = [this.run, this.pinned].find(there) || null;
     const fitted = mended({ ...settings });
     if (fitted.settings.data === "own") {
       fitted.settings.data = "mixture";
       this.say("The link is about data of its author, which are not in it; the mixture is shown.", true);
     }
-    this.queue = pin ? { settings: fitted.settings, train } : null;
-    this.settings = pin ? mended({ ...pin }).settings : fitted.settings;
-    this.prepare(pin ? true : train);
+    const first = pin && !this.pinned;
+    this.queue = first ? { settings: fitted.settings, train } : null;
+    this.settings = first ? mended({ ...pin }).settings : fitted.settings;
+    this.prepare(first ? true : train);
   }
 
   prepare(train = false) {
@@ -203,7 +205,7 @@ class App {
 
   // Two of the runs that a sentence was decided with; in the tour they are framed, and the sentences stay.
   showTwo(one, sets) {
-    if (this.tour.asking) this.tour.point(one.at); else { this.tour.go(null); scrollTo({ top: 0 }); }
+    if (this.tour.asking) this.tour.showAnswer(one, sets); else { this.tour.go(null); scrollTo({ top: 0 }); }
     this.visit(sets[sets.length - 1][0], sets[0][0], true);
   }
 
@@ -245,12 +247,12 @@ class App {
     time.value = cursor === null ? run.steps.length - 1 : recordAt(run.steps, cursor);
     time.setAttribute("aria-valuetext", `step ${row.step}`);
     this.numbers(row);
-    this.charts.show(run, pinned, row.step);
-    this.decomposition.show(run, look, this.against);
+    this.charts.show(run, pinned, row.step, this.tour.line);
+    this.decomposition.show(run, look, this.against, pinned);
     this.maps.show(run, pinned, cursor);
     showPicture($("#picture"), run, this.sequence, look);
     showVerdicts($("#verdictsBody"), run, row);
-    $("#pinned").textContent = pinned ? `Pinned: ${pinned.name}${pinned.settings.n === this.run.settings.n ? "" : `, n = ${pinned.settings.n}`}${pinned.settings.optimizer === this.run.settings.optimizer || pinned.settings.optimizer !== "gd" ? "" : ", plain descent"}` : "";
+    $("#pinned").textContent = this.tour.asking ? this.tour.shownFor() : pinned ? `Pinned: ${pinned.name}${pinned.settings.n === this.run.settings.n ? "" : `, n = ${pinned.settings.n}`}${pinned.settings.optimizer === this.run.settings.optimizer || pinned.settings.optimizer !== "gd" ? "" : ", plain descent"}` : "";
     this.buttons();
     this.tour.follow();
   }

@@ -16,7 +16,7 @@ function showPicture(place, run, sequence, row) {
   if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
   parts.push(...outcome(run, seen.score, train.labels[i], middle));
   const [minus, plus] = train.labelNames, kinds = names[0] === "+ heads";
-  const told = `A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The + heads began with a step in the right direction, the − heads with the same step in the wrong one." : ""}`;
+  const told = `Sequence ${i + 1} alone; “On relevant” at the top is the mean of all. A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The + heads began with one gradient step on fresh sequences, the − heads with its opposite." : ""}`;
   if ($("#workTold").textContent !== told) $("#workTold").textContent = told;
   const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, i)}`;
   const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);

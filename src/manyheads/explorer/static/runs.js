@@ -65,7 +65,7 @@ class Worker_ {
 function trial(settings, own, progress, stop, count = 0) {
   return new Promise((resolve, reject) => {
     const worker = new Worker_((heard) => {
-      if (heard.type === "progress") { progress(heard.found || heard.share); return; }
+      if (heard.type === "progress") { progress(heard.share, heard.found); return; }
       worker.end();
       if (heard.type === "trial") resolve(heard); else reject(new Error(heard.text));
     });

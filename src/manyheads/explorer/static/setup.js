@@ -92,18 +92,18 @@ function prepare(settings, own = null) {
 
 // What leaving out each of the first `count` sequences does to the end of a run: how far the parameters are from those of
 // the whole run, and the loss of that sequence under both. The sum over the others keeps its 1/n, as in the paper: that is
-// their mean with a smaller step. A generator, so that a worker can stop between two runs.
+// their mean with a smaller step. A generator, so that a worker can stop now and then; it gives what was found so far and
+// how much of all runs is done.
 function* leaveOneOut(spec, count) {
-  const { model, train, loss, stepSize } = spec, { n } = train, all = Array.from({ length: n }, (_, i) => i), found = [];
-  const end = (data, size) => {
+  const { model, train, loss, stepSize } = spec, { n } = train, all = Array.from({ length: n }, (_, i) => i), found = [], most = Math.min(count, n);
+  const end = function* (data, size, before) {
     const run = new Run({ ...spec, train: data, test: null, optimizer: "gd", stepSize: size, target: null, recordSteps: [] });
-    while (run.status === "running") run.advance();
+    while (run.status === "running") { run.advance(); if (run.step % 10 === 0) yield { found, share: (before + run.step / run.numSteps) / (most + 1) }; }
     return run;
   };
-  const whole = end(train, stepSize);
-  for (let i = 0; i < Math.min(count, n); i++) {
-    yield found;
-    const without = end(subset(train, all.filter((k) => k !== i)), stepSize * (n - 1) / n);
+  const whole = yield* end(train, stepSize, 0);
+  for (let i = 0; i < most; i++) {
+    const without = yield* end(subset(train, all.filter((k) => k !== i)), stepSize * (n - 1) / n, i + 1);
     const one = new Objective(model, subset(train, [i]), loss);
     found.push({ distance: fullNorm(model, whole.dW.map((x, k) => x - without.dW[k]), whole.dU.map((x, k) => x - without.dU[k])),
       leftOut: one.meanLoss(without.W, without.U), seen: one.meanLoss(whole.W, whole.U) });

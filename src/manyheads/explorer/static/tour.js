@@ -11,7 +11,7 @@ const TOUR = [
     text: "The task: say which of two patterns a sequence of eight tokens carries. Two of the tokens (filled marks) show it; the other six (open marks) are distractions, and nobody tells the model which are which.",
     seen: [
       [["#maps"], "An attention head lets every token look at all tokens and average what it sees. The map shows where each token (row) looks (column). Now all squares have the same shade: every token looks at all tokens equally. A good head would learn to look at the two framed columns."],
-      [["#work"], "“The model at work” follows one sequence: the head weighs what its tokens saw, and the sum is the score. Above 0 the model says label +1, below 0 label −1. Nothing is learned yet, so the score is 0."]] },
+      [["#work"], "“The model at work” follows one sequence. All that its tokens saw is multiplied by weights (the readout) and added up to a score: above 0 the model says label +1, below 0 label −1. Nothing is learned yet, so the score is 0. The arrows above the map show other sequences, of both labels."]] },
   { title: "One head", at: ["#lossChart"], settings: ONE_HEAD, train: true,
     text: "One head learns by plain gradient descent, the method of the paper: at every step all numbers of the model move a little in the direction that lowers the loss. The loss says how wrong the model is on the training sequences: 0.69 is guessing, 0 is perfect.",
     seen: [
@@ -25,40 +25,40 @@ const TOUR = [
     seen: [
       [["#lossChart"], "The loss fell here too, though less far than with one head."],
       [["#focusChart"], "But the attention did not move: each of the million heads moves only about a thousandth as far (one over the square root of their number)."],
-      [["#maps"], "In the map of this run all squares still have nearly the same shade. What learned is the readout, the weights that turn what the heads see into an answer: a million small moves of readouts, all in one direction, add up to a large one, while where a head looks is its own, and hardly changes. This is called the lazy regime."],
-      [["#lossChart"], "The paper's theorem is about this regime: with enough heads (more than here, as a later stop shows) the loss is nearly convex, shaped like a bowl, so descent cannot get stuck."]] },
-  { title: "How long attention stays asleep", at: ["#focusChart"], settings: { ...SLEEPER, heads: 64 }, train: true, pin: { ...SLEEPER, heads: 4 }, measure: measureSleep,
+      [["#maps"], "In the map of this run all squares still have nearly the same shade. What learned is the readout: the readouts of all heads move the same way, so a million moves of a thousandth, divided by a thousand, make 10⁶ × 1/1000 × 1/1000 = 1, as much as one head alone. Where a head looks is no such sum, and hardly changes. This is called the lazy regime."],
+      [["#lossChart"], "The paper's theorem is about this regime: with enough heads the loss is nearly convex, shaped like a bowl, so descent cannot get stuck. How many are enough depends on the task and on the loss asked for: here about 23 million."]] },
+  { title: "How long attention stays asleep", at: ["#focusChart"], settings: { ...SLEEPER, heads: 64 }, train: true, pin: { ...SLEEPER, heads: 4 }, measure: measureSleep, line: { y: 0.3, label: "awake" },
     first: "Two runs will be compared again: first 4 heads, then 64.",
     text: "A smaller version of the task (40 sequences, larger steps) with 64 heads; the run with 4 heads is pinned beside it (dashed).",
     seen: [
-      [["#focusChart"], "Call a model awake when its attention on the relevant tokens is 0.05 above the even share, 0.25. The larger model gets there much later (the steps are on a logarithmic axis)."],
-      [["#maps"], "In its map the framed columns stand out less than in the map of the 4 heads (pinned). Why: the better a model gets, the weaker the push on its attention, and with more heads each has to be pushed for longer."],
+      [["#focusChart"], "Call a model awake when its attention on the relevant tokens is 0.05 above the even share, 0.25 (upper thin line). The larger model gets there much later (the steps are on a logarithmic axis)."],
+      [["#maps"], "In its map the framed columns stand out less than in the map of the 4 heads (pinned). Why: the push on the attention is only as strong as the loss that is left, and the readouts soon make that small. With more heads a push moves each head less, so it takes many more pushes, which get weaker and weaker."],
       [["#focusChart"], "The time of sleep grows exponentially with the square root of the number of heads. The paper does not say this; it is a result of this project, with a proof that attention cannot wake sooner than such a time. Measure it for 1 to 49 heads:"]] },
   { title: "Where the theorem is silent", at: ["#work"], settings: { ...STUDY_MIXTURE, n: 80, heads: 8, stepSize: 0.5, numSteps: 300 }, train: true,
-    text: "Eight heads, an ordinary run from the paper's start. In “The model at work”, half of the heads (“+ heads”) began with a step in the right direction and half (“− heads”) with the same step in the wrong one, so that together they began by saying nothing. A vote is what they add to the score now.",
+    text: "Eight heads, an ordinary run. Until now all weights started at zero; the paper starts with one gradient step on fresh sequences. Half of the heads (“+ heads” in “The model at work”) take that step and half (“− heads”) its opposite, so that together they begin by saying nothing. A vote is what they add to the score now.",
     seen: [
       [["#verdicts"], "The run works: its loss has fallen. Theorem 1, the paper's promise about training, says: the lower the loss you ask for, the more heads and the smaller the steps, but any loss can be had.", "theorem1"],
       [["#verdicts"], "About this run it says nothing: it asks for vastly more heads and far smaller steps. Silent does not mean wrong, it means that the promise does not apply. The card shows what is asked and what is there, so you see by how much it is missed.", "theorem1"]] },
   { title: "Where it speaks", at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
-    text: "A smaller task, 100,000 heads and a step size that Theorem 1 allows. There are two kinds of heads, and heads of one kind stay equal, so the page computes 100,000 heads exactly at the cost of two.",
+    text: "A smaller task, so fewer heads are needed: 100,000 are enough, and the step size is one that Theorem 1 allows. There are two kinds of heads, and heads of one kind stay equal, so the page computes them all exactly at the cost of two.",
     seen: [
-      [["#verdicts"], "Every condition of Theorem 1 is met, so it makes a promise about the loss, averaged over the run, and the run keeps it with room to spare. It compares the run with a target, a known good solution: the smaller its loss and the nearer it lies, the better the promise.", "theorem1"],
-      [["#identity"], "The exact decomposition shows how the proof works. The mean loss is, with nothing left over, the target's loss plus the price of the way toward it (distance used up), plus what it costs that the loss is no bowl (convexity gap) and that steps can be too large (descent defect); below zero a part helps. With enough heads and small steps the last two cannot cost much, and that is the theorem."],
+      [["#verdicts"], "Every condition of Theorem 1 is met, so it promises how large the loss, averaged over the run, can be at most, and the run stays far below. The bound uses the loss and the distance of a target: a solution near the start that the theorem can name in advance. The run goes its own way and may do better, as here.", "theorem1"],
+      [["#identity"], "The exact decomposition shows how the proof works. The mean loss is, with nothing left over, the target's loss, plus the price of the way toward it (distance used up), plus what it costs that the loss is no bowl (convexity gap) and that steps can be too large (descent defect). The last two are costs only above zero. A true bowl and small steps make them zero or less; with enough heads they cannot get far above it, and that is the theorem."],
       [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share here, two of four. What learned is the readout."],
-      [["#verdicts"], "The second card is another, simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent.", "descent"]] },
+      [["#verdicts"], "“Every step descends” is another, simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent.", "descent"]] },
   { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut, follows: true,
     text: "Does it work on sequences it has not seen? The test loss says so. The training sequences here are few and have much noise.",
     seen: [
       [["#lossChart"], "The test loss stays above the train loss: part of what was learned is noise. The difference is called the gap."],
-      [["#verdicts"], "Theorem 2 bounds the gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, nothing can have been learned by heart. Its bound is far above the gap that you see, so about this run it says nothing.", "theorem2"],
-      [["#lossChart"], "Measure it with ten runs, each without one sequence; then try 160 sequences, and they are measured as well. On average over many data sets the gap shrinks like one over the number of sequences; a single run may differ."]],
-    also: { label: "Try 160 sequences", act: (app) => app.visit({ ...UNSEEN, n: 160 }, UNSEEN, true) } },
+      [["#verdicts"], "Theorem 2 bounds the gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, nothing can have been learned by heart. About this run it says nothing: it asks for far more heads, and even with them its bound would be above the loss of guessing.", "theorem2"],
+      [["#lossChart"], "Measure it with ten runs, each without one sequence; then try 160 sequences. Four times as many make leaving one out matter about a quarter as much: compare the first row, and the row “what leaving it out adds”. The gap shrinks like that too, but only on average over many data sets."]],
+    also: { label: "Try 160 sequences", act: (app) => app.visit({ ...UNSEEN, n: 160 }, UNSEEN, true), after: 160 } },
   { title: "What is open", at: ["#focusChart"], settings: { ...OPEN, optimizer: "normalized" }, train: true, pin: OPEN,
     first: "A harder task: one relevant token of eight, and more noise. First, 64 heads trained by plain descent.",
-    text: "A harder task: one relevant token of eight, and more noise. 64 heads learn by normalized descent, whose steps do not fade as the loss gets small; plain descent is pinned beside it (dashed).",
+    text: "A harder task: one relevant token of eight, and more noise. 64 heads learn by normalized descent: the gradient is divided by its length, so steps do not fade as the loss gets small. Plain descent is pinned beside it (dashed).",
     seen: [
       [["#focusChart"], "Normalized descent brings the attention of the heads much further than plain descent in the same number of steps."],
-      [["#maps"], "In the maps of this run nearly all color is in the framed column, in the pinned ones it is not. No theorem here says why. That is open."],
+      [["#maps"], "In the maps of this run nearly all color is in the framed column, in the pinned ones it is not. Neither the paper nor this project has a theorem that says why. That is open."],
       [["#focusChart"], "To sum up. The paper claims: if a good solution lies near the start, then with enough heads and small steps plain descent trains attention to any loss, and what it learns carries over to new sequences if there are enough of them."],
       [["#focusChart"], "It is silent at the few heads that people use, and about how attention finds the relevant tokens, because in its regime attention hardly moves. To end with, five popular sentences about the paper wait to be put to the test."]],
     also: { label: "Show the five sentences", act: (app) => app.tour.ask() } },
@@ -101,16 +101,20 @@ function wakingPlot(found, line = null) {
 async function measureLeftOut(out, stops, { app, columns }) {
   const count = 10, { settings, own, run } = app, mean = (found, name) => number(found.reduce((sum, one) => sum + one[name], 0) / found.length, 3);
   const { last } = run, shown = run.settings === settings && run.status === "finished" && last.testLoss !== null;
-  const tell = (found, moved) => {
-    if (found.length) columns.set(settings.n, [mean(found, "distance"), moved ? number(moved, 3) : "…", mean(found, "seen"), mean(found, "leftOut"), shown ? number(last.testLoss - last.trainLoss, 3) : "not trained"]);
-    const names = ["leaving one out moves the weights by", "training moved them by", "loss of a sequence trained on", "loss of it when left out", "gap: test minus train loss"];
-    fill(out, el("p", {}, moved ? `Without one of ${settings.n} training sequences, mean of ${found.length} runs:` : `Training without sequence ${found.length + 1} of ${count} …`),
+  const kind = toLink({ ...settings, n: DEFAULTS.n }), extra = (found) => found.map(({ leftOut, seen }) => ({ adds: leftOut - seen }));
+  if (columns.kind !== kind) columns.clear(); // runs that differ in more than their number of sequences are not compared
+  columns.kind = kind;
+  const tell = (share, found, moved) => {
+    if (found.length) columns.set(settings.n, [mean(found, "distance"), moved ? number(moved, 3) : "…", mean(found, "seen"), mean(found, "leftOut"), mean(extra(found), "adds"), shown ? number(last.testLoss - last.trainLoss, 3) : "not trained"]);
+    const names = ["leaving one out moves the weights by", "training moved them by", "loss of a sequence trained on", "loss of it when left out", "what leaving it out adds", "gap: test minus train loss"];
+    const now = share * (count + 1) < 1 ? `Training with all ${settings.n} sequences …` : `Training without sequence ${found.length + 1} of ${count} …`;
+    fill(out, el("p", {}, moved ? `Without one of ${settings.n} training sequences, mean of ${found.length} runs:` : now), moved ? null : el("progress", { value: share, "aria-label": "Measured so far" }),
       columns.size ? el("table", {}, el("tr", {}, el("th", {}, "training sequences"), [...columns.keys()].map((n) => el("td", {}, el("b", {}, n)))),
         names.map((name, k) => el("tr", {}, el("th", { scope: "row" }, name), [...columns.values()].map((column) => el("td", {}, column[k]))))) : null);
   };
-  tell([]);
-  const { found, moved } = await trial(settings, own, (sofar) => tell(sofar), stops, count);
-  tell(found, moved);
+  tell(0, []);
+  const { found, moved } = await trial(settings, own, (share, sofar) => tell(share, sofar), stops, count);
+  tell(1, found, moved);
 }
 
 // Parts in a row that frame the same and are short become one: [what is framed, [places of the words], card].
@@ -132,7 +136,7 @@ class Tour {
   constructor(place, app) {
     Object.assign(this, { app, place, at: null, part: 0, framed: null, done: false, asking: false, stops: [], columns: new Map() });
     narrow.addEventListener("change", () => { if (this.at !== null && !this.asking) this.turn(0); });
-    this.watch = new ResizeObserver(() => this.cue());
+    this.watch = new ResizeObserver(() => { this.cue(); if (this.fit()) this.look(); });
   }
 
   go(k) {
@@ -141,9 +145,10 @@ class Tour {
     const stop = TOUR[k], { body } = document;
     body.classList.toggle("touring", Boolean(stop));
     body.classList.toggle("still", Boolean(stop) && !stop.train);
-    Object.assign(this, { at: stop ? k : null, part: 0, done: false, asking: false, measured: null, columns: new Map() });
+    Object.assign(this, { at: stop ? k : null, part: 0, done: false, asking: false, answer: null, measured: null, measuring: null, columns: new Map() });
+    body.classList.remove("asking");
     this.place.hidden = !stop;
-    if (!stop) { this.point(null); this.app.showLink(); return; }
+    if (!stop) { this.point(null); this.app.showLink(); this.app.redraw(); return; }
     this.app.say("");
     this.fill(stop, k);
     this.turn(0);
@@ -159,24 +164,33 @@ class Tour {
     this.measureButton = stop.measure ? button("measureIt", "Measure it", () => this.measure()) : null;
     this.text = el("p", { id: "tourText", "data-part": 0 });
     this.seen = el("div", { id: "tourSeen" });
-    this.more = el("div", { class: "row more", hidden: true }, this.measureButton, stop.also ? button("tourAlso", stop.also.label, () => stop.also.act(this.app)) : null);
+    this.alsoButton = stop.also ? button("tourAlso", stop.also.label, () => stop.also.act(this.app)) : null;
+    this.more = el("div", { class: "row more", hidden: true }, this.measureButton, this.alsoButton);
     this.words = el("div", {}, this.text, this.seen, this.out);
     this.told = el("div", { class: "told", tabindex: "-1" }, this.words);
     this.down = button("tourMore", "more ▾", () => this.told.scrollBy({ top: this.told.clientHeight * 0.8 }), { "aria-label": "Scroll to more of the text", hidden: true });
     this.told.addEventListener("scroll", () => this.cue());
     this.watch.disconnect();
-    for (const node of [this.told, this.words]) this.watch.observe(node);
+    for (const node of [this.place, this.told, this.words]) this.watch.observe(node);
     this.kicker = el("p", { class: "kicker" });
     fill(this.place, this.kicker, el("h3", {}, stop.title), el("div", { class: "toldBox" }, this.told, this.down), this.more,
       el("div", { class: "row steer" }, button("tourBack", "Back", () => this.back()), button("tourNext", "", () => this.next(), { class: "primary" }), button("tourEnd", "close", () => this.go(null), { class: "link" })),
       el("ol", { class: "stops" }, TOUR.map(({ title }, n) => el("li", {}, el("button", { type: "button", class: "link", "aria-current": n === k ? "step" : null, "aria-label": `Stop ${n + 1}: ${title}`, title, onclick: () => this.go(n) }, n + 1)))));
   }
 
+  // What a stop marks in the chart of the attention.
+  get line() { return (this.at !== null && !this.asking && TOUR[this.at].line) || null; }
+
   get lastPart() { return !narrow.matches || this.part === this.parts.length - 1; }
 
   back() { if (this.asking) this.go(this.at); else if (narrow.matches && this.part) this.turn(this.part - 1); else this.go(this.at - 1); }
 
-  next() { if (this.asking || this.lastPart) this.go(this.at + 1); else this.turn(this.part + 1); }
+  next() {
+    if (!this.asking && !this.lastPart) { this.turn(this.part + 1); return; }
+    const ends = this.at + 1 === TOUR.length;
+    this.go(this.at + 1);
+    if (ends) this.app.say("That was the tour. Now choose a study under “Start from a study”, or change any setting and press Train.");
+  }
 
   // Show a part of the words, and frame what it is about; on a wide screen all parts are shown and framed.
   turn(part) {
@@ -190,33 +204,70 @@ class Tour {
     document.body.dataset.cards = meant.map(([, , card]) => card || "").join(" ");
     this.mark();
     this.told.scrollTop = 0;
+    this.fit();
     this.point([...new Set(meant.flatMap(([at]) => at))]);
   }
 
   mark() { for (const node of this.words.querySelectorAll("[data-part]")) node.classList.toggle("current", this.parts[this.part][1].includes(Number(node.dataset.part))); }
 
-  // Whether there are more words below, said where they are cut.
-  cue() { this.down.hidden = this.told.scrollTop + this.told.clientHeight >= this.told.scrollHeight - 2; }
+  // On a phone the words get as much of the screen as they need; the rest is for what they speak of. Whether that changed.
+  fit() {
+    const { style } = document.body, height = `${this.place.offsetHeight}px`;
+    if (!narrow.matches || style.getPropertyValue("--sheet") === height) return false;
+    style.setProperty("--sheet", height);
+    return true;
+  }
+
+  // Whether there are more words below, said where they are cut; above, they fade.
+  cue() { this.told.parentNode.classList.toggle("scrolled", this.told.scrollTop > 2); this.down.hidden = this.told.scrollTop + this.told.clientHeight >= this.told.scrollHeight - 2; }
 
   // The five sentences in place of the words, so that the curves of what they are answered with are seen beside them.
   ask() {
     Object.assign(this, { asking: true, done: true });
+    document.body.classList.add("asking");
     this.words.replaceChildren($("#takeaways"));
     this.more.hidden = true;
     this.told.scrollTop = 0;
     this.point([]);
+    this.app.redraw();
+  }
+
+  // An answer has come: it is read from its beginning, and its runs are framed.
+  showAnswer(one, sets) {
+    this.answer = { one, runs: [sets[0][0], sets[sets.length - 1][0]] };
+    this.told.scrollTop = $(`#takeaway-${one.id}`).offsetTop;
+    this.point(one.at);
+  }
+
+  // Which runs are seen beside the sentences.
+  shownFor() {
+    if (!this.answer) return "";
+    const { one, runs } = this.answer, { run, queue, training } = this.app, step = run.settings === this.app.settings ? run.step : 0;
+    const now = queue || training ? `run ${queue ? 1 : 2} of 2, step ${number(step)} of ${number(run.settings.numSteps)} …` : apart(...runs);
+    return `Shown for “${one.claim}”: ${now}`;
   }
 
   async measure() {
     for (const stop of this.stops.splice(0)) stop();
     const stop = TOUR[this.at], { out, told, measureButton } = this, mine = (this.measuring = {});
     this.measured = this.app.settings;
-    measureButton.disabled = true;
+    this.buttons();
     const show = new ResizeObserver(() => { told.scrollTop = out.offsetTop; }); // it grows while it is measured
     show.observe(out);
     await stop.measure(out, this.stops, this).catch(() => {});
-    if (this.measuring === mine) measureButton.disabled = false;
+    if (this.measuring === mine) this.measuring = null;
+    measureButton.textContent = "Measure again";
+    if (this.at !== null && this.measureButton === measureButton) this.buttons();
     setTimeout(() => show.disconnect(), 200);
+  }
+
+  // What was measured can be measured again; what comes after it waits for it.
+  buttons() {
+    const { also } = TOUR[this.at], { training, queue, settings } = this.app, busy = Boolean(this.measuring || training || queue);
+    if (this.measureButton) this.measureButton.disabled = busy;
+    if (!also || !also.after) return;
+    this.alsoButton.disabled = busy || !this.columns.size;
+    this.alsoButton.hidden = settings.n === also.after;
   }
 
   // The words follow the run: what is made now, and what to see once it is there. What was measured follows it too.
@@ -225,8 +276,12 @@ class Tour {
     const stop = TOUR[this.at], { app } = this, { run, queue } = app, set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
     const there = Boolean(run) && !queue && run.settings === app.settings, finished = there && run.status === "finished";
     if (stop.follows && this.measured && this.measured !== app.settings) {
-      if (finished) this.measure(); else set(this.out, "The run has changed; it is measured again when it is trained.");
+      for (const stop_ of this.stops.splice(0)) stop_();
+      const { n } = app.settings, now = there && run.step ? `step ${number(run.step)} of ${number(run.settings.numSteps)}` : "preparing";
+      if (finished) this.measure();
+      else set(this.out.querySelector("p") || this.out, app.training || app.wanted ? `Training with ${n} sequences: ${now}. Then comes what leaving one out changes …` : "The run has changed; it is measured again when it is trained.");
     }
+    this.buttons();
     if (this.done) return;
     set(this.text, queue && stop.first ? stop.first : stop.text);
     this.done = finished || !stop.train;

@@ -18,7 +18,7 @@ function theoremCard(run, row) {
   const lines = [
     `${theorem.enoughHeads ? "✓" : "✗"} Heads: needs ${number(Math.ceil(theorem.headsNeeded))}; you have ${number(s.heads)}.`,
     `${theorem.smallStep ? "✓" : "✗"} Step size: at most ${number(theorem.largestStep, 3)}; yours is ${number(s.stepSize)}.`,
-    `The theorem compares the run with a known good solution, the target: its loss is ${number(targetLoss, 3)}, and its distance from the start is ${number(distance, 3)} (how much all weights of all heads would have to change together, as the root of the sum of squares); this run has moved ${number(row.distance, 3)}.`];
+    `Its bound is computed from a target, a solution that can be named before training: the target's loss is ${number(targetLoss, 3)}, its distance from the start ${number(distance, 3)} (the change of all weights of all heads together, root of the sum of squares). The run goes its own way; it has moved ${number(row.distance, 3)}.`];
   if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it spoke, it would promise a mean loss of at most ${number(theorem.bound, 3)}.`]);
   if (!done) {
     const promise = `It promises: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;
@@ -48,8 +48,8 @@ function generalizationCard(run, row) {
   if (theory.target && s.loss === "logistic") {
     const { distance: D, targetLoss, theorem } = theory.target, need = theorem.headsNeeded * (8 / (40 / 9)) ** 2;
     const bound = 4 / run.train.n * (2 * row.step * targetLoss + 9 * D * D / (4 * s.stepSize));
-    const worth = bound > Math.log(2) ? `Its bound on the gap says nothing here: ${number(bound, 3)} nats, a coin flip has 0.693.`
-      : `It would then bound the expected gap by ${number(bound, 3)} nats.`;
+    const worth = bound > Math.log(2) ? `Its bound on the gap says nothing here either: ${number(bound, 3)}, when guessing has a loss of 0.693.`
+      : `It would then bound the expected gap by ${number(bound, 3)}.`;
     lines.push(`It asks for ${number(Math.ceil(need))} heads; you have ${number(s.heads)}. ${worth}`);
   }
   return verdictCard("SILENT", term("theorem2"), [...lines, "It is about the average over many data sets; here you see one."]);

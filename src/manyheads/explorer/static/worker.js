@@ -55,7 +55,7 @@ function without(id, settings, own, count) {
     if (active !== token) return;
     const { value, done } = search.next();
     if (done) say({ type: "trial", id, ...value });
-    else { say({ type: "progress", id, found: value }); later(look); }
+    else { say({ type: "progress", id, ...value }); later(look); }
   };
   look();
 }
