@@ -21,16 +21,20 @@ class Chart {
 
   scales(width, height) {
     const { log, floor, lines = [] } = this.options, left = 46, right = this.room || 60, top = 8, bottom = 24;
-    let last = 1, low = Infinity, high = -Infinity;
+    let last = 1, low = Infinity, high = -Infinity, least = 0;
     for (const { steps, values } of this.series) {
+      let own = Infinity; // the least of this curve
       for (let i = 0; i < steps.length; i++) {
         const y = values[i];
         if (!Number.isFinite(y) || (log && y <= 0)) continue;
         last = Math.max(last, steps[i]);
-        low = Math.min(low, y);
+        own = Math.min(own, y);
         high = Math.max(high, y);
       }
+      low = Math.min(low, own);
+      if (own < Infinity) least = Math.max(least, own);
     }
+    if (log) low = Math.max(low, 1e-6 * least); // a curve that falls much deeper than another leaves the chart: else the other looks flat
     for (const line of lines) if (line.y !== null) { low = Math.min(low, line.y); high = Math.max(high, line.y); }
     if (!(low <= high)) [low, high] = log ? [0.1, 1] : [0, 1];
     if (floor !== undefined) low = Math.min(low, floor);
@@ -70,7 +74,7 @@ class Chart {
     const c = canvas.getContext("2d");
     c.scale(ratio, ratio);
     c.font = "11px ui-sans-serif, system-ui, sans-serif";
-    const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(label).width);
+    const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(`${label} ↓`).width);
     this.room = Math.min(Math.max(54, 14 + Math.ceil(Math.max(0, ...words))), 0.36 * width);
     const s = (this.scale = this.scales(width, height));
     c.textBaseline = "middle";
@@ -79,14 +83,19 @@ class Chart {
       if (line.y === null) continue;
       this.stroke(c, [[s.left, s.y(line.y)], [s.right, s.y(line.y)]], ink("reference"), [4, 3], 1);
     }
+    c.save();
+    c.beginPath();
+    c.rect(s.left, 0, s.right - s.left + 4, s.bottom + 1);
+    c.clip();
     for (const one of this.series) this.stroke(c, this.points(one, s), one.color, one.dash, 2);
+    c.restore();
     this.labels(c, s);
     const at = this.pointer ? this.pointer.step : this.cursor;
     if (at !== null && at !== undefined) {
       this.stroke(c, [[s.x(at), s.top], [s.x(at), s.bottom]], paint("--soft"), [2, 3], 1);
       for (const one of this.series) {
         const i = recordAt(one.steps, at), y = one.values[i];
-        if (i < 0 || !Number.isFinite(y) || (this.options.log && y <= 0)) continue;
+        if (i < 0 || !Number.isFinite(y) || (this.options.log && y <= 0) || s.y(y) > s.bottom + 1) continue;
         c.fillStyle = one.color;
         c.beginPath();
         c.arc(s.x(one.steps[i]), s.y(y), 3.5, 0, 7);
@@ -143,7 +152,7 @@ class Chart {
     const wanted = [];
     for (const one of this.series) {
       const ends = this.points(one, s);
-      if (ends.length) wanted.push({ text: one.label, color: one.color, y: ends[ends.length - 1][1] });
+      if (ends.length) wanted.push({ text: ends[ends.length - 1][1] > s.bottom + 1 ? `${one.label} ↓` : one.label, color: one.color, y: Math.min(ends[ends.length - 1][1], s.bottom) });
     }
     for (const line of this.options.lines || []) if (line.y !== null) wanted.push({ text: line.label, color: paint("--soft"), y: s.y(line.y) });
     wanted.sort((a, b) => a.y - b.y);

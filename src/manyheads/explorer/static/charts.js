@@ -31,7 +31,7 @@ class Charts {
     };
     this.loss = make("lossChart", "trainLoss", { log: true, unitText: "" });
     this.margin = make("marginChart", "marginTerm", { floor: 0, unitText: "of the worst sequence" });
-    this.mass = make("focusChart", "focus", { floor: 0, unitText: "share" });
+    this.mass = make("focusChart", "focus", { floor: 0, unitText: "" });
   }
 
   show(run, pinned, cursor, line = null) {
@@ -93,16 +93,16 @@ class Decomposition {
     const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-300);
     const residual = terms.meanLoss - (terms.targetLoss + used + terms.gap + terms.defect);
     const bar = (value, role) => el("i", {}, el("b", { style: `background:${ink(role)};left:${value < 0 ? 50 - 50 * -value / most : 50}%;width:${50 * Math.abs(value) / most}%` }));
-    const where = `${TARGETS[target.name]} lies at distance ${number(target.distance)} from the start (all weights together, root of the sum of squares)`;
+    const where = `${TARGETS[target.name]} lies at distance ${number(target.distance)} from the start`;
     fill(this.body, el("div", { class: "bars" }, parts.map(([label, value, role]) => [el("span", {}, label), bar(value, role), el("data", { value }, number(value))])),
       el("p", { class: "note", id: "residual", "data-value": residual }, `${where[0].toUpperCase()}${where.slice(1)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding.`),
-      el("p", { class: "note", id: "gapTold" }, `The gap is a mean over the steps; in a true bowl it is zero or less at each.${this.costs(run, row, target, pinned)}`));
+      el("p", { class: "note", id: "gapTold" }, `In a true bowl the gap is zero or less at every step${this.costs(run, row, target, pinned)}.`));
   }
 
   // What the steps with a gap above zero cost, here and in the pinned run: recorded for the paper's solution.
   costs(run, row, target, pinned) {
     if (target.name !== "paper" || !row.identity) return "";
     const cost = ({ identity }) => `${number(100 * identity.convexityTerm / identity.meanLoss, 3)}%`, beside = pinned && pinned.recordAt(row.step);
-    return ` Steps at which it was above zero cost ${cost(row)} of the mean loss${beside && beside.identity ? `, in the pinned run ${cost(beside)}` : ""}.`;
+    return `; steps above zero cost ${cost(row)} of the mean loss${beside && beside.identity ? ` (pinned run: ${cost(beside)})` : ""}`;
   }
 }

@@ -40,12 +40,12 @@ const TOUR = [
       [["#verdicts"], "The run works: its loss has fallen. Theorem 1, the paper's promise about training, says: the lower the loss you ask for, the more heads and the smaller the steps, but any loss can be had.", "theorem1"],
       [["#verdicts"], "About this run it says nothing: it asks for vastly more heads and far smaller steps. Silent does not mean wrong, it means that the promise does not apply. The card shows what is asked and what is there, so you see by how much it is missed.", "theorem1"]] },
   { title: "Where it speaks", at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
-    text: "A smaller task, so fewer heads are needed: 100,000 are enough, and the step size is one that Theorem 1 allows. There are two kinds of heads, and heads of one kind stay equal, so the page computes them all exactly at the cost of two.",
+    text: "A smaller task, so fewer heads are needed: 100,000 are enough, and the step size is one that Theorem 1 allows. Heads of one kind (+ or −) stay equal, so the page computes all of them exactly at the cost of two.",
     seen: [
       [["#verdicts"], "Every condition of Theorem 1 is met, so it promises how large the loss, averaged over the run, can be at most, and the run stays far below. The bound uses the loss and the distance of a target: a solution near the start that the theorem can name in advance. The run goes its own way and may do better, as here.", "theorem1"],
       [["#identity"], "The exact decomposition shows how the proof works. The mean loss is, with nothing left over, the target's loss, plus the price of the way toward it (distance used up), plus what it costs that the loss is no bowl (convexity gap) and that steps can be too large (descent defect). The last two are costs only above zero. A true bowl and small steps make them zero or less; with enough heads they cannot get far above it, and that is the theorem."],
-      [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share here, two of four. What learned is the readout."],
-      [["#verdicts"], "“Every step descends” is another, simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent.", "descent"]] },
+      [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share, two of four."],
+      [["#verdicts"], "“Every step descends” is a simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent.", "descent"]] },
   { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut, follows: true,
     text: "Does it work on sequences it has not seen? The test loss says so. The training sequences here are few and have much noise.",
     seen: [
