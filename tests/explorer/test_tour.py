@@ -26,9 +26,11 @@ WORDS = {
     "identity": "exact decomposition",
     "work": "model at work",
 }
-SHORTEN = """() => { for (const [k, steps] of [[1, 60], [2, 60], [3, 150], [4, 60], [6, 30], [7, 60]]) for (const plan of [explorer.stops[k].settings, explorer.stops[k].pin]) {
+SHORTEN = """() => { for (const [k, steps] of [[1, 60], [2, 60], [3, 150], [4, 60], [6, 20], [7, 60]]) for (const plan of [explorer.stops[k].settings, explorer.stops[k].pin]) {
   if (plan) Object.assign(plan, { n: 12, nTest: plan.nTest === 0 ? 0 : 12, numSteps: steps });
 } }"""
+# where only the layout is looked at
+SHORTEST = re.sub(r"\[(\d), \d+\]", r"[\1, 15]", SHORTEN).replace("[7, 15]", "[7, 15], [5, 15]")
 # framed panels that cannot be seen whole: not in the window, or under the words of the tour or the bar that sticks to the top
 UNSEEN = """() => { const box = (e) => e.getBoundingClientRect(), covers = ['#tour', '.transport'].map((e) => box(document.querySelector(e)));
   const under = (it) => covers.some((top) => it.left < top.right - 1 && it.right > top.left + 1 && it.top < top.bottom - 1 && it.bottom > top.top + 1);
@@ -81,7 +83,7 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
 
 def test_on_a_tablet_all_that_a_stop_speaks_of_is_seen(opened):
     tab = opened(SMALL, width=1024, height=768, motion="reduce")
-    tab.page.evaluate(SHORTEN)
+    tab.page.evaluate(SHORTEST)
     for place in range(8):
         tab.page.evaluate("(place) => explorer.app.tour.go(place)", place)
         end_of_stop(tab, place)
@@ -91,7 +93,7 @@ def test_on_a_tablet_all_that_a_stop_speaks_of_is_seen(opened):
 
 def test_on_a_phone_the_tour_comes_in_parts_that_fit(opened):
     tab = opened(SMALL, width=390, height=844, motion="reduce")
-    tab.page.evaluate(SHORTEN)
+    tab.page.evaluate(SHORTEST)
     tab.page.click("#startTour")
     place = part = 0
     said, framed = "", set()
@@ -138,7 +140,7 @@ def test_words_that_do_not_fit_are_said_to_go_on(opened):
 
 def test_the_tour_stands_still(desk):
     desk.visit(SMALL)
-    desk.page.evaluate(SHORTEN)
+    desk.page.evaluate(SHORTEST)
     places = set()
     for place in range(8):
         desk.page.evaluate("(place) => explorer.app.tour.go(place)", place)
@@ -191,16 +193,25 @@ def test_what_was_measured_follows_the_run(desk):
     desk.page.evaluate(SHORTEN)
     desk.page.evaluate("() => { explorer.app.tour.go(6); }")
     end_of_stop(desk, 6)
+    assert desk.page.locator("#tourAlso").is_disabled()  # it waits for what it is compared with
     desk.page.click("#measureIt")
     desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 12 training')")
     few = desk.page.locator("#measureTold tr").all_inner_texts()
+    desk.until("!document.querySelector('#tourAlso').disabled")
+    desk.page.evaluate("() => { window.twelve = explorer.app.run; }")
     desk.page.click("#tourAlso")
     desk.until("document.querySelector('#measureTold').textContent.includes('Training with 160 sequences')")
-    desk.until("explorer.app.run.train.n === 160 && explorer.app.pinned.train.n === 12")
+    # what is there stays: the table, and the run that is pinned now instead of being made again
+    assert [row.split("\t")[:2] for row in desk.page.locator("#measureTold tr").all_inner_texts()] == [
+        row.split("\t") for row in few
+    ]
+    assert desk.ask("explorer.app.pinned === twelve") and desk.page.locator("#measureIt").is_disabled()
+    desk.until("explorer.app.run.train.n === 160")
     desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 160 training')")
     both = [row.split("\t") for row in desk.page.locator("#measureTold tr").all_inner_texts()]
     assert both[0][1:] == ["12", "160"] and ["\t".join(row[:2]) for row in both] == few
     assert all(one != two for _, one, two in both)
+    assert desk.page.locator("#tourAlso").is_hidden() and desk.text("#measureIt") == "Measure again"
     gap = desk.ask("explorer.app.run.last.testLoss - explorer.app.run.last.trainLoss")
     assert both[-1][2] == desk.page.evaluate("(gap) => explorer.number(gap, 3)", gap)
 
@@ -270,6 +281,42 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
     assert desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == 7
     desk.page.click("#tourEnd")
     assert desk.complaints == []
+
+
+def test_on_a_phone_an_answer_is_seen_whole_beside_the_runs_that_it_names(opened):
+    tab = opened(SMALL, width=390, height=844, motion="reduce")
+    tab.page.evaluate("""() => { window.told = []; explorer.stops[7].pin = null; Object.assign(explorer.stops[7].settings, { n: 12, numSteps: 5 });
+      for (const one of explorer.takeaways) { const runs = one.runs; one.runs = () => runs().map((set) => set.slice(0, 1).map((plan) => ({ ...plan, n: 12, nTest: plan.nTest && 12, numSteps: 30, heads: Math.min(plan.heads, 64) }))); }
+      new MutationObserver(() => told.push(document.querySelector('#pinned').textContent)).observe(document.querySelector('#pinned'), { childList: true });
+      explorer.app.tour.go(7); }""")
+    end_of_stop(tab, 7)
+    tab.page.evaluate("() => explorer.app.tour.ask()")
+    for name in ("generalize", "more-heads"):
+        claim = tab.page.evaluate("(id) => explorer.takeaways.find((one) => one.id === id).claim", name)
+        tab.page.click(f"#ask-{name}")
+        tab.until(f"document.querySelector('#pinned').textContent.includes('{claim}') && !explorer.app.queue")
+        tab.status("finished")
+        tab.until("document.querySelector('#pinned').textContent.includes('pinned (dashed)')")
+        assert any(f"“{claim}”: run 1 of 2" in text for text in tab.ask("told"))
+        top, bottom, end = tab.page.evaluate(
+            """(name) => { const box = (e) => document.querySelector(e).getBoundingClientRect(), told = box('#tour .told');
+              const covered = document.querySelector('#tourMore').hidden ? 0 : 54;
+              return [box(`#takeaway-${name} h4`).top - told.top, box(`#takeaway-${name} .answer`).bottom - told.top, told.height - covered]; }""",
+            name,
+        )
+        assert top >= -1 and bottom <= end + 1
+        label, bar = (tab.page.locator(node).bounding_box() for node in ("#pinned", ".transport"))
+        assert label["y"] >= bar["y"] + bar["height"] - 1  # not under the bar
+        tab.until(f"({UNSEEN})().length === 0")
+    assert tab.complaints == []
+
+
+def test_numbers_in_the_words_are_those_of_the_cards(opened):
+    tab = opened(SMALL)
+    tab.page.evaluate("() => explorer.app.visit(explorer.stops[2].settings, null, false)")
+    tab.until("explorer.app.run.settings === explorer.app.settings && explorer.app.run.model.H === 1e6")
+    need = tab.ask("explorer.app.run.theory.target.theorem.headsNeeded")
+    assert f"here about {need / 1e6:.0f} million" in tab.ask("explorer.stops[2].seen.at(-1)[1]")
 
 
 @pytest.mark.browser

@@ -168,3 +168,14 @@ def test_log_ticks_fit_the_height(desk):
     ticks = desk.ask("""(() => { const chart = explorer.app.charts.loss;
       return [60, 200].map((height) => chart.ticks({ top: 0, bottom: height, bottomValue: -12, topValue: 0 }).length); })()""")
     assert 1 <= ticks[0] <= 4 < ticks[1] <= 6
+
+
+def test_a_curve_that_falls_very_deep_leaves_the_other_readable(desk):
+    low = desk.ask("""(() => { const chart = explorer.app.charts.loss, series = chart.series, curve = (end) => ({ label: 'x', color: '#000', dash: [], steps: [0, 9], values: [0.7, end] });
+      chart.series = [curve(1e-150), curve(0.1)];
+      const both = chart.scales(300, 200).bottomValue;
+      chart.series = [curve(1e-150)];
+      const one = chart.scales(300, 200).bottomValue;
+      chart.series = series;
+      return [both, one]; })()""")
+    assert -9 < low[0] < -7 and low[1] < -150

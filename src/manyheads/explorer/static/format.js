@@ -58,7 +58,11 @@ const paint = (name) => (painted[`${dark()}${name}`] ??= getComputedStyle(docume
 
 // The width of an element, kept up to date without asking for it: for the same reason.
 const widths = new WeakMap();
-const watchWidth = new ResizeObserver((entries) => { for (const { target, contentRect } of entries) widths.set(target, contentRect.width); });
+const watchWidth = new ResizeObserver((entries) => {
+  let moved = false; // what was drawn for another width is drawn again: else the browser stretches it
+  for (const { target, contentRect: { width } } of entries) { moved ||= width > 0 && Math.abs(width - widths.get(target)) > 0.5; widths.set(target, width); }
+  if (moved && window.explorer) window.explorer.app.later();
+});
 function widthOf(node) {
   if (!widths.has(node)) { widths.set(node, node.clientWidth); watchWidth.observe(node); }
   return widths.get(node);

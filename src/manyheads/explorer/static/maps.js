@@ -26,7 +26,7 @@ class Maps {
     const i = Math.min(this.app.sequence, run.train.n - 1), names = classNames(run);
     this.sequence.max = run.train.n;
     if (document.activeElement !== this.sequence) this.sequence.value = i + 1;
-    this.count.textContent = `of ${run.train.n}, label ${run.train.labelNames[run.train.labels[i] > 0 ? 1 : 0]}`;
+    this.count.textContent = `of ${run.train.n}, label ${labelOf(run.train, run.train.labels[i])}`;
     const options = names.length === 2 ? ["both classes", ...names] : names.length > 2 ? ["mean of all", ...names] : names;
     if (this.which.dataset.options !== options.join()) {
       fill(this.which, options.map((name, k) => el("option", { value: k }, name)));

@@ -15,10 +15,10 @@ function showPicture(place, run, sequence, row) {
   });
   if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
   parts.push(...outcome(run, seen.score, train.labels[i], middle));
-  const [minus, plus] = train.labelNames, kinds = names[0] === "+ heads";
+  const [minus, plus] = train.labelNames.map(signed), kinds = names[0] === "+ heads";
   const told = `Sequence ${i + 1} alone; “On relevant” at the top is the mean of all. A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The + heads began with one gradient step on fresh sequences, the − heads with its opposite." : ""}`;
   if ($("#workTold").textContent !== told) $("#workTold").textContent = told;
-  const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, i)}`;
+  const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, train.labels[i])}`;
   const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);
   const canvas = el("canvas", { class: "tokens" });
   fill(place, svg, canvas);
@@ -29,7 +29,8 @@ function showPicture(place, run, sequence, row) {
 
 const SOFT = { fill: "var(--soft)", "font-size": 11 };
 const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 12, fill: "var(--ink)", ...more }, text);
-const labelOf = (data, i) => data.labelNames[data.labels[i] > 0 ? 1 : 0];
+const signed = (name) => name.replace(/^-(?=\d)/, "−");
+const labelOf = (data, label) => signed(data.labelNames[label > 0 ? 1 : 0]);
 
 // A line from a token to a class of heads, as wide as the attention it gets.
 function looking(seen, g, train, i, t, from, to) {
@@ -60,7 +61,7 @@ function outcome(run, score, y, middle) {
     el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
     words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
     words(x, middle - 28, "score", { ...SOFT, ...center }),
-    words(x + 28, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
+    words(x + 28, middle - 8, `label ${labelOf(run.train, y)}`, SOFT),
     words(x + 28, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
     words(x + 28, middle + 19, `loss ${number(loss, 2)}`),
   ];

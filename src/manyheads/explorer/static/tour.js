@@ -225,6 +225,8 @@ class Tour {
   ask() {
     Object.assign(this, { asking: true, done: true });
     document.body.classList.add("asking");
+    this.kicker.textContent = `Stop ${this.at + 1} of ${TOUR.length}, five sentences`;
+    $("#tourNext").textContent = "End of the tour";
     this.words.replaceChildren($("#takeaways"));
     this.more.hidden = true;
     this.told.scrollTop = 0;
