@@ -181,6 +181,12 @@ class Dataset:
         order = np.asarray(jax.random.permutation(checked_key(key), n))
         return self.subset(order[:count]), self.subset(order[count:])
 
+    def with_constant(self) -> Dataset:
+        """The same sequences with one more feature, which is 1 for every real token."""
+        real = np.ones(self.tokens.shape[:2]) if self.mask is None else self.mask
+        bound = None if self.norm_bound is None else float(np.hypot(self.norm_bound, 1.0))
+        return replace(self, tokens=np.concatenate([self.tokens, real[:, :, None]], axis=2), norm_bound=bound)
+
     def __len__(self) -> int:
         return self.num_examples
 
