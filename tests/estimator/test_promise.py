@@ -1,6 +1,7 @@
 """What plan promises, certify confirms: the whole way by the command line, and the file between."""
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -84,7 +85,7 @@ def test_a_plan_without_settings_and_other_data_are_refused(tmp_path):
     data = mh.Dataset.from_arrays(RNG.standard_normal((40, 4, 3)), [0, 1] * 20)
     with pytest.raises(ValueError, match="the data are not those that were planned on, mixture"):
         PLAN.parts(data, jax.random.key(0))
-    empty = PlanFile(*(*vars(PLAN).values(),)[:-2], None, None)
+    empty = replace(PLAN, promise=None, trial=None)
     with pytest.raises(ValueError, match="this plan names no settings: the theory is silent and no trial"):
         _ = empty.settings
 

@@ -32,7 +32,7 @@ VERBS = {
     "explore": "open a page in which attention trains while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "how far a sweep is, what failed and why",
-    "export": "a sweep's results as one netCDF file or zarr folder",
+    "export": "a sweep's results as one netCDF file, zarr folder or CSV table",
 }
 
 EXAMPLES = (
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one verb and return its exit code; without arguments it is the program, and Ctrl-C pressed twice ends it."""
     if arguments is None:
         interrupt.twice_ends_at_once()
-    verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    verb, *rest = joined(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         if verb in ("--help", "-h"):
             code = _say(overview())
@@ -102,6 +102,21 @@ def overview() -> str:
             "2 bad input, 3 the theory is silent.",
         ]
     )
+
+
+def joined(arguments: list[str]) -> list[str]:
+    """The arguments with two .npy files in a row, tokens and labels, as one word."""
+    found: list[str] = []
+
+    def is_file(word: str) -> bool:
+        return word.lower().endswith(".npy") and word[0] != "-" and "," not in word
+
+    for word in arguments:
+        if found and is_file(found[-1]) and is_file(word):
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+    return found
 
 
 def unknown(verb: str) -> str:

@@ -17,6 +17,7 @@ from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
 from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, warn_of_time
+from manyheads.data.convert import paths_of
 from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
@@ -26,7 +27,8 @@ from manyheads.training.until import CONDITIONS
 UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-DATA_HELP = f".npz file, or one of {', '.join(kind for kind in SOURCES if kind != 'file')}."
+KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
+DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS}."
 
 
 def command(
@@ -56,11 +58,11 @@ def command(
 ) -> int:
     """Train a multi-head attention classifier by full-batch descent, and keep the trajectory.
 
-    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), or a data source: `mixture`, the
-    paper's tokenized mixture; `planted`, labels from a planted attention model; `random_labels`; `digits`, two
-    handwritten digits; or one of a plug-in. A file and other fixed collections are split: `--test-examples` sequences,
-    and for the first phase `--first-phase-examples`, are set aside before training (at most a quarter of the data
-    each). Ctrl-C saves what was done; `--resume FILE` continues it.
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file, two .npy
+    files (tokens, labels), or a data source: `mixture`, the paper's tokenized mixture; `planted`, labels from a planted
+    attention model; `random_labels`; `digits`, two handwritten digits; or one of a plug-in. A file and other fixed
+    collections are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside
+    before training (at most a quarter of the data each). Ctrl-C saves what was done; `--resume FILE` continues it.
 
     Try:
       manyheads train
@@ -100,11 +102,12 @@ def command(
         from manyheads.training.trajectory import Unsaved
 
         first = fresh_wanted(start, first_phase_examples)
-        if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
+        if out is not None and out.exists() and any(Path(p).exists() and out.samefile(p) for p in paths_of(data)):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
         if plan is not None:
             found, dataset, test, model = planned(plan, data)
+            seed = found.seed
             heads, step_size, steps = found.settings.num_heads, found.settings.step_size, found.settings.num_steps
             loss, fresh, split = found.loss, None, True
         else:
@@ -127,12 +130,12 @@ def command(
             run = mh.train(
                 model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test,
                 dtype=dtype, device=device, progress=not quiet and sys.stderr.isatty(), checkpoint=out, resume=resume,
-                forecast=forecast, until=until,
+                forecast=forecast, until=until, seed=seed,
             )  # fmt: skip
         except Unsaved as error:
             run, lost = error.run, error
     if json_lines:
-        _print_json(run, seed)
+        _print_json(run)
     else:
         print(run)
     if lost is not None and out is not None:
@@ -183,10 +186,10 @@ def _saved_elsewhere(run, out: Path) -> Path | None:
             return Path(answer or place)
 
 
-def _print_json(run, seed: int) -> None:
+def _print_json(run) -> None:
     copies = run.start.copies
     heads = {} if copies is None else {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
-    head = heads | {"status": run.status, "seed": seed}
+    head = heads | {"status": run.status}
     print(json.dumps(head | {"last_step": run.last_step} | run.settings))
     columns = {"step": run.steps} | {name: getattr(run, name) for name in RECORDS[1:]}
     if run.attention_mass is not None:

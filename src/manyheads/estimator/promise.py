@@ -17,7 +17,7 @@ from manyheads.model.loss import get_loss
 from manyheads.papers.deora2023.planner import NAMES, OURS, Plan, planned_parts
 from manyheads.training.resume import fingerprint
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 KIND = "manyheads plan"
 STATEMENT = "thm1.sharp"  # what certifies the promise
 MOST_STEPS = 10**6  # of a promise that can be run
@@ -52,11 +52,12 @@ class PlanFile:
     sample: str
     promise: Settings | None
     trial: Settings | None
+    positive: str | None = None  # the label that is +1, where one was named
 
     @classmethod
     def of(
         cls, plan: Plan, dataset: Dataset, *, data: str, seed: int, key: jax.Array, planning_share: float,
-        decoder: str, loss: str,
+        decoder: str, loss: str, positive: str | None = None,
     ) -> PlanFile:  # fmt: skip
         """What a plan found about `dataset`."""
         sample, _, _ = planned_parts(dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss))
@@ -72,7 +73,7 @@ class PlanFile:
                 trial = Settings(best.num_heads, best.step_size, int(best.num_steps), plan.target_loss)
         return cls(
             data, dataset.num_examples, seed, plan.start_kind, decoder, loss, planning_share, plan.target_loss,
-            fingerprint(sample), promise, trial,
+            fingerprint(sample), promise, trial, positive,
         )  # fmt: skip
 
     @property

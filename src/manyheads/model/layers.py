@@ -1,8 +1,8 @@
 r"""Attention layers that somebody already has, of PyTorch or in a safetensors file, as a `MultiHead` and back.
 
 A layer maps tokens to vectors, ours maps them to a score: what is taken over is the layer with a `readout`, the score
-$\langle R, \mathrm{Attn}(X) \rangle$. With a constant feature, $\tilde X = (X, 1)$ and $\tilde W_Q = (W_Q, b_Q)$, it has
-the heads
+$\langle R, \mathrm{Attn}(X) \rangle$. With a constant feature, $\tilde X = (X, 1)$ and $\tilde W_Q = (W_Q, b_Q)$, it
+has the heads
 
 $$W_h = \tilde W_{Q,h}^\top \tilde W_{K,h} / \sqrt{d_h}, \qquad U_h = \sqrt H\, R\, W_{O,h} \tilde W_{V,h}$$
 
