@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
-from manyheads.cli.colors import hush, tell
+from manyheads.cli.colors import hush, show, tell
 from manyheads.cli.numbers import Seed, auto, heads, named
 
 AUTO = "auto"
@@ -94,7 +94,7 @@ def command(
     if out is not None:
         found.fitted.facts.update(data=dataset.name, **found.to_dict())
         found.fitted.save(out)
-    print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False) if json else found)
+    print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False)) if json else show(found)
     if out is not None and not json:
-        print(f"Saved to {out}; use it with `manyheads predict {out} DATA`.")
+        show(f"Saved to {out}; use it with `manyheads predict {out} DATA`.")
     return 0

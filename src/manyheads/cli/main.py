@@ -2,9 +2,9 @@
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
 docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged or cells
-failed, 3 the theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the
-function, so that `--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`,
-`--json`, `--quiet`.
+failed, 3 the theory is silent). `DECIDED_BY` of the module maps an option to those that it leaves nothing to say. A
+verb prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
+Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
 import difflib
@@ -15,6 +15,7 @@ from importlib import import_module
 
 import manyheads
 from manyheads.cli import interrupt
+from manyheads.cli.colors import say, show
 
 # Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
 VERBS = {
@@ -132,7 +133,8 @@ def _run(verb: str, arguments: list[str]) -> int:
     usual = warnings.formatwarning
     warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
     try:
-        return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
+        module = import_module(f"manyheads.cli.{verb}")
+        return parsed(module.command, verb, arguments, getattr(module, "DECIDED_BY", None))()
     finally:
         warnings.formatwarning = usual
 
@@ -142,12 +144,12 @@ def _one_warning(message: Warning | str, *_: object, **__: object) -> str:
 
 
 def _say(text: str) -> int:
-    print(text)
+    show(text)
     return 0
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    say(f"error: {message}")
     return code
 
 

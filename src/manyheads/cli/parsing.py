@@ -4,13 +4,21 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tyro
 
 
-def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Callable[[], int]:
-    """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program."""
+def parsed(
+    command: Callable[..., int],
+    verb: str,
+    arguments: list[str],
+    decided_by: Mapping[str, tuple[str, ...]] | None = None,
+) -> Callable[[], int]:
+    """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program.
+
+    `decided_by` says which options another one leaves nothing to say; given together they are refused.
+    """
 
     @functools.wraps(command)
     def call(*args, **options):
@@ -19,11 +27,17 @@ def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Call
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+            made = tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as end:
         if not end.code:
             raise
         raise ValueError(f"{one_line(said.getvalue())} `manyheads {verb} --help` explains every option.") from None
+    given = {word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")}
+    for option, others in (decided_by or {}).items():
+        if option in given and (taken := [other for other in others if other in given]):
+            verb = "are" if len(taken) > 1 else "is"
+            raise ValueError(f"{' and '.join(taken)} {verb} decided by {option}; leave {taken[0]} out, or {option}.")
+    return made
 
 
 def one_line(box: str) -> str:

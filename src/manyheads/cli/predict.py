@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from manyheads.cli.colors import say
 from manyheads.cli.numbers import Seed
 
 
@@ -35,8 +36,6 @@ def command(
         seed: seed of a generated task.
         json: print the label and the score of each sequence as JSON, one line each.
     """
-    import sys
-
     import jax
     import numpy as np
 
@@ -50,8 +49,8 @@ def command(
         print(format_json.dumps({"label": label, "score": score}) if json else label)
     if names is not None:
         if set(names) <= set(fitted.label_names):
-            print(f"error: {np.mean(labels != names):.1%} of {len(names)} sequences", file=sys.stderr)
+            say(f"error: {np.mean(labels != names):.1%} of {len(names)} sequences")
         else:
             theirs, ours = ", ".join(np.unique(names)[:6]), ", ".join(fitted.label_names)
-            print(f"no error is known: the data have the labels {theirs}, the model {ours}", file=sys.stderr)
+            say(f"no error is known: the data have the labels {theirs}, the model {ours}")
     return 0

@@ -115,7 +115,7 @@ def sequences(data: str, keys, examples: int):
 def planned(path: Path, data: str):
     """What a plan's file says, the sequences that it is about, those that it left alone, and its start.
 
-    `data` names the file where it has moved; for any other word the plan's own is used.
+    `data` names the file where it has moved.
     """
     import jax
 
@@ -123,8 +123,9 @@ def planned(path: Path, data: str):
 
     plan = PlanFile.load(path)
     keys = jax.random.split(jax.random.key(plan.seed), 5)
-    moved = all(Path(path).is_file() for path in paths_of(data))
-    dataset = whole(data if moved else plan.data, keys, plan.num_examples, plan.positive)
+    if data not in ("", plan.data) and not all(Path(path).is_file() for path in paths_of(data)):
+        raise ValueError(f"{data!r} is no file, and {path} is about {plan.data}; leave it out.")
+    dataset = whole(data or plan.data, keys, plan.num_examples, plan.positive)
     return plan, *plan.parts(dataset, keys[4])
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
+from manyheads.cli.colors import say, show
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
 from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, warn_of_time
@@ -27,12 +28,18 @@ from manyheads.training.until import CONDITIONS
 UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+DECIDED_BY = {
+    "--plan": (
+        "--heads", "--start", "--scale", "--decoder", "--steps", "--step-size", "--optimizer", "--loss", "--examples",
+        "--first-phase-examples", "--test-examples", "--seed",
+    )
+}  # fmt: skip
 KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
 DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS}."
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = "mixture",
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = "",
     *,
     heads: Heads = 8,
     start: Annotated[str, named(STARTS)] = "first_phase",
@@ -101,6 +108,7 @@ def command(
         import manyheads as mh
         from manyheads.training.trajectory import Unsaved
 
+        data = data or ("" if plan else "mixture")
         first = fresh_wanted(start, first_phase_examples)
         if out is not None and out.exists() and any(Path(p).exists() and out.samefile(p) for p in paths_of(data)):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
@@ -117,7 +125,7 @@ def command(
                 raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
             facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
             model = make_start(start, heads, scale, dataset=dataset, **facts)
-    tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+    tell = (lambda _: None) if quiet else say
     tell(dataset)
     warn_of_time(steps, dataset, model, tell)
     if split and (fresh or test):
@@ -137,9 +145,9 @@ def command(
     if json_lines:
         _print_json(run)
     else:
-        print(run)
+        show(run)
     if lost is not None and out is not None:
-        print(f"error: {str(lost).partition('; ')[0]}", file=sys.stderr)
+        say(f"error: {str(lost).partition('; ')[0]}")
         out = _saved_elsewhere(run, out)
     elif out is not None:
         tell(f"saved: {out}")
@@ -148,7 +156,7 @@ def command(
         tell(f"interrupted; {remedy}")
         return INTERRUPTED
     if trouble := went_wrong(run, step_size):
-        print(f"error: {trouble}", file=sys.stderr)
+        say(f"error: {trouble}")
         return DIVERGED
     return 0 if lost is None else UNSAVED
 
@@ -177,12 +185,12 @@ def _saved_elsewhere(run, out: Path) -> Path | None:
         try:
             run.save(answer or place)
         except (OSError, ValueError) as error:
-            print(f"error: {why_not(answer or place, error)}", file=sys.stderr)
+            say(f"error: {why_not(answer or place, error)}")
             if not answer:
-                print("the run is not saved; free some space and run the same command again", file=sys.stderr)
+                say("the run is not saved; free some space and run the same command again")
                 return None
         else:
-            print(f"saved: {answer or place}", file=sys.stderr)
+            say(f"saved: {answer or place}")
             return Path(answer or place)
 
 
