@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from manyheads._card import card
 from manyheads.certificates.examination import Examination
 from manyheads.certificates.ledger import about_runs, entry, papers
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis, Verdict, plain
@@ -55,6 +56,10 @@ class Certificates:
             if silent:
                 first.setdefault(c.reason, c.statement)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = {f"{c.verdict.name} {c.statement}": f"{c.claim}: {c.reason}" for c in self.items}
+        return card(self.title.partition("\n")[0] or "certificates", rows)
 
     def __str__(self) -> str:
         return "\n\n".join(([self.title] if self.title else []) + [str(c) for c in self.items])
