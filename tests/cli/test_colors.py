@@ -31,6 +31,13 @@ def test_no_line_is_longer_than_the_terminal(terminal, capsys, command):
     assert len(lines) > 5 and [line for line in lines if len(line) > WIDTH and " " in line.strip()] == []
 
 
+def test_help_fits_too(terminal, capsys):
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any("Write the results of a sweep" in line for line in lines) and max(map(len, lines)) <= WIDTH
+
+
 def test_errors_and_progress_fit_too(terminal, capsys):
     assert main(["train", "no-such-file-anywhere-at-all.npz"]) == 2
     said = capsys.readouterr().err.splitlines()

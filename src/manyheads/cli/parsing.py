@@ -4,9 +4,12 @@ import contextlib
 import functools
 import io
 import re
+import sys
 from collections.abc import Callable, Mapping
 
 import tyro
+
+from manyheads.cli.colors import show
 
 
 def parsed(
@@ -24,12 +27,15 @@ def parsed(
     def call(*args, **options):
         return functools.partial(command, *args, **options)
 
-    said = io.StringIO()
+    said, held = io.StringIO(), io.BytesIO()
+    shown = io.TextIOWrapper(held, sys.stdout.encoding or "utf-8")  # so that frames are drawn as the terminal can
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
             made = tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as end:
         if not end.code:
+            shown.flush()
+            show(held.getvalue().decode(shown.encoding).rstrip("\n"))
             raise
         raise ValueError(f"{one_line(said.getvalue())} `manyheads {verb} --help` explains every option.") from None
     given = {word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")}

@@ -35,11 +35,11 @@ DECIDED_BY = {
     )
 }  # fmt: skip
 KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
-DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS}."
+DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS} (mixture if not given)."
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = "",
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = None,
     *,
     heads: Heads = 8,
     start: Annotated[str, named(STARTS)] = "first_phase",
@@ -108,7 +108,7 @@ def command(
         import manyheads as mh
         from manyheads.training.trajectory import Unsaved
 
-        data = data or ("" if plan else "mixture")
+        data = ("" if plan else "mixture") if data is None else data
         first = fresh_wanted(start, first_phase_examples)
         if out is not None and out.exists() and any(Path(p).exists() and out.samefile(p) for p in paths_of(data)):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
