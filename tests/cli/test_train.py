@@ -104,7 +104,7 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
         start=mh.zero_start(1, num_tokens=1, dim=1), status="finished", last_step=1, settings={}, attention_mass=None, observed={},
         steps=np.arange(2), **dict.fromkeys(command.RECORDS[1:], np.array([1.0, np.inf])),
     )  # fmt: skip
-    command._print_json(run, 0)
+    command._print_json(run)
     *_, last = capsys.readouterr().out.splitlines()
     assert json.loads(last, parse_constant=pytest.fail)["test_loss"] is None
 
