@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from manyheads.cli.colors import say
 from manyheads.cli.numbers import Seed
 
 NO_RESULTS = 2  # a study that was asked for has no results
@@ -99,9 +100,9 @@ def show_answers(report) -> None:
 def show_absent(report) -> None:
     """Which studies of the folder have no results yet, and what to do about it."""
     for name, why in report.absent.items():
-        print(f"no results yet for {name}: {why}", file=sys.stderr)
+        say(f"no results yet for {name}: {why}")
     if report.remedy:
-        print(report.remedy, file=sys.stderr)
+        say(report.remedy)
 
 
 class _Progress:
