@@ -1,4 +1,4 @@
-"""Sentences as tokens: a WordPiece tokenizer, the forward pass of a BERT encoder, and labeled reviews to try them on."""
+"""Sentences as tokens: a WordPiece tokenizer, the forward pass of a BERT encoder, and labeled movie reviews."""
 
 from manyheads._lazy import front_door
 
@@ -7,7 +7,7 @@ _HOME = {
     "Encoder": "manyheads.data.text.encoder",
     "Corpus": "manyheads.data.text.corpus",
     "prepare": "manyheads.data.text.corpus",
-    "reviews": "manyheads.data.text.reviews",
+    "reviews": "manyheads.data.text.movies",
 }
 
 __getattr__, __dir__ = front_door(__name__, _HOME)

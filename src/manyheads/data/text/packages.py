@@ -38,20 +38,16 @@ REVIEWS = Carried(
 )
 
 
-class NotInstalled(ValueError):
-    """A package that carries a file is not installed."""
-
-
 @cache
 def installed(file: Carried) -> Path:
     """Where the file is; a one-line error says what to install, or that it is not the one that is meant."""
     path = _found(file)
     if path is None:
-        raise NotInstalled(f"{file.what} ({file.packages[0]}) are not installed: type `{INSTALL}`.")
+        raise ValueError(f"{file.what} ({file.packages[0]}) are not installed: type `{INSTALL}`.")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != file.digest:
         raise ValueError(
-            f"{path} has SHA-256 {digest[:8]}..., and {file.what} have {file.digest[:8]}...; install again: `{INSTALL}`."
+            f"{path} has SHA-256 {digest[:8]}, and {file.what} have {file.digest[:8]}; install again: `{INSTALL}`."
         )
     return path
 

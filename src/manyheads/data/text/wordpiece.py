@@ -94,9 +94,10 @@ def _settings(content: Any, path: Path) -> dict[str, Any]:
     """What a `tokenizer.json` says."""
     parts = content if isinstance(content, dict) else {}
     model, normalizer = parts.get("model"), parts.get("normalizer") or {}
-    if not (isinstance(model, dict) and isinstance(vocabulary := model.get("vocab"), dict)) or model.get(
-        "type", "WordPiece"
-    ) != "WordPiece":
+    if (
+        not (isinstance(model, dict) and isinstance(vocabulary := model.get("vocab"), dict))
+        or model.get("type", "WordPiece") != "WordPiece"
+    ):
         raise ValueError(f"{path} is not a WordPiece tokenizer; pass that of a BERT encoder.")
     lowercase = bool(normalizer.get("lowercase", True))
     accents = normalizer.get("strip_accents")
