@@ -3,7 +3,8 @@ import pytest
 from data.text import encoders
 
 from manyheads.data.text import Corpus, Encoder, prepare
-from manyheads.data.text.corpus import FOLDER, cache_path, distinct, principal
+from manyheads.data.text import corpus as corpus_module
+from manyheads.data.text.corpus import FOLDER, cache_path, distinct, encoded, principal
 
 WORDS = encoders.PIECES[4:11]
 SENTENCES = [f"{a} {b}" for a in WORDS for b in WORDS if a != b]
@@ -27,11 +28,11 @@ def test_duplicates_go_before_the_split_and_contradictions_altogether():
     assert distinct(texts, np.array([0, 0, 1, 0, 1, 1])).tolist() == [0, 2, 5]
 
 
-def test_components_are_those_of_an_svd_of_the_tokens():
+def test_components_are_those_of_an_svd_of_the_tokens(monkeypatch):
     rng = np.random.default_rng(0)
-    states = [rng.standard_normal((length, 6)) * np.arange(1, 7) for length in (3, 9, 40)]
-    center, components = principal(states, 2)
-    rows = np.concatenate(states)
+    rows = rng.standard_normal((52, 6)) * np.arange(1, 7)
+    monkeypatch.setattr(corpus_module, "CHUNK", 20)
+    center, components = principal(rows, 2)
     np.testing.assert_allclose(center, rows.mean(axis=0), rtol=1e-6)
     expected = np.linalg.svd(rows - rows.mean(axis=0))[2][:2].T
     np.testing.assert_allclose(np.abs(np.sum(components * expected, axis=0)), 1, rtol=1e-6)
@@ -41,8 +42,6 @@ def test_test_sentences_do_not_touch_what_is_learned_from_the_others(corpus, enc
     """Other test sentences give the same tokens to the rest: mean, components and unit are those of the rest."""
     monkeypatch.setenv(FOLDER, str(tmp_path / "other"))
     texts = [text if not held else text + " cold warm new old" for text, held in zip(*_in_order(corpus), strict=True)]
-    from manyheads.data.text.corpus import encoded
-
     other = encoded(encoder, texts, corpus.labels, corpus.is_test, (2,), 5, 8, "other")
     own = ~corpus.is_test
     np.testing.assert_array_equal(

@@ -26,6 +26,7 @@ from manyheads.data.text.encoder import Encoder
 
 FORMAT_VERSION = 2
 FOLDER = "MANYHEADS_TEXT"
+CHUNK = 16384  # rows whose moments are computed together
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -183,24 +184,29 @@ def encoded(
     if not 0 < is_test.sum() < len(is_test) - 1:
         raise ValueError(f"{len(is_test)} different sentences with {is_test.sum()} for testing: pass more.")
     pieces = tuple(tuple(encoder.tokenizer.framed(text, num_tokens)) for text in sentences)
+    lengths = [len(one) for one in pieces]
+    starts, own = np.cumsum([0, *lengths[:-1]]), np.repeat(~is_test, lengths)
     tokens, means = {}, {}
     for layer, states in zip(layers, encoder.states(sentences, layers, num_tokens), strict=True):
-        center, components = principal([one for one, test in zip(states, is_test, strict=True) if not test], dim)
-        projected = [(one - center) @ components for one in states]
-        squares = [np.sum(one**2, axis=1) for one, test in zip(projected, is_test, strict=True) if not test]
-        unit = np.sqrt(np.concatenate(squares).mean())
-        tokens[layer] = (np.concatenate(projected) / unit).astype(np.float16)
-        means[layer] = (np.stack([(one - center).mean(axis=0) for one in states]) / unit).astype(np.float16)
+        rows = np.concatenate(states)
+        center, components = principal(rows[own], dim)
+        rows -= center[None]
+        projected = rows @ components
+        unit = np.sqrt(np.sum(projected[own] ** 2, axis=1).mean())
+        tokens[layer] = (projected / unit).astype(np.float16)
+        sums = np.add.reduceat(rows, starts, axis=0)
+        means[layer] = (sums / np.array(lengths)[:, None] / unit).astype(np.float16)
     return Corpus(np.asarray(labels), pieces, is_test, num_tokens, tokens, means, name)
 
 
-def principal(states: Sequence[np.ndarray], dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of all tokens of these sentences, and their first principal components as columns."""
-    count = sum(map(len, states))
-    center = sum(one.sum(axis=0, dtype=np.float64) for one in states) / count
-    moments = sum((one - center).T @ (one - center) for one in states) / count
-    _, vectors = np.linalg.eigh(moments)
-    components = vectors[:, ::-1][:, :dim]
+def principal(rows: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of the rows, and their first principal components as columns."""
+    center = rows.mean(axis=0, dtype=np.float64)
+    moments = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), CHUNK):
+        part = rows[start : start + CHUNK] - center[None]
+        moments += part.T @ part
+    components = np.linalg.eigh(moments)[1][:, ::-1][:, :dim]
     signs = np.sign(components[np.argmax(np.abs(components), axis=0), np.arange(dim)])
     return center.astype(np.float32), (components * signs[None, :]).astype(np.float32)
 
