@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
@@ -104,7 +105,7 @@ def look(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_s
     pieces = [parts.corpus.pieces[i] for i in parts.places[2]]
     chosen = [i for i, one in enumerate(pieces) if SHORTEST <= len(one) <= LONGEST][:SHOWN]
     shown = parts.test.subset(chosen)
-    weights = np.where(shown.mask[:, None, :], _attention(model, shown), np.nan)[:, :, :LONGEST]
+    weights = np.where(_real(shown)[:, None, :], _attention(model, shown), np.nan)[:, :, :LONGEST]
     words = [[*pieces[i], *[""] * LONGEST][:LONGEST] for i in chosen]
     return {
         "weights": (("shown", "head", "place"), weights),
@@ -116,7 +117,12 @@ def look(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_s
 
 def mean_token(data: Dataset) -> np.ndarray:
     """The mean of the real tokens of each sequence."""
-    return data.tokens.sum(axis=1) / data.mask.sum(axis=1, keepdims=True)
+    return data.tokens.sum(axis=1) / _real(data).sum(axis=1, keepdims=True)
+
+
+def _real(data: Dataset) -> np.ndarray:
+    """Which tokens are not padding."""
+    return np.ones(data.tokens.shape[:2], bool) if data.mask is None else data.mask
 
 
 @lru_cache(maxsize=1)
@@ -137,7 +143,8 @@ def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
     """Train at every step size; keep the step size and step of least validation loss."""
     key = stream(cell.seed, START)
     start = make_start(cell).make(cell.model.num_heads, parts.train, fresh=parts.fresh, key=key, decoder="last")
-    spec, best, losses = cell.train, None, np.full(len(step_sizes), np.nan)
+    spec, losses = cell.train, np.full(len(step_sizes), np.nan)
+    best = Tuned(start, 0, 0, losses, False)
     for rung, step_size in enumerate(step_sizes):
         run = train(
             start, parts.train, step_size=step_size, num_steps=spec.num_steps, optimizer=spec.optimizer,
@@ -145,18 +152,19 @@ def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
         )  # fmt: skip
         if run.status == "interrupted":
             raise KeyboardInterrupt
-        at = int(np.nanargmin(run.test_loss))
-        losses[rung] = run.test_loss[at]
-        if best is None or losses[rung] < best[0]:
+        held_out = np.asarray(run.test_loss)
+        at = int(np.nanargmin(held_out))
+        losses[rung] = held_out[at]
+        if rung == 0 or losses[rung] < losses[best.rung]:
             moved = jax.tree.map(lambda leaf, at=at: leaf[at], run.snapshots)
             last = int(run.steps[at]) == spec.num_steps
-            best = losses[rung], Tuned(start.displaced(moved), int(run.steps[at]), rung, losses, last)
-    return best[1]
+            best = Tuned(start.displaced(moved), int(run.steps[at]), rung, losses, last)
+    return best
 
 
 def _outcome(parts: Parts, tuned: Tuned, step_sizes: list[float]) -> dict:
     seen = parts.test[:SEEN]
-    uniform = seen.mask / seen.mask.sum(axis=1, keepdims=True)
+    uniform = _real(seen) / _real(seen).sum(axis=1, keepdims=True)
     distance = np.abs(_attention(tuned.model, seen) - uniform[:, None, :]).sum(axis=2).mean(axis=0) / 2
     heads = tuned.model.multiplicity
     return {
@@ -172,8 +180,8 @@ def _outcome(parts: Parts, tuned: Tuned, step_sizes: list[float]) -> dict:
 
 def _attention(model: MultiHead, data: Dataset) -> np.ndarray:
     """The weights (sequence, class of heads, token) of the last token, whose attention is read out."""
-    tokens = data.tokens.astype(np.float32)
-    return np.asarray(jax.vmap(model.attention)(tokens, data.mask))[:, :, 0, :]
+    tokens, mask = jnp.asarray(data.tokens, jnp.float32), jnp.asarray(_real(data))
+    return np.asarray(jax.vmap(model.attention)(tokens, mask))[:, :, 0, :]
 
 
 def _wrong(scores: np.ndarray, data: Dataset) -> np.ndarray:

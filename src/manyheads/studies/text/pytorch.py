@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import Any
 
@@ -22,8 +23,8 @@ def torch_scores(
     """
     if importlib.util.find_spec("torch") is None:
         return None
-    import torch
-    from torch import nn
+    torch: Any = importlib.import_module("torch")
+    nn = torch.nn
 
     class Classifier(nn.Module):
         def __init__(self) -> None:

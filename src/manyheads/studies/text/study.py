@@ -128,8 +128,7 @@ def finding(results: Results) -> Finding:
     best = {layer: _chosen({kind: by_start[kind][layer] for kind in starts}) for layer in layers}
     sentences = [
         f"{heads_text(many)} heads instead of {heads_text(few)} change the error on new sentences by {listed(parts)}.",
-        " ".join(_beside(numbers, layer, best[layer], linear) for layer in layers[-1:]),
-        *(_beside(numbers, layer, best[layer], linear) for layer in layers[:-1]),
+        *(_beside(numbers, layer, best[layer], linear) for layer in reversed(layers)),
         _optimizers(results, numbers, best),
         _moved(numbers, by_start, many),
         _ends(by_start),
@@ -286,8 +285,8 @@ def figures(results: Results) -> list[Figure]:
 def _errors(role: str, label: str, data: xarray.Dataset, variable: str) -> Mark:
     heads = data["num_heads"].values
     found = [crossed(_table(data, variable, num_heads=h)) for h in heads]
-    sides = (np.array([100 * getattr(e, side) for e in found]) for side in ("value", "low", "high"))
-    return line(role, label, heads, *sides)
+    value, low, high = ([100 * getattr(e, side) for e in found] for side in ("value", "low", "high"))
+    return line(role, label, heads, value, low, high)
 
 
 def _looks(data: xarray.Dataset) -> Figure:
