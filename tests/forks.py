@@ -196,6 +196,9 @@ def _work(request, files, theirs, program_id):
     except SystemExit as end:
         os._exit(end.code or 0)
     except EOFError:  # a program killed between starting a process and telling it what to do; with real ones, at once
+        end = time.monotonic() + 10  # a program that is killed closes its files before its children learn of its end
+        while os.getppid() == program_id and time.monotonic() < end:
+            time.sleep(0.01)
         if os.getppid() == program_id:
             traceback.print_exc()
         os._exit(1)

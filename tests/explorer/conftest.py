@@ -48,11 +48,11 @@ class Tab:
     def ask(self, expression):
         return self.page.evaluate(f"() => {expression}")
 
-    def until(self, expression, limit=300):
+    def until(self, expression, limit=300, where=""):
         """Wait for an event in the page; Playwright's own way needs eval, which the page forbids."""
         deadline = time.monotonic() + limit
         while not self.page.evaluate(f"() => Boolean({expression})"):
-            assert time.monotonic() < deadline, f"never true: {expression}; complaints: {self.complaints}"
+            assert time.monotonic() < deadline, f"never true: {expression} {where}; complaints: {self.complaints}"
             time.sleep(LOOK_EVERY)
 
     def status(self, wanted):

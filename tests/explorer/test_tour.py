@@ -8,27 +8,46 @@ import pytest
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
 # what each stop speaks of, and so what it frames
 FRAMED = [
-    ["maps"],
+    ["maps", "work"],
+    ["lossChart", "marginChart", "focusChart", "maps"],
     ["lossChart", "focusChart", "maps"],
-    ["lossChart", "focusChart"],
-    ["focusChart"],
-    ["verdicts"],
-    ["verdicts"],
-    ["lossChart"],
-    ["focusChart"],
+    ["focusChart", "maps"],
+    ["verdicts", "work"],
+    ["verdicts", "identity", "focusChart"],
+    ["lossChart", "verdicts"],
+    ["focusChart", "maps"],
 ]
-WORDS = {"maps": "map", "lossChart": "loss", "focusChart": "attention", "verdicts": "Theorem 1"}
+WORDS = {
+    "maps": "map",
+    "lossChart": "loss",
+    "marginChart": "margin",
+    "focusChart": "attention",
+    "verdicts": "Theorem",
+    "identity": "exact decomposition",
+    "work": "model at work",
+}
 SHORTEN = """() => { for (const [k, steps] of [[1, 60], [2, 60], [3, 150], [4, 60], [6, 30], [7, 60]]) for (const plan of [explorer.stops[k].settings, explorer.stops[k].pin]) {
   if (plan) Object.assign(plan, { n: 12, nTest: plan.nTest === 0 ? 0 : 12, numSteps: steps });
 } }"""
-# a framed panel that can be seen: inside the window, above or beside the card, below the bar that sticks to the top
-SEEN = """(name) => { const box = (e) => e.getBoundingClientRect(), panel = box(document.querySelector(`#${name}`)), card = box(document.querySelector('#tour'));
-  const node = document.querySelector(`#${name} canvas, #${name} h4`), it = box(node), beside = it.right <= card.left + 1 || it.left >= card.right - 1;
-  return it.top >= 0 && it.bottom <= innerHeight + 1 && (beside || it.bottom <= card.top + 1) && panel.top >= 0; }"""
+# framed panels that cannot be seen whole: not in the window, or under the words of the tour or the bar that sticks to the top
+UNSEEN = """() => { const box = (e) => e.getBoundingClientRect(), covers = ['#tour', '.transport'].map((e) => box(document.querySelector(e)));
+  const under = (it) => covers.some((top) => it.left < top.right - 1 && it.right > top.left + 1 && it.top < top.bottom - 1 && it.bottom > top.top + 1);
+  const seen = (e) => { const it = box(e); return it.height > 40 && it.top >= 0 && it.bottom <= innerHeight + 1 && it.left >= 0 && it.right <= innerWidth + 1 && !under(it); };
+  return [...document.querySelectorAll('.pointed')].filter((e) => !seen(e)).map((e) => e.id); }"""
+# whether all words of the tour can be read, or are said to go on below; and whether the buttons are there
+READABLE = """() => { const told = document.querySelector('#tour .told'), box = document.querySelector('#tour').getBoundingClientRect(), cut = told.scrollHeight > told.clientHeight + 2;
+  const here = (e) => { const it = e.getBoundingClientRect(); return it.top >= box.top && it.bottom <= box.bottom && it.bottom <= innerHeight; };
+  const cue = document.querySelector('#tourMore'), shown = (e) => e.getClientRects().length > 0;
+  return told.clientHeight > 60 && cut === shown(cue) && [...document.querySelectorAll('#tour button')].filter(shown).every(here); }"""
 
 
 def end_of_stop(tab, place):
     tab.until(f"explorer.app.tour.at === {place} && explorer.app.tour.done")
+
+
+def all_is_seen(tab, where):
+    """What is framed is seen and the words can be read, once the page has been laid out."""
+    tab.until(f"({UNSEEN})().length === 0 && ({READABLE})()", where=where)
 
 
 def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
@@ -42,7 +61,7 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
         assert sorted(desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)")) == sorted(framed)
         words = desk.text("#tour")
         assert all(WORDS[name] in words for name in framed), words
-        assert all(desk.page.evaluate(SEEN, name) for name in framed), f"stop {place + 1}"
+        all_is_seen(desk, f"stop {place + 1}")
         if place == 4:  # silent, with both sides of each condition
             assert desk.page.locator("#verdictsBody [data-verdict=SILENT]", has_text="you have 8").count() >= 1
         if place == 5:  # here the theorem speaks, and the run keeps its promise
@@ -53,29 +72,91 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
             assert mean <= bound < np.log(2)  # and says more than nothing
         if place == 7:
             desk.page.click("#tourAlso")
-            assert desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)") == ["takeaways"]
+            assert desk.page.locator("#tour #takeaways").is_visible()
         desk.page.click("#tourNext")
     assert desk.page.locator("#tour").is_hidden() and len(set(titles)) == 8
+    assert desk.page.locator("#middle #takeaways").is_visible()  # back in its place
     assert desk.page.locator(".pointed").count() == 0 and desk.complaints == []
 
 
-@pytest.mark.parametrize("width, height", [(390, 844), (1024, 768)])
-def test_what_a_stop_speaks_of_is_seen_on_a_small_screen(opened, width, height):
-    tab = opened(SMALL, width=width, height=height, motion="reduce")
+def test_on_a_tablet_all_that_a_stop_speaks_of_is_seen(opened):
+    tab = opened(SMALL, width=1024, height=768, motion="reduce")
     tab.page.evaluate(SHORTEN)
-    for place in (0, 1, 2, 4, 6):
+    for place in range(8):
         tab.page.evaluate("(place) => explorer.app.tour.go(place)", place)
         end_of_stop(tab, place)
-        hidden = [name for name in FRAMED[place] if not tab.page.evaluate(SEEN, name)]
-        assert hidden == [], f"stop {place + 1} at {width}"
+        all_is_seen(tab, f"stop {place + 1}")
         assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_on_a_phone_the_tour_comes_in_parts_that_fit(opened):
+    tab = opened(SMALL, width=390, height=844, motion="reduce")
+    tab.page.evaluate(SHORTEN)
+    tab.page.click("#startTour")
+    place = part = 0
+    said, framed = "", set()
+    while True:
+        end_of_stop(tab, place)
+        where = f"stop {place + 1} of 8, part {part + 1}"
+        assert tab.text("#tour .kicker").lower().startswith(where)
+        assert tab.page.locator(".pointed").count() == 1
+        all_is_seen(tab, where)
+        assert tab.page.locator("#tourMore").is_hidden(), where  # nothing has to be scrolled
+        assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+        framed.add(tab.page.locator(".pointed").get_attribute("id"))
+        said += tab.text("#tour .told")
+        if tab.ask("explorer.app.tour.lastPart"):
+            every = tab.ask(f"[explorer.stops[{place}].text, ...explorer.stops[{place}].seen.map(([, text]) => text)]")
+            assert all(text in said for text in every) and framed == set(FRAMED[place])
+            if place == 7:
+                break
+            place, part, said, framed = place + 1, 0, "", set()
+        else:
+            part += 1
+        tab.page.click("#tourNext")
+    tab.page.click("#tourBack")
+    assert tab.text("#tour .kicker").lower().startswith(f"stop 8 of 8, part {part}")
+    assert tab.complaints == []
+
+
+def test_words_that_do_not_fit_are_said_to_go_on(opened):
+    tab = opened(SMALL, width=390, height=844, motion="reduce")
+    tab.page.evaluate(
+        "() => { const [stop] = explorer.stops; stop.text = stop.text.repeat(3); explorer.app.tour.go(0); }"
+    )
+    tab.until("!document.querySelector('#tourMore').hidden")
+    assert tab.page.evaluate(READABLE)
+    while tab.page.locator("#tourMore").is_visible():
+        before = tab.ask("document.querySelector('#tour .told').scrollTop")
+        tab.page.click("#tourMore")
+        tab.until(f"document.querySelector('#tour .told').scrollTop > {before}")
+        tab.until(
+            "document.querySelector('#tourMore').hidden === (document.querySelector('#tour .told').scrollTop + document.querySelector('#tour .told').clientHeight >= document.querySelector('#tour .told').scrollHeight - 2)"
+        )
+    assert tab.complaints == []
+
+
+def test_the_tour_stands_still(desk):
+    desk.visit(SMALL)
+    desk.page.evaluate(SHORTEN)
+    places = set()
+    for place in range(8):
+        desk.page.evaluate("(place) => explorer.app.tour.go(place)", place)
+        places.add(
+            tuple(
+                desk.ask(
+                    "['#tour', '#tourNext'].flatMap((e) => { const box = document.querySelector(e).getBoundingClientRect(); return [box.left, box.top]; })"
+                )
+            )
+        )
+    assert len(places) == 1
 
 
 def test_the_words_do_not_run_ahead_of_the_run(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEN)
     desk.page.evaluate("""() => { window.told = []; const app = explorer.app;
-      const note = () => { const text = document.querySelector('#tourText').textContent; told.push([Boolean(app.queue), app.run ? app.run.model.H : 0, text, document.querySelector('#tourSeen').textContent]); };
+      const note = () => { if (app.tour.at !== 2) return; const text = document.querySelector('#tourText').textContent; told.push([Boolean(app.queue), app.run ? app.run.model.H : 0, text, document.querySelector('#tourSeen').textContent]); };
       new MutationObserver(note).observe(document.querySelector('#tour'), { subtree: true, childList: true, characterData: true });
       app.tour.go(2); }""")
     end_of_stop(desk, 2)
@@ -102,9 +183,26 @@ def test_leaving_one_out_is_measured_on_the_run_shown_and_moves(desk):
     told = set(re.findall(r"sequence \d+ of 10", " ".join(desk.ask("moves"))))
     assert told == {f"sequence {k} of 10" for k in range(1, 11)}
     rows = desk.page.locator("#measureTold tr").all_inner_texts()
-    assert len(rows) == 4
+    assert len(rows) == 6 and all(len(row.split("\t")) == 2 for row in rows)
+
+
+def test_what_was_measured_follows_the_run(desk):
+    desk.visit(SMALL)
+    desk.page.evaluate(SHORTEN)
+    desk.page.evaluate("() => { explorer.app.tour.go(6); }")
+    end_of_stop(desk, 6)
+    desk.page.click("#measureIt")
+    desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 12 training')")
+    few = desk.page.locator("#measureTold tr").all_inner_texts()
     desk.page.click("#tourAlso")
+    desk.until("document.querySelector('#measureTold').textContent.includes('The run has changed')")
     desk.until("explorer.app.run.train.n === 160 && explorer.app.pinned.train.n === 12")
+    desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 160 training')")
+    both = [row.split("\t") for row in desk.page.locator("#measureTold tr").all_inner_texts()]
+    assert both[0][1:] == ["12", "160"] and ["\t".join(row[:2]) for row in both] == few
+    assert all(one != two for _, one, two in both)
+    gap = desk.ask("explorer.app.run.last.testLoss - explorer.app.run.last.trainLoss")
+    assert both[-1][2] == desk.page.evaluate("(gap) => explorer.number(gap, 3)", gap)
 
 
 def test_waking_times_are_a_plot(desk):
@@ -119,6 +217,9 @@ def test_waking_times_are_a_plot(desk):
     )
     assert high < low  # more heads wake later, and later is higher
     assert "1 head at step" in desk.page.locator(".waking").get_attribute("aria-label")
+    ticks = desk.page.locator(".waking .tick").all_text_contents()
+    assert ticks == ["3", "10", "30", "100", "300"]
+    assert "steps until awake" in desk.page.locator(".waking").text_content()
     desk.page.click("#tourEnd")
     assert desk.complaints == []
 
@@ -141,8 +242,33 @@ def test_takeaways_wait_for_each_other_and_each_gets_its_verdict(desk):
     assert desk.text(f"#takeaway-{names[3]} .chip") == "stopped"
     running = [name for name, text in desk.ask("told") if text == "running"]
     assert running == [f"takeaway-{name}" for name in wanted]  # one after the other, none lost
+    for name in wanted:  # what was asked stays beside the answer
+        asked = desk.page.evaluate("(id) => explorer.takeaways.find((one) => one.id === id).asks", name)
+        assert asked in desk.text(f"#takeaway-{name}") and "√H" not in desk.text(f"#takeaway-{name}")
     desk.page.locator(f"#takeaway-{names[0]} .link").click()
     desk.until("explorer.app.pinned && explorer.app.run.settings === explorer.app.settings")
+    assert desk.complaints == []
+
+
+def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
+    desk.visit(SMALL)
+    desk.page.evaluate(SHORTEN)
+    desk.page.evaluate("() => explorer.app.tour.go(7)")
+    end_of_stop(desk, 7)
+    desk.page.click("#tourAlso")
+    desk.page.evaluate(
+        """() => { const one = explorer.takeaways[0]; one.runs = () => [1, 64].map((heads) => [{ n: 20, nTest: 0, heads, numSteps: 30 }]); }"""
+    )
+    desk.page.click("#ask-more-heads")
+    desk.until("explorer.app.pinned && explorer.app.pinned.model.H === 1 && explorer.app.run.model.H === 64")
+    desk.status("finished")
+    assert desk.ask("explorer.app.tour.at") == 7 and desk.page.locator("#tour #takeaways").is_visible()
+    assert desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)") == ["lossChart"]
+    assert "equal step size, three seeds, 150 steps" in desk.text("#takeaway-more-heads")
+    assert "64 heads; pinned (dashed): 1 head" in desk.text("#takeaway-more-heads")
+    desk.page.click("#tourBack")
+    assert desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == 7
+    desk.page.click("#tourEnd")
     assert desk.complaints == []
 
 

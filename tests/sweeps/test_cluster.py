@@ -64,7 +64,7 @@ def test_who_has_no_key_cannot_speak_to_the_scheduler():
 
 def test_a_scheduler_without_workers_is_named(monkeypatch):
     monkeypatch.setattr(cluster_module, "NOTE_SECONDS", 0.2)
-    with distributed.LocalCluster(n_workers=0, dashboard_address=None, host="127.0.0.1") as cluster:
+    with distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster:
         with contextlib.closing(Dask(address=cluster.scheduler_address).work([dict(id="1", threads=1)])) as results:
             said = next(result["note"] for batch, result in results if batch == "" and result["note"])
     assert said == (

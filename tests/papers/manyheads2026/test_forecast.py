@@ -96,6 +96,9 @@ def test_steps_of_changing_size_take_as_long_as_their_sum():
     sizes = 1 / (1 + np.arange(200) % 40 / 4)
     found = mh.forecast(start, s.dataset, step_size=sizes, most_pieces=60)
     constant = dataclasses.replace(found, schedule=None)
+    for factor in np.linspace(1, 2, 40):  # the last level is asked for by its own number, however its logarithm rounds
+        scaled = dataclasses.replace(constant, loss=factor * constant.loss)
+        assert scaled.steps_to(scaled.certified_loss[-1]) == scaled.steps[-1]
     assert found.step_size == 1 and "with step sizes of at most 1 halves the loss" in str(found)
     assert np.array_equal(dataclasses.replace(found, schedule=np.ones(9)).steps, constant.steps[constant.steps <= 9])
     for steps, level in zip(found.steps, found.certified_loss, strict=True):

@@ -65,6 +65,7 @@ class Decomposition {
     this.choice = el("select", { id: "against", "aria-label": "Compared with" }, Object.entries(TARGETS).map(([value, text]) => el("option", { value }, text)));
     this.choice.addEventListener("change", () => choose(this.choice.value));
     this.body = el("div", {});
+    this.place = place;
     place.append(el("figcaption", {}, term("identity"), this.when), el("label", { class: "against" }, term("target", "Compared with"), " ", this.choice), this.body);
   }
 
@@ -81,6 +82,7 @@ class Decomposition {
     this.choice.value = target.name;
     this.choice.disabled = !plain;
     this.when.textContent = shown ? `mean train loss of steps 1 to ${number(row.step)}` : "";
+    this.place.classList.toggle("empty", !shown);
     if (!shown) {
       fill(this.body, el("p", { class: "note" }, plain ? "It appears with the first step." : "The identity is about plain gradient descent; choose it on the left."));
       return;
@@ -91,7 +93,7 @@ class Decomposition {
     const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-300);
     const residual = terms.meanLoss - (terms.targetLoss + used + terms.gap + terms.defect);
     const bar = (value, role) => el("i", {}, el("b", { style: `background:${ink(role)};left:${value < 0 ? 50 - 50 * -value / most : 50}%;width:${50 * Math.abs(value) / most}%` }));
-    const where = `${TARGETS[target.name]} lies ${number(target.distance)} from the start`;
+    const where = `${TARGETS[target.name]} lies at distance ${number(target.distance)} from the start (all weights together, root of the sum of squares)`;
     fill(this.body, el("div", { class: "bars" }, parts.map(([label, value, role]) => [el("span", {}, label), bar(value, role), el("data", { value }, number(value))])),
       el("p", { class: "note", id: "residual", "data-value": residual }, `${where[0].toUpperCase()}${where.slice(1)}. The two sides differ by ${number(Math.abs(residual), 2)}: rounding. ${terms.gap < 0
         ? "A negative gap helps: on the way there the loss curves like a bowl." : "A positive gap is what the lack of a bowl shape costs."}`));

@@ -10,7 +10,7 @@ class App {
     this.decomposition = new Decomposition($("#identity"), (name) => { this.against = name; this.showLink(); this.redraw(); });
     this.maps = new Maps($("#mapsBody"), this);
     this.library = new Library($("#library"), this);
-    this.takeaways = new Takeaways($("#takeawaysBody"), (sets) => this.showTwo(sets));
+    this.takeaways = new Takeaways($("#takeawaysBody"), (one, sets) => this.showTwo(one, sets), (one, sets) => { if (this.tour.asking) this.showTwo(one, sets); });
     this.tour = new Tour($("#tour"), this);
     this.bind();
     if (location.hash.length < 2) this.say("Press Train and watch eight heads learn what to look at. New here? Take the tour.");
@@ -201,7 +201,11 @@ class App {
     this.redraw();
   }
 
-  showTwo(sets) { this.tour.go(null); this.visit(sets[sets.length - 1][0], sets[0][0], true); scrollTo({ top: 0 }); }
+  // Two of the runs that a sentence was decided with; in the tour they are framed, and the sentences stay.
+  showTwo(one, sets) {
+    if (this.tour.asking) this.tour.point(one.at); else { this.tour.go(null); scrollTo({ top: 0 }); }
+    this.visit(sets[sets.length - 1][0], sets[0][0], true);
+  }
 
   // Data of the user, or drawn by the library ------------------------------------------------------------------
   useOwn(data) { this.own = data; this.settings = mended({ ...this.settings, data: "own" }).settings; this.pinned = null; this.prepare(); }

@@ -1,5 +1,5 @@
 // A picture of the model with the numbers of one sequence flowing through it: tokens, classes of heads, score, loss.
-const PICTURE = { width: 440, tokens: 46, heads: 140, box: 112, score: 322, top: 34 };
+const PICTURE = { width: 424, tokens: 46, heads: 112, box: 118, score: 298, top: 34 };
 
 function showPicture(place, run, sequence, row) {
   const { train, model } = run, i = Math.min(sequence, train.n - 1), { T } = train;
@@ -7,7 +7,7 @@ function showPicture(place, run, sequence, row) {
   const shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
   const height = 64 + Math.max(shown.length * 68, 136), room = height - 48;
   const tokenY = (t) => PICTURE.top + (t + 0.5) * room / T, headY = (k) => PICTURE.top + (k + 0.5) * room / shown.length;
-  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, what they say", SOFT)];
+  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, how they vote", SOFT)];
   const most = Math.max(...seen.parts.map(Math.abs), 1e-12), middle = height / 2 + 6;
   shown.forEach((g, k) => {
     for (let t = 0; t < T; t++) parts.push(looking(seen, g, train, i, t, tokenY(t), headY(k)));
@@ -15,6 +15,9 @@ function showPicture(place, run, sequence, row) {
   });
   if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
   parts.push(...outcome(run, seen.score, train.labels[i], middle));
+  const [minus, plus] = train.labelNames, kinds = names[0] === "+ heads";
+  const told = `A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The + heads began with a step in the right direction, the − heads with the same step in the wrong one." : ""}`;
+  if ($("#workTold").textContent !== told) $("#workTold").textContent = told;
   const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, i)}`;
   const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);
   const canvas = el("canvas", { class: "tokens" });
@@ -24,8 +27,8 @@ function showPicture(place, run, sequence, row) {
   });
 }
 
-const SOFT = { fill: "var(--soft)", "font-size": 10 };
-const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 11, fill: "var(--ink)", ...more }, text);
+const SOFT = { fill: "var(--soft)", "font-size": 11 };
+const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 12, fill: "var(--ink)", ...more }, text);
 const labelOf = (data, i) => data.labelNames[data.labels[i] > 0 ? 1 : 0];
 
 // A line from a token to a class of heads, as wide as the attention it gets.
@@ -39,13 +42,13 @@ function looking(seen, g, train, i, t, from, to) {
 function headBox(run, seen, g, name, on, y, middle, most) {
   const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
   return [
-    el("svg:path", { d: `M${right} ${y} C 278 ${y}, 272 ${middle}, 300 ${middle}`, fill: "none", class: "flow",
+    el("svg:path", { d: `M${right} ${y} C ${right + 24} ${y}, ${right + 18} ${middle}, ${PICTURE.score - 22} ${middle}`, fill: "none", class: "flow",
       stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
     el("svg:rect", { x: PICTURE.heads, y: y - 28, width: PICTURE.box, height: 56, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
     words(x, y - 15, name, { "font-weight": 600 }),
     words(x, y - 3, `${short(run.model.counts[g])} head${run.model.counts[g] === 1 ? "" : "s"}`, SOFT),
     words(x, y + 9, on === null ? "" : `${number(100 * on, 3)}% on relevant`, SOFT),
-    words(x, y + 22, `${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
+    words(x, y + 22, `vote ${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
   ];
 }
 
@@ -57,9 +60,9 @@ function outcome(run, score, y, middle) {
     el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
     words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
     words(x, middle - 28, "score", { ...SOFT, ...center }),
-    words(x + 32, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
-    words(x + 32, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
-    words(x + 32, middle + 19, `loss ${number(loss, 3)}`),
+    words(x + 28, middle - 8, `label ${run.train.labelNames[y > 0 ? 1 : 0]}`, SOFT),
+    words(x + 28, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
+    words(x + 28, middle + 19, `loss ${number(loss, 2)}`),
   ];
 }
 

@@ -6,15 +6,15 @@ const SEEDS = [1, 2, 3];
 const over = (seeds, settings) => seeds.map((seed) => ({ ...settings, seed }));
 
 const TAKEAWAYS = [
-  { id: "more-heads", claim: "More heads learn better.",
+  { id: "more-heads", at: ["#lossChart"], claim: "More heads learn better.",
     asks: "1 head against 64, equal step size, three seeds, 150 steps on the noisy mixture.",
     runs: () => [1, 64].map((heads) => over(SEEDS, { ...HARD_MIXTURE, n: 60, nTest: 0, heads, stepSize: 0.1, numSteps: 150 })),
     judge: ([one, many]) => {
       const ratio = geometric(many.map((run) => last(run).trainLoss)) / geometric(one.map((run) => last(run).trainLoss));
-      return ratio > 1.1 ? ["no", `With 64 heads the loss at the end is ${number(ratio, 3)} times that of one head: each head moves by steps of order 1/√H.`]
-        : ratio < 0.9 ? ["yes", `With 64 heads the loss at the end is ${number(ratio, 3)} times that of one head.`] : ["open", `No clear difference: ${number(ratio, 3)} times the loss of one head.`];
+      return ratio > 1.1 ? ["no", `With 64 heads the loss at the end is ${number(ratio, 3)} times that of one head, at equal step size and after 150 steps: each of the 64 heads moves only about an eighth as far at a step (one over the square root of 64).`]
+        : ratio < 0.9 ? ["yes", `With 64 heads the loss at the end is ${number(ratio, 3)} times that of one head, at equal step size and after 150 steps.`] : ["open", `No clear difference: ${number(ratio, 3)} times the loss of one head.`];
     } },
-  { id: "convex", claim: "More heads make training more convex.",
+  { id: "convex", at: ["#identity"], claim: "More heads make training more convex.",
     asks: "What non-convexity costs, as a share of the mean loss: 2 heads against 256, three seeds.",
     runs: () => [2, 256].map((heads) => over(SEEDS, { ...HARD_MIXTURE, n: 60, nTest: 0, heads, stepSize: 0.1, numSteps: 200 })),
     judge: (sets) => {
@@ -22,14 +22,14 @@ const TAKEAWAYS = [
       const text = `Non-convexity costs ${number(100 * few, 3)}% of the mean loss with 2 heads and ${number(100 * many, 3)}% with 256 (measured against the paper's target, a known good solution).`;
       return [many < 0.5 * few ? "yes" : many > few ? "no" : "open", text];
     } },
-  { id: "attention", claim: "Training makes the heads look at what matters.",
+  { id: "attention", at: ["#focusChart"], claim: "Training makes the heads look at what matters.",
     asks: "Attention on the relevant tokens after 500 steps: 1 head and 10⁶ heads.",
     runs: () => [1, 1e6].map((heads) => [{ ...STUDY_MIXTURE, n: 80, nTest: 0, heads, stepSize: 0.5, numSteps: 500 }]),
     judge: ([[one], [many]]) => {
       const even = 0.25, text = `Spread evenly it would be ${even}. One head: ${number(share(one), 3)}; a million heads: ${number(share(many), 4)}, although both classify everything (margins ${number(last(one).margin, 3)} and ${number(last(many).margin, 3)}).`;
       return [share(one) > even + 0.05 && share(many) < even + 0.01 ? "it depends" : share(many) > even + 0.05 ? "yes" : "no", text];
     } },
-  { id: "start", claim: "The clever start is what makes it work.",
+  { id: "start", at: ["#lossChart"], claim: "The clever start is what makes it work.",
     asks: "First phase, zero and Gaussian start with 32 heads, 600 steps.",
     runs: () => ["first_phase", "zero", "gaussian"].map((start) => [{ ...STUDY_MIXTURE, n: 80, nTest: 0, heads: 32, start, stepSize: 0.5, numSteps: 600 }]),
     judge: (sets) => {
@@ -37,7 +37,7 @@ const TAKEAWAYS = [
       const text = `Train loss at the end: first phase ${number(losses[0], 3)}, zero ${number(losses[1], 3)}, Gaussian ${number(losses[2], 3)}: within a factor ${number(spread, 3)}. The proof needs a special start; here any of the three will do.`;
       return [spread < 1.5 ? "no" : losses[0] === Math.min(...losses) ? "yes" : "open", text];
     } },
-  { id: "generalize", claim: "The gap to unseen data falls like 1/n.",
+  { id: "generalize", at: ["#lossChart"], claim: "The gap to unseen data falls like 1/n.",
     asks: "20, 40, 80 and 160 training sequences, four seeds each, 256 heads.",
     runs: () => [20, 40, 80, 160].map((n) => over([1, 2, 3, 4], { ...STUDY_MIXTURE, d: 14, M: 6, noise: 0.3, noiseNorm: 1.2, n, nTest: 600, nFresh: 100, heads: 256, stepSize: 0.2, numSteps: 100 })),
     judge: (sets) => {
@@ -48,15 +48,21 @@ const TAKEAWAYS = [
     } },
 ];
 
-// Questions are answered one after the other; one that waits or runs can be stopped.
+// What tells two runs of a sentence apart.
+function apart(one, two) {
+  const name = one.heads !== two.heads ? ({ heads }) => headsText(heads) : one.n !== two.n ? ({ n }) => `${n} sequences` : ({ start = DEFAULTS.start }) => `${start.replace("_", " ")} start`;
+  return `${name(two)}; pinned (dashed): ${name(one)}`;
+}
+
+// Questions are answered one after the other; one that waits or runs can be stopped. What was asked stays beside the answer.
 class Takeaways {
-  constructor(place, show) {
-    Object.assign(this, { show, waiting: [], running: null });
+  constructor(place, show, answered) {
+    Object.assign(this, { show, answered, waiting: [], running: null });
     for (const one of TAKEAWAYS) {
-      const out = el("p", { class: "note", "aria-live": "polite" }, one.asks), answer = el("span", { class: "chip none" }, "not asked yet");
+      const out = el("p", { class: "answer", "aria-live": "polite" }), answer = el("span", { class: "chip none" }, "not asked yet");
       const button = el("button", { type: "button", id: `ask-${one.id}`, onclick: () => this.press(card) }, "Is it so?");
       const card = { one, out, answer, button, stops: [] };
-      place.append(el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h4", {}, `“${one.claim}”`, answer), out, button));
+      place.append(el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h4", {}, `“${one.claim}”`, answer), el("p", { class: "note" }, one.asks), out, button));
     }
   }
 
@@ -71,11 +77,11 @@ class Takeaways {
     if (this.running === card) { for (const stop of card.stops.splice(0)) stop(); return; }
     if (this.waiting.includes(card)) {
       this.waiting = this.waiting.filter((other) => other !== card);
-      this.tell(card, "stopped", "none", "Is it so?", card.one.asks);
+      this.tell(card, "stopped", "none", "Is it so?");
       return;
     }
     this.waiting.push(card);
-    this.tell(card, "waiting", "waiting", "Stop", card.one.asks);
+    this.tell(card, "waiting", "waiting", "Stop");
     if (!this.running) this.work();
   }
 
@@ -90,7 +96,7 @@ class Takeaways {
   async answer(card) {
     const { one, out } = card, sets = one.runs(), total = sets.flat().length, found = [];
     let done = 0;
-    this.tell(card, "running", "waiting", "Stop", one.asks);
+    this.tell(card, "running", "waiting", "Stop");
     try {
       for (const set of sets) {
         const runs = [];
@@ -100,12 +106,13 @@ class Takeaways {
         }
         found.push(runs);
       }
-      const [verdict, text] = one.judge(found), label = total > 2 ? "Show two of these runs" : "Show these two runs";
+      const [verdict, text] = one.judge(found), label = `Show ${total > 2 ? "two of " : ""}these runs: ${apart(sets[0][0], sets[sets.length - 1][0])}`;
       this.tell(card, verdict, { yes: "holds", no: "violated" }[verdict] || "silent", "Ask again", text, " ",
-        el("button", { type: "button", class: "link", onclick: () => this.show(sets) }, label));
+        el("button", { type: "button", class: "link", onclick: () => this.show(one, sets) }, label));
+      this.answered(one, sets);
     } catch (error) {
       const stopped = error.message === "stopped";
-      this.tell(card, stopped ? "stopped" : "failed", "none", "Is it so?", stopped ? one.asks : error.message);
+      this.tell(card, stopped ? "stopped" : "failed", "none", "Is it so?", stopped ? "" : error.message);
     }
     card.stops.length = 0;
   }

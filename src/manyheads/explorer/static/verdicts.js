@@ -2,7 +2,7 @@
 const chip = (verdict) => el("span", { class: `chip ${verdict.toLowerCase()}` }, verdict.toLowerCase());
 
 function verdictCard(verdict, title, lines) {
-  return el("article", { class: "verdict", "data-verdict": verdict }, el("h4", {}, chip(verdict), title), lines.map((line) => el("p", {}, line)));
+  return el("article", { class: "verdict", "data-verdict": verdict, "data-card": title.dataset.term }, el("h4", {}, chip(verdict), title), lines.map((line) => el("p", {}, line)));
 }
 
 // Theorem 1 for the paper's target: every hypothesis with both sides, and what would make a silent one speak.
@@ -18,7 +18,7 @@ function theoremCard(run, row) {
   const lines = [
     `${theorem.enoughHeads ? "✓" : "✗"} Heads: needs ${number(Math.ceil(theorem.headsNeeded))}; you have ${number(s.heads)}.`,
     `${theorem.smallStep ? "✓" : "✗"} Step size: at most ${number(theorem.largestStep, 3)}; yours is ${number(s.stepSize)}.`,
-    `The theorem compares the run with a known good solution, the target: its loss is ${number(targetLoss, 3)}, and it lies ${number(distance, 3)} from the start.`];
+    `The theorem compares the run with a known good solution, the target: its loss is ${number(targetLoss, 3)}, and its distance from the start is ${number(distance, 3)} (how much all weights of all heads would have to change together, as the root of the sum of squares); this run has moved ${number(row.distance, 3)}.`];
   if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it spoke, it would promise a mean loss of at most ${number(theorem.bound, 3)}.`]);
   if (!done) {
     const promise = `It promises: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;

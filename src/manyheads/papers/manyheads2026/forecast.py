@@ -140,8 +140,9 @@ class Forecast:
         """Steps within which some iterate has at most this loss; None where that is not certified."""
         if not loss > 0:
             raise ValueError(f"loss={loss} must be above 0; the forecast says from where on nothing is promised.")
-        nats = math.log(self.loss / loss)
-        return None if nats > self.nats else max(0, self._count(nats))
+        if loss < (self.certified_loss[-1] if self.pieces else self.loss):
+            return None
+        return max(0, self._count(min(math.log(self.loss / loss), self.nats)))
 
     def _count(self, nats: float) -> int:
         """Steps whose sizes add up to the time of this level."""
