@@ -103,7 +103,7 @@ def test_nothing_is_claimed_where_nothing_was_measured():
 def test_figures_are_drawn_and_words_that_occur_twice_keep_their_places(tmp_path):
     drawn = study.figures(text_results(torch=True))
     assert [figure.name for figure in drawn] == ["text-heads", "text-step", "text-looks"]
-    assert drawn[2].panels[0].column_labels == ("[CLS]", "good (1)", "film", "good (2)", "[SEP]")
+    assert drawn[2].panels[0].row_labels == ("[CLS]", "good (1)", "film", "good (2)", "[SEP]")
     assert drawn[2].panels[1].title == "positive, predicted negative"
     assert all(vega.views(figure) for figure in drawn)
     matplotlib_figures.save(drawn[2], tmp_path)

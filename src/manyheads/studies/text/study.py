@@ -21,7 +21,7 @@ LAYERS = Scaled([0, 6], [0, 3, 6])
 SENTENCES = Scaled(2000, 0)  # 0: all
 STARTS = Scaled(["first_phase", "gaussian"], ["zero", "first_phase", "gaussian"])
 NUM_HEADS = Scaled([1, 8], [1, 2, 4, 8, 16])
-STEP_SIZES = Scaled([16.0, 64.0, 256.0], [8.0, 32.0, 128.0, 512.0])
+STEP_SIZES = Scaled([8.0, 32.0, 128.0], [8.0, 32.0, 128.0, 512.0])
 ADAM_STEP_SIZES = Scaled([0.01, 0.04], [0.0025, 0.01, 0.04, 0.16])
 STEPS = Scaled(100, 200)
 SEEDS = Scaled(3, 5)
@@ -254,7 +254,7 @@ def figures(results: Results) -> list[Figure]:
         adam = _runs(results, "adam")[layer]
         marks.append(_errors("adam", "Adam", adam, "wrong"))
         if bool(adam["torch_wrong"].notnull().any()):
-            marks.append(_errors("explicit", "PyTorch", adam, "torch_wrong"))
+            marks.append(_errors("sharp", "PyTorch", adam, "torch_wrong"))
         for role, name, label in (
             ("linear", "logistic", "logistic, same width"),
             ("reference", "logistic_full", "logistic, full width"),
@@ -299,23 +299,23 @@ def _looks(data: xarray.Dataset) -> Figure:
         for word in words:
             seen[word] = seen.get(word, 0) + 1
         counts: dict[str, int] = {}
-        columns = []
+        names = []
         for word in words:
             counts[word] = counts.get(word, 0) + 1
-            columns.append(word if seen[word] == 1 else f"{word} ({counts[word]})")
+            names.append(word if seen[word] == 1 else f"{word} ({counts[word]})")
         weights = one["weights"].isel(shown=i).transpose("head", "place").values[:, : len(words)]
         label, score = str(one["label"].values[i]), float(one["score"].values[i])
         guess = "positive" if score > 0 else "negative"
         panels.append(
             MapPanel(
                 f"{label}, predicted {guess}",
-                Axis("piece", "word or part of one"),
                 Axis("head", "number"),
+                Axis("piece", "word or part of one"),
                 Axis("attention", "share"),
-                tuple(tuple(row) for row in weights.tolist()),
+                tuple(tuple(row) for row in weights.T.tolist()),
                 (0.0, float(np.nanmax(one["weights"].values))),
+                tuple(names),
                 tuple(str(h + 1) for h in range(len(weights))),
-                tuple(columns),
             )
         )
     return Figure(
