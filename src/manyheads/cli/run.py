@@ -42,12 +42,18 @@ def command(
     """
     from manyheads.report.build import build
     from manyheads.report.page import require_javascript
-    from manyheads.studies.kit.catalog import find, story
+    from manyheads.studies.kit.catalog import find
     from manyheads.studies.kit.catalog import studies as every
     from manyheads.studies.kit.run import plan_jobs, run_studies
 
     require_javascript()
-    names = tuple(every()) if studies == ("all",) else studies or story()
+    asked = studies if studies not in ((), ("all",)) else tuple(n for n, s in every().items() if studies or s.in_story)
+    lacking = {name: why for name in asked if (why := find(name).lacks(scale))}
+    if lacking and asked == studies:
+        raise ValueError("; ".join(f"study {name}: {why}" for name, why in lacking.items()))
+    names = tuple(name for name in asked if name not in lacking)
+    for name, why in lacking.items():
+        print(f"{name} is left out: {why}", file=sys.stderr)
     folder = out or Path("results") / scale
     workers = processors() if workers is None else workers
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
