@@ -196,7 +196,7 @@ def test_a_bad_input_gets_one_line_that_helps(case):
     with pytest.raises((ValueError, TypeError, FileNotFoundError, IndexError), match=words) as caught:
         call()
     message = str(caught.value)
-    assert "\n" not in message and len(message) < 350
+    assert "\n" not in message and len(message) < 350 and "pickle" not in message
 
 
 def test_there_are_forty():
@@ -205,7 +205,7 @@ def test_there_are_forty():
 
 def test_files_that_are_something_else_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(2))
-    with pytest.raises(ValueError, match="has no array tokens and no array labels; it holds x"):
+    with pytest.raises(ValueError, match="has no array tokens; it holds x"):
         mh.Dataset.load(tmp_path / "other.npz")
     with pytest.raises(ValueError, match="does not hold a trajectory"):
         mh.Trajectory.load(tmp_path / "other.npz")

@@ -7,6 +7,7 @@ import numpy as np
 
 import manyheads as mh
 from manyheads._card import curves
+from manyheads.certificates.certify import Certificates
 from manyheads.certificates.verdict import Bound, Certificate
 
 RNG = np.random.default_rng(0)
@@ -37,3 +38,12 @@ def test_curves_leave_out_what_has_no_logarithm():
 def test_a_certificate_says_its_verdict():
     held = Certificate("descent", "the loss falls", 1.0, (Bound("ours", 2.0),))
     assert "HOLDS" in parsed(held._repr_html_()) and "the loss falls" in parsed(held._repr_html_())
+
+
+def test_the_ledger_and_several_certificates_are_tables():
+    said = parsed(mh.ledger()._repr_html_())
+    assert f"{len(mh.ledger())} statements" in said and mh.ledger()["thm1"].title in said
+    held = Certificate("descent", "the loss falls", 1.0, (Bound("ours", 2.0),))
+    both = Certificates((held, Certificate("thm1", "a < b", 3.0, (Bound("ours", 2.0),))), "MultiHead: 1 head\ndata")
+    said = parsed(both._repr_html_())
+    assert "HOLDS descent" in said and "VIOLATED thm1" in said and "a < b" in said and "MultiHead: 1 head" in said

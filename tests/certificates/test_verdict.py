@@ -2,9 +2,11 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
+from manyheads.certificates.certify import Certificates
 from manyheads.certificates.verdict import (
     EXPLICIT,
     OURS,
@@ -29,6 +31,15 @@ def test_each_verdict_is_produced():
     assert certificate(3.0, 2.0, TRUE).verdict is Verdict.VIOLATED
     assert certificate(3.0, 2.0, FALSE).verdict is Verdict.SILENT
     assert certificate(1.0, 2.0, TRUE, FALSE).verdict is Verdict.SILENT
+
+
+def test_a_reason_that_several_share_is_told_once():
+    silent = [replace(certificate(3.0, 2.0, FALSE), statement=name) for name in ("thm1", "cor2")]
+    brief = Certificates((*silent, certificate(1.0, 2.0))).brief().splitlines()
+    assert "fails: enough heads (off by a factor 2.5) -> use 25 heads" in brief[0]
+    assert brief[1].endswith("for the same reason as thm1") and "HOLDS" in brief[2]
+    versions = Certificate("thm1", "small", 3.0, (Bound(PRINTED, 2.0, (FALSE, FALSE)), Bound(OURS, 2.0, (FALSE,))))
+    assert str(versions).count("use 25 heads") == 1 and "SILENT, for reasons above" in str(versions)
 
 
 @pytest.mark.parametrize("measured, bound", [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])

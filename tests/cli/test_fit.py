@@ -31,6 +31,9 @@ def folder(tmp_path_factory):
     np.savez(folder / "data.npz", tokens=X, labels=LABELS)
     np.savez(folder / "new.npz", tokens=X[:5])
     np.savez(folder / "other.npz", tokens=X, labels=LABELS == "up")
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", LABELS)
+    np.savez(folder / "three.npz", tokens=X, labels=np.digitize(X[:, 1, 0], [-0.5, 0.5]))
     rows = [(i, LABELS[i], *token) for i in range(60) for token in X[i]]
     pd.DataFrame(rows, columns=["sequence", "label", "a", "b", "c"]).to_csv(folder / "data.csv", index=False)
     assert main(["fit", str(folder / "data.npz"), "-o", str(folder / "model.safetensors"), *QUICK, "--quiet"]) == 0
@@ -55,6 +58,41 @@ def test_predict_gives_one_label_per_sequence(folder, capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["label"] for row in rows] == fitted.predict(X[:5]).tolist()
     assert np.allclose([row["score"] for row in rows], fitted.scores(X[:5]))
+
+
+def test_two_npy_files_are_one_argument(folder, capsys):
+    files = [str(folder / "X.npy"), str(folder / "y.npy")]
+    assert main(["fit", *files, "-o", str(folder / "npy.safetensors"), *QUICK, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(folder / "npy.safetensors"), *files]) == 0
+    said = capsys.readouterr()
+    assert said.err.endswith("of 60 sequences\n")
+    assert main(["predict", str(folder / "npy.safetensors"), files[0]]) == 0  # without labels
+    again = capsys.readouterr()
+    assert again.out == said.out and again.err == ""
+
+
+def test_more_than_two_classes_are_fitted_one_against_the_rest(folder, capsys):
+    theory = [word for word in QUICK if word != "--no-theory"]
+    assert main(["fit", str(folder / "three.npz"), "-o", str(folder / "three.safetensors"), *theory]) == 0
+    said = capsys.readouterr()
+    assert "three: 60 sequences of 3 classes" in said.err and "The theory is about two classes" in said.out
+    fitted = Fitted.load(folder / "three.safetensors")
+    assert fitted.label_names == ("0", "1", "2") and len(fitted.models) == 3
+    assert fitted.facts["held_out"]["error"] < fitted.facts["chance"] and fitted.facts["pooled"]["error"] <= 1
+    assert main(["predict", str(folder / "three.safetensors"), str(folder / "three.npz")]) == 0
+    said = capsys.readouterr()
+    assert set(said.out.split()) == {"0", "1", "2"} and "of 60 sequences" in said.err
+
+
+def test_positive_says_which_label_is_plus_one(folder, capsys):
+    model = folder / "turned.safetensors"
+    assert main(["fit", str(folder / "data.npz"), "--positive", "down", "-o", str(model), *QUICK, "--quiet"]) == 0
+    assert Fitted.load(model).label_names == ("up", "down")
+    assert main(["fit", str(folder / "three.npz"), "--positive", "2", "-o", str(model), *QUICK, "--quiet"]) == 0
+    assert Fitted.load(model).label_names == ("not 2", "2")
+    assert main(["fit", str(folder / "data.npz"), "--positive", "left", *QUICK, "--quiet"]) == 2
+    assert "positive='left' is not among the labels, down, up" in capsys.readouterr().err
 
 
 def test_labels_with_other_names_are_not_counted_as_wrong(folder, capsys):

@@ -24,6 +24,20 @@ def test_what_cannot_be_parsed_is_one_line_with_the_remedy(arguments, words, col
     assert [word for word in [*words, f"`manyheads {arguments[0]} --help`"] if word not in err] == [], err
 
 
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        (["train", "--plan", "p.json", "--heads", "8"], "--heads is decided by --plan; leave --heads out, or --plan."),
+        (["train", "--step_size=1", "--plan=p.json", "--steps", "3"], "--steps and --step-size are decided by --plan"),
+        (["certify", "run.npz", "--plan", "p.json", "--seed", "1"], "--seed is decided by --plan"),
+        (["certify", "run.npz", "--data", "mixture", "--heads", "2"], "--heads is decided by --data"),
+    ],
+)
+def test_options_that_another_one_decides_are_refused(arguments, words, capsys):
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_help_goes_to_stdout_and_ends_well(capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "--help"])

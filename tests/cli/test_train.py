@@ -62,8 +62,10 @@ def test_a_trillion_heads_are_trained_saved_and_resumed(tmp_path, capsys):
     assert sorted(tmp_path.iterdir()) == [one, two]
 
 
-def test_own_data_are_split_and_the_mapping_of_labels_is_told(own, capsys):
-    assert train(own, "--steps", 4, "--heads", 3) == 0
+def test_own_data_are_split_and_the_mapping_of_labels_is_told_and_kept(own, tmp_path, capsys):
+    assert train(own, "--steps", 4, "--heads", 3, "--seed", 0, "--out", tmp_path / "run.npz") == 0
+    kept = mh.Trajectory.load(tmp_path / "run.npz").settings
+    assert kept["label_names"] == ["cat", "dog"] and kept["seed"] == 0
     captured = capsys.readouterr()
     assert "own: 20 sequences of 4 tokens in dimension 3" in captured.err and "labeled dog (+1)" in captured.err
     assert "set aside: 10 for the first phase, 10 for the test" in captured.err
@@ -102,7 +104,7 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
         start=mh.zero_start(1, num_tokens=1, dim=1), status="finished", last_step=1, settings={}, attention_mass=None, observed={},
         steps=np.arange(2), **dict.fromkeys(command.RECORDS[1:], np.array([1.0, np.inf])),
     )  # fmt: skip
-    command._print_json(run, 0)
+    command._print_json(run)
     *_, last = capsys.readouterr().out.splitlines()
     assert json.loads(last, parse_constant=pytest.fail)["test_loss"] is None
 

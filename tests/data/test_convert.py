@@ -47,6 +47,51 @@ def test_a_csv_file_is_data(tmp_path):
     assert np.allclose(back.tokens, DATA.tokens, rtol=1e-15) and back.name == "mine"
 
 
+def test_two_npy_files_are_data(tmp_path):
+    tokens, labels = RNG.standard_normal((4, 3, 2)), np.array(LABELS)
+    np.save(tmp_path / "X.npy", tokens)
+    np.save(tmp_path / "y.npy", labels)
+    back = mh.Dataset.load(tmp_path / "X.npy", tmp_path / "y.npy", positive="no")
+    assert np.array_equal(back.tokens, tokens) and back.names.tolist() == LABELS and back.label_names == ("yes", "no")
+    with pytest.raises(ValueError, match="X.npy holds no labels. .* an .npy file of tokens a second one"):
+        mh.Dataset.load(tmp_path / "X.npy")
+    with pytest.raises(ValueError, match="go with an .npy file of tokens; .*mine.csv holds its own"):
+        mh.Dataset.load(tmp_path / "mine.csv", tmp_path / "y.npy")
+
+
+def test_lists_in_a_csv_file_are_data(tmp_path):
+    pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_csv(tmp_path / "mine.csv")
+    same(mh.Dataset.load(tmp_path / "mine.csv"), DATA)
+    (tmp_path / "bad.csv").write_text("tokens,label\n1 2,a\n")
+    with pytest.raises(ValueError, match=r"tokens='1 2' is no list; write \[\[1, 2\], \[3, 4\]\], one list per token"):
+        mh.Dataset.load(tmp_path / "bad.csv")
+
+
+def test_parquet_files_of_both_kinds_are_data(tmp_path):
+    pytest.importorskip("pyarrow")
+    table().to_parquet(tmp_path / "rows.parquet")
+    same(mh.Dataset.load(tmp_path / "rows.parquet"), DATA)
+    pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_parquet(tmp_path / "lists.parquet")
+    same(mh.Dataset.load(tmp_path / "lists.parquet"), DATA)
+    (tmp_path / "bad.parquet").write_text("no")
+    with pytest.raises(ValueError, match="bad.parquet is not a readable Parquet file .* Data are read from"):
+        mh.Dataset.load(tmp_path / "bad.parquet")
+
+
+def test_one_label_can_stand_against_all_others():
+    tokens = RNG.standard_normal((6, 3, 2))
+    data = mh.Dataset.from_arrays(tokens, list("abcabc"), positive="b")
+    assert data.label_names == ("not b", "b") and data.labels.tolist() == [-1, 1, -1, -1, 1, -1]
+    assert mh.Dataset.from_arrays(tokens[:3], list("cba"), like=data).labels.tolist() == [-1, 1, -1]
+
+
+def test_a_saved_dataset_keeps_which_label_is_positive(tmp_path):
+    mh.Dataset.from_lists(LISTS, LABELS, positive="no").save(tmp_path / "mine.npz")
+    assert mh.Dataset.load(tmp_path / "mine.npz").label_names == ("yes", "no")
+    assert mh.Dataset.load(tmp_path / "mine.npz", positive="yes").label_names == ("no", "yes")
+    assert mh.Dataset.load(tmp_path / "mine.npz", like=DATA).label_names == DATA.label_names
+
+
 def test_numbers_as_labels_stay_numbers_in_a_csv(tmp_path):
     table(labels=[0, 1, 1, 0]).to_csv(tmp_path / "mine.csv", index=False)
     assert mh.Dataset.load(tmp_path / "mine.csv").label_names == ("0", "1")
@@ -54,9 +99,15 @@ def test_numbers_as_labels_stay_numbers_in_a_csv(tmp_path):
 
 def test_a_wrong_format_says_which_there_are(tmp_path):
     table().to_csv(tmp_path / "mine.npz", index=False)
-    with pytest.raises(ValueError, match="are read from .npz, .csv and .parquet files") as caught:
+    with pytest.raises(ValueError, match="are read from .npz, .npy, .csv and .parquet files") as caught:
         mh.Dataset.load(tmp_path / "mine.npz")
     assert "pickle" not in str(caught.value)
+    np.save(tmp_path / "objects.npy", np.array([{}, None], dtype=object), allow_pickle=True)
+    for path in (tmp_path / "objects.npy", tmp_path / "renamed.npy"):
+        (tmp_path / "renamed.npy").write_text("1, 2")
+        with pytest.raises(ValueError, match="is not a readable .npy file .* are read from .npz, .npy") as caught:
+            mh.Dataset.load(path, path)
+        assert "pickle" not in str(caught.value)
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ValueError, match="empty.csv is not a readable CSV file"):
         mh.Dataset.load(tmp_path / "empty.csv")
@@ -104,6 +155,17 @@ def test_tensors_with_gradients_and_bfloat16_are_arrays():
         assert np.array_equal(mh.Dataset.from_arrays(Tensor(tokens, kind), [0, 1, 0, 1]).tokens, plain.tokens)
     brief = jnp.asarray(tokens, jnp.bfloat16)
     assert np.allclose(mh.Dataset.from_arrays(brief, [0, 1, 0, 1]).tokens, tokens, rtol=2**-7)
+
+
+def test_tensors_of_pytorch_are_arrays():
+    torch = pytest.importorskip("torch")
+    tokens = torch.from_numpy(RNG.standard_normal((4, 3, 2))).requires_grad_()
+    for labels in (torch.tensor([0, 1, 0, 1]), torch.tensor([0.0, 1, 0, 1], requires_grad=True)):
+        assert np.array_equal(mh.Dataset.from_arrays(tokens, labels).tokens, tokens.detach().numpy())
+    brief = mh.Dataset.from_arrays(tokens.to(torch.bfloat16), torch.tensor([0, 1, 0, 1], dtype=torch.bfloat16))
+    assert np.allclose(brief.tokens, tokens.detach().numpy(), rtol=2**-7) and brief.labels.tolist() == [-1, 1, -1, 1]
+    ragged = mh.Dataset.from_lists([tokens[0], tokens[1, :2]], ["a", "b"])
+    assert ragged.mask.sum(axis=1).tolist() == [3, 2]
 
 
 def test_columns_of_strings_are_labels():

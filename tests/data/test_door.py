@@ -94,6 +94,20 @@ def test_what_is_not_allowed_is_refused_in_one_line(given, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda key: mh.TokenizedMixture(num_tokens=4, dim=6, key=key).sample(6, key=1).tokens,
+        lambda key: mh.TokenizedMixture(num_tokens=4, dim=6, frame="axis").sample(6, key=key).tokens,
+        lambda key: mh.RandomLabels(dim=3).sample(6, key=key).tokens,
+        lambda key: mh.gaussian_start(2, num_tokens=4, dim=3, key=key).readout,
+        lambda key: mh.Dataset.from_arrays(np.arange(24.0).reshape(8, 3, 1), [0, 1] * 4).split(0.5, key=key)[0].tokens,
+    ],
+)
+def test_a_whole_number_is_the_seed_of_a_key(draw):
+    assert np.array_equal(draw(0), draw(jax.random.key(0))) and not np.array_equal(draw(0), draw(7))
+
+
 def test_a_call_that_does_not_fit_says_what_the_function_takes():
     with pytest.raises(TypeError, match="example: missing a required argument: 'dataset'; it takes dataset, num_items"):
         example()

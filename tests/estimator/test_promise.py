@@ -37,6 +37,7 @@ def run(folder, *arguments):
     [
         ("mixture", "--examples", 40, "--target-loss", 0.5),
         ("own.npz", "--target-loss", 0.4),
+        ("own.npz", "--target-loss", 0.4, "--positive", "no"),
     ],
     ids=lambda arguments: arguments[0],
 )
@@ -51,6 +52,7 @@ def test_what_plan_promises_certify_confirms(folder, arguments, monkeypatch, cap
     said = capsys.readouterr().out
     assert "HOLDS" in said and "SILENT" not in said and "VIOLATED" not in said
     trajectory = mh.Trajectory.load(kept)
+    assert "--positive" not in arguments or trajectory.settings["label_names"] == ["yes", "no"]
     assert trajectory.settings["step_size"] == promise.step_size and trajectory.last_step == promise.num_steps
     assert trajectory.train_loss[-1] <= promise.loss
 
@@ -109,10 +111,13 @@ def test_a_plan_is_read_back_to_the_last_digit(tmp_path):
     assert json.loads((tmp_path / "plan.json").read_text())["promise"]["step_size"] == 0.1 / 3
 
 
-def test_a_plan_without_settings_and_other_data_are_refused(tmp_path):
+def test_a_plan_without_settings_and_other_data_are_refused(tmp_path, capsys):
     data = mh.Dataset.from_arrays(RNG.standard_normal((40, 4, 3)), [0, 1] * 20)
     with pytest.raises(ValueError, match="the data are not those that were planned on, mixture"):
         PLAN.parts(data, jax.random.key(0))
+    PLAN.save(tmp_path / "plan.json")
+    assert main(["train", "digits", "--plan", str(tmp_path / "plan.json")]) == 2
+    assert "'digits' is no file, and " in capsys.readouterr().err
     empty = replace(PLAN, promise=None)
     with pytest.raises(ValueError, match="this plan names no settings: the theory is silent and no trial"):
         _ = empty.settings

@@ -175,4 +175,4 @@ def test_exports_hold_the_same_data(tmp_path, ending):
     export(tmp_path / "sweep", target, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["sweep", target.name])
     with pytest.raises(ValueError, match=r"must end in \.nc"):
-        export(tmp_path / "sweep", tmp_path / "out.csv")
+        export(tmp_path / "sweep", tmp_path / "out.txt")

@@ -21,7 +21,7 @@ OPTIONS = {
     "report": {"--light": "path"},
     "fit": {
         "--out": "path", "--heads": "heads", "--start": "name", "--step-size": "number", "--steps": "count", "--optimizer": "name",
-        "--decoder": "name", "--scale": "name", "--positions": "name", "--held-out": "number", "--examples": "count", "--seed": "seed",
+        "--decoder": "name", "--scale": "name", "--positions": "name", "--held-out": "number", "--examples": "count", "--positive": "name", "--seed": "seed",
     },
     "predict": {"--examples": "count", "--seed": "seed"},
     "train": {
@@ -34,7 +34,7 @@ OPTIONS = {
         "--step-size": "number", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0", "--seed": "seed",
     },
     "forecast": {"--data": "path", "--reduce": "number", "--step-size": "number", "--examples": "count", "--seed": "seed"},
-    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--decoder": "name", "--loss": "name", "--planning-share": "number", "--examples": "count", "--out": "path", "--seed": "seed"},
+    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--decoder": "name", "--loss": "name", "--planning-share": "number", "--examples": "count", "--positive": "name", "--out": "path", "--seed": "seed"},
     "verify": {"--seed": "seed"},
     "explain": {},
     "explore": {"--port": "port"},

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from manyheads._card import card
 from manyheads.certificates.examination import Examination
 from manyheads.certificates.ledger import about_runs, entry, papers
 from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis, Verdict, plain
@@ -45,8 +46,20 @@ class Certificates:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def brief(self) -> str:
-        """One line for each."""
-        return "\n".join(([self.title] if self.title else []) + [c.line() for c in self.items])
+        """One line for each; a reason why several are silent is told once."""
+        first: dict[str, str] = {}  # reason -> the first statement that is silent for it
+        lines = [self.title] if self.title else []
+        for c in self.items:
+            silent = c.verdict is Verdict.SILENT
+            before = first.get(c.reason) if silent else None
+            lines.append(c.line(f"for the same reason as {before}" if before else ""))
+            if silent:
+                first.setdefault(c.reason, c.statement)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = {f"{c.verdict.name} {c.statement}": f"{c.claim}: {c.reason}" for c in self.items}
+        return card(self.title.partition("\n")[0] or "certificates", rows)
 
     def __str__(self) -> str:
         return "\n\n".join(([self.title] if self.title else []) + [str(c) for c in self.items])

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+from manyheads._card import card
 from manyheads._registry import nearest, plugins
 from manyheads.certificates.statement import Paper, Statement
 
@@ -23,13 +24,23 @@ def papers() -> dict[str, Paper]:
     return {paper.id: paper for paper, _ in _places()}
 
 
+class Ledger(dict[str, Statement]):
+    """The statements by name; in a notebook, a table of them."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} statements: {', '.join(list(self)[:6])}, ..."
+
+    def _repr_html_(self) -> str:
+        return card(f"{len(self)} statements", {name: f"{item.title} ({item.place})" for name, item in self.items()})
+
+
 @cache
-def ledger() -> dict[str, Statement]:
+def ledger() -> Ledger:
     """All statements by name, in the order of their papers and files.
 
     The statements of the first paper are called by their short ids (`thm1`), others in full (`paper.id`).
     """
-    found: dict[str, Statement] = {}
+    found = Ledger()
     first = next(iter(papers()))
     for paper, modules in _places():
         seen: list[Statement] = []

@@ -175,7 +175,7 @@ class Certificate:
         if self.verdict is Verdict.SILENT:
             if bound.failing:
                 remedies = "; ".join(_remedies(bound.failing))
-                failing = "; ".join(h.short() for h in bound.failing)
+                failing = "; ".join(dict.fromkeys(h.short() for h in bound.failing))
                 return f"fails: {failing}" + (f" -> {remedies}" if remedies else "")
             return "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
         noise = f" + noise {self.noise:.2g}" if self.noise else ""
@@ -184,11 +184,11 @@ class Certificate:
             return f"not ({comparison})"
         return comparison + (f", {100 * self.tightness:.3g}% of it used" if bound.value else "")
 
-    def line(self) -> str:
-        """The certificate in one line."""
+    def line(self, why: str = "") -> str:
+        """The certificate in one line; `why` instead of the reason for its silence."""
         what = f"{self.measured:.4g} {self.sense} {self._deciding().value:.4g}"
         if self.verdict is Verdict.SILENT:
-            what = self.reason
+            what = why or self.reason
         return f"{self.verdict.name:<8}  {self.statement:<9} {self.claim}: {what}"
 
     def _trusted(self) -> tuple[Bound, ...]:
@@ -209,15 +209,19 @@ class Certificate:
         source = f", {self.noise_source}" if self.noise_source else ""
         noise = f"  (noise {self.noise:.2g}{source})" if self.noise else ""
         lines.append(f"  measured  {self.measured:.6g}{noise}")
+        told: set[str] = set()
         for bound in self.bounds:
             mark = ", constant read as 1" if bound.up_to_constant else ""
             name = VARIANTS.get(bound.variant, bound.variant)
-            lines.append(f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}")
-            lines.extend(f"       {h}" for h in bound.failing)
+            reasons = [f"       {h}" for h in dict.fromkeys(map(str, bound.failing))]
+            again = ", for reasons above" if reasons and told.issuperset(reasons) else ""
+            lines.append(f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}{again}")
+            lines.extend(reason for reason in reasons if reason not in told)
+            told.update(reasons)
         if self.verdict is not Verdict.SILENT:
             lines.append(f"  because   {self.reason}")
-        told = {name: value for name, value in self.details.items() if not isinstance(value, dict)}  # tables: JSON only
-        lines.extend(f"  {name:<9} {_show(value)}" for name, value in told.items())
+        shown = {name: value for name, value in self.details.items() if not isinstance(value, dict)}  # no tables
+        lines.extend(f"  {name:<9} {_show(value)}" for name, value in shown.items())
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -11,6 +11,10 @@ from manyheads.cli.colors import hush, show, tell
 from manyheads.cli.numbers import Heads, Seed, named
 from manyheads.training.start import STARTS
 
+MADE_WITH = ("--heads", "--start", "--scale", "--steps", "--step-size")  # a run that there is not yet
+SPLIT = ("--examples", "--first-phase-examples", "--test-examples", "--seed")
+DECIDED_BY = {"--plan": (*MADE_WITH, *SPLIT), "--data": MADE_WITH}
+
 
 def command(
     source: Annotated[str, tyro.conf.Positional] = "mixture",

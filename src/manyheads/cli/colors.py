@@ -1,29 +1,69 @@
-"""Verdicts in color on a terminal, plain in a pipe."""
+"""Words on a terminal: verdicts in color, long lines wrapped at its width; plain in a pipe."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import textwrap
+from typing import TextIO
 
 _CODES = {"HOLDS": "32", "REPRODUCED": "32", "VIOLATED": "1;31", "SILENT": "33"}
 _WORDS = re.compile(r"\b(HOLDS|REPRODUCED|VIOLATED|SILENT)\b")
+_COLUMN = re.compile(r"\s*\S(?:\S| (?! ))*\s{2,}(?=\S)")  # what stands before the second column of a line
+NARROWEST = 20  # a terminal that says it is narrower is not believed
 
 
-def show(text: str) -> None:
-    """Print to stdout, the verdicts in color where stdout is a terminal."""
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        text = _WORDS.sub(lambda word: f"\x1b[{_CODES[word[0]]}m{word[0]}\x1b[0m", text)
-    print(text)
+def wrapped(text: str, width: int) -> str:
+    """The text with lines of at most `width` characters; what is carried over stands under its column."""
+    return "\n".join(_lines(line, max(width, NARROWEST)) for line in text.split("\n"))
+
+
+def _lines(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    column = _COLUMN.match(line)
+    hang = column.end() if column else len(line) - len(line.lstrip()) + 2
+    hang = hang if hang <= width // 2 else 2
+    return "\n".join(
+        textwrap.wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
+    )
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """The text as a stream shows it: wrapped where that is a terminal."""
+    return wrapped(text, shutil.get_terminal_size().columns) if is_terminal(stream) else text
+
+
+def show(text: object) -> None:
+    """Print to stdout, on a terminal wrapped at its width and with the verdicts in color."""
+    words = fitted(str(text), sys.stdout)
+    if is_terminal(sys.stdout) and not os.environ.get("NO_COLOR"):
+        words = _WORDS.sub(lambda word: f"\x1b[{_CODES[word[0]]}m{word[0]}\x1b[0m", words)
+    print(words)
+
+
+def say(text: object) -> None:
+    """Print a message to stderr, on a terminal wrapped at its width."""
+    print(fitted(str(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def tell(text: str) -> None:
-    """Show one line of progress on stderr; on a terminal it replaces the one before."""
-    end, start = ("", "\r\x1b[K") if sys.stderr.isatty() else ("\n", "")
-    print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
+    """Show one line of progress on stderr; on a terminal it replaces the one before, and is cut at its width."""
+    if not is_terminal(sys.stderr):
+        print(text, file=sys.stderr, flush=True)
+        return
+    room = max(shutil.get_terminal_size().columns, NARROWEST) - 1
+    shown = text if len(text) <= room else f"{text[: room - 3]}..."
+    print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
 
 
 def hush() -> None:
     """Clear the line of progress."""
-    if sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)

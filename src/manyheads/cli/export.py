@@ -1,4 +1,4 @@
-"""`manyheads export DIR`: the results of a sweep as one netCDF file or zarr folder."""
+"""`manyheads export DIR`: the results of a sweep as one netCDF file, zarr folder or table."""
 
 import json as json_format
 from pathlib import Path
@@ -11,7 +11,7 @@ def command(
     folder: Annotated[Path, tyro.conf.Positional],
     *,
     out: Path | None = None,
-    format: Literal["netcdf", "zarr"] = "netcdf",
+    format: Literal["netcdf", "zarr", "csv"] = "netcdf",
     overwrite: bool = False,
     json: bool = False,
 ) -> int:
@@ -19,19 +19,19 @@ def command(
 
     Args:
         folder: The folder of the sweep.
-        out: Where to write; FOLDER/NAME.nc or FOLDER/NAME.zarr by default. An ending .nc or .zarr decides the format.
+        out: Where to write; FOLDER/NAME.nc by default. An ending .nc, .zarr or .csv decides the format.
         format: The format where --out does not decide it.
         overwrite: Replace an existing file.
         json: Print JSON.
     """
-    from manyheads.sweeps.assembly import export
+    from manyheads.sweeps.assembly import PACKAGES, export
     from manyheads.sweeps.store import Store
 
-    ending = {"netcdf": ".nc", "zarr": ".zarr"}[format]
+    ending = {"netcdf": ".nc", "zarr": ".zarr", "csv": ".csv"}[format]
     target = out or folder / f"{Store(folder).manifest()['name']}{ending}"
     if target.name in ("", ".."):
         raise ValueError(f"--out {target} is a folder; pass a file or a .zarr folder in it.")
-    if target.suffix not in (".nc", ".zarr"):
+    if target.suffix not in PACKAGES:
         target = target.with_name(target.name + ending)
     written = export(folder, target, overwrite=overwrite)
     print(json_format.dumps({"written": str(written)}) if json else written)

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
-from manyheads.cli.colors import hush, tell
+from manyheads.cli.colors import hush, show, tell
 from manyheads.cli.numbers import Seed, auto, heads, named
 
 AUTO = "auto"
@@ -31,6 +31,7 @@ def command(
     intercept: bool = True,
     held_out: float = 0.2,
     examples: int = 200,
+    positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
     theory: bool = True,
     seed: Seed = 0,
     json: bool = False,
@@ -38,15 +39,17 @@ def command(
 ) -> int:
     """Fit a multi-head attention classifier to sequences, and say in plain words how good it is.
 
-    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file with one row
-    per token (columns `sequence`, `label`, features), or a data source such as digits or mixture. A fifth of the
-    sequences is set aside before anything is chosen; the error there is printed with its interval, beside that of
-    logistic regression. MODEL is a safetensors file, which `manyheads predict` reads.
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels`, a .csv or .parquet file with one row per token
+    (columns `sequence`, `label`, features), two .npy files (tokens, labels), or a data source such as digits or
+    mixture. With more than two classes there is one model for each class against the rest. A fifth of the sequences is
+    set aside before anything is chosen; the error there is printed with its interval, beside that of logistic
+    regression. MODEL is a safetensors file, which `manyheads predict` reads.
 
     Examples:
         manyheads fit digits -o digits.safetensors
         manyheads fit my-data.csv -o model.safetensors --positions one-hot
-        manyheads fit my-data.npz --heads 8 --start gaussian --no-theory
+        manyheads fit X.npy y.npy --heads 8 --start gaussian --no-theory
+        manyheads fit my-data.npz --positive spam
 
     Args:
         data: the file or the data source.
@@ -62,6 +65,7 @@ def command(
         intercept: give every token a constant feature; --no-intercept leaves it out.
         held_out: share of the sequences that is set aside to measure the error.
         examples: sequences of a generated task.
+        positive: the label that becomes +1, against all others; by default the larger of two.
         theory: say what the theory promises; --no-theory leaves it out and saves time.
         seed: seed of everything random.
         json: print JSON instead of text.
@@ -69,7 +73,7 @@ def command(
     """
     import jax
 
-    from manyheads.cli.tasks import whole
+    from manyheads.cli.tasks import classes
     from manyheads.data.files import checked_path
     from manyheads.estimator.advice import MOST_JUDGED, recommend
     from manyheads.estimator.clock import Clock, memory, search_stages
@@ -79,24 +83,25 @@ def command(
         checked_path(out, "--out")
     keys = jax.random.split(jax.random.key(seed), 5)
     wishes = Wishes(heads, start, step_size, steps, optimizer, decoder)
-    dataset = whole(data, keys, examples)
+    dataset, several = classes(data, keys, examples, positive)
     progress = None
     if not quiet:
-        tell(str(dataset))
+        many = "" if several is None else f"{dataset.name}: {len(dataset)} sequences of {len(several[1])} classes"
+        tell(many or str(dataset))
         used = round((1 - held_out) * len(dataset)) if 0 < held_out < 1 else len(dataset)
         progress = Clock(search_stages(dataset, used, wishes.candidates), tell)
         if ahead := progress.estimate(f"fitting {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))):
             print(ahead, file=sys.stderr)
     found = recommend(
-        dataset, wishes=wishes, scale=scale, positions=positions.replace("_", "-"), intercept=intercept,
-        held_out=held_out, seed=seed, theory=theory, progress=progress,
+        dataset, classes=several, wishes=wishes, scale=scale, positions=positions.replace("_", "-"),
+        intercept=intercept, held_out=held_out, seed=seed, theory=theory, progress=progress,
     )  # fmt: skip
     if not quiet:
         hush()
     if out is not None:
         found.fitted.facts.update(data=dataset.name, **found.to_dict())
         found.fitted.save(out)
-    print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False) if json else found)
+    print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False)) if json else show(found)
     if out is not None and not json:
-        print(f"Saved to {out}; use it with `manyheads predict {out} DATA`.")
+        show(f"Saved to {out}; use it with `manyheads predict {out} DATA`.")
     return 0

@@ -2,9 +2,9 @@
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
 docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged or cells
-failed, 3 the theory is silent). It prints results to stdout and progress to stderr, and imports JAX inside the
-function, so that `--help` is quick. Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`,
-`--json`, `--quiet`.
+failed, 3 the theory is silent). `DECIDED_BY` of the module maps an option to those that it leaves nothing to say. A
+verb prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
+Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
 import difflib
@@ -15,6 +15,7 @@ from importlib import import_module
 
 import manyheads
 from manyheads.cli import interrupt
+from manyheads.cli.colors import say, show
 
 # Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
 VERBS = {
@@ -32,7 +33,7 @@ VERBS = {
     "explore": "open a page in which attention trains while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "how far a sweep is, what failed and why",
-    "export": "a sweep's results as one netCDF file or zarr folder",
+    "export": "a sweep's results as one netCDF file, zarr folder or CSV table",
 }
 
 EXAMPLES = (
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one verb and return its exit code; without arguments it is the program, and Ctrl-C pressed twice ends it."""
     if arguments is None:
         interrupt.twice_ends_at_once()
-    verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    verb, *rest = joined(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         if verb in ("--help", "-h"):
             code = _say(overview())
@@ -104,6 +105,21 @@ def overview() -> str:
     )
 
 
+def joined(arguments: list[str]) -> list[str]:
+    """The arguments with two .npy files in a row, tokens and labels, as one word."""
+    found: list[str] = []
+
+    def is_file(word: str) -> bool:
+        return word.lower().endswith(".npy") and word[0] != "-" and "," not in word
+
+    for word in arguments:
+        if found and is_file(found[-1]) and is_file(word):
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+    return found
+
+
 def unknown(verb: str) -> str:
     """The message for a verb that does not exist."""
     near = difflib.get_close_matches(verb, VERBS, n=1)
@@ -117,7 +133,8 @@ def _run(verb: str, arguments: list[str]) -> int:
     usual = warnings.formatwarning
     warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
     try:
-        return parsed(import_module(f"manyheads.cli.{verb}").command, verb, arguments)()
+        module = import_module(f"manyheads.cli.{verb}")
+        return parsed(module.command, verb, arguments, getattr(module, "DECIDED_BY", None))()
     finally:
         warnings.formatwarning = usual
 
@@ -127,12 +144,12 @@ def _one_warning(message: Warning | str, *_: object, **__: object) -> str:
 
 
 def _say(text: str) -> int:
-    print(text)
+    show(text)
     return 0
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    say(f"error: {message}")
     return code
 
 

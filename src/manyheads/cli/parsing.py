@@ -4,26 +4,46 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 
 import tyro
 
+from manyheads.cli.colors import show
 
-def parsed(command: Callable[..., int], verb: str, arguments: list[str]) -> Callable[[], int]:
-    """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program."""
+
+def parsed(
+    command: Callable[..., int],
+    verb: str,
+    arguments: list[str],
+    decided_by: Mapping[str, tuple[str, ...]] | None = None,
+) -> Callable[[], int]:
+    """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program.
+
+    `decided_by` says which options another one leaves nothing to say; given together they are refused.
+    """
 
     @functools.wraps(command)
     def call(*args, **options):
         return functools.partial(command, *args, **options)
 
-    said = io.StringIO()
+    said, held = io.StringIO(), io.BytesIO()
+    shown = io.TextIOWrapper(held, sys.stdout.encoding or "utf-8")  # so that frames are drawn as the terminal can
     try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
+            made = tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as end:
         if not end.code:
+            shown.flush()
+            show(held.getvalue().decode(shown.encoding).rstrip("\n"))
             raise
         raise ValueError(f"{one_line(said.getvalue())} `manyheads {verb} --help` explains every option.") from None
+    given = {word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")}
+    for option, others in (decided_by or {}).items():
+        if option in given and (taken := [other for other in others if other in given]):
+            verb = "are" if len(taken) > 1 else "is"
+            raise ValueError(f"{' and '.join(taken)} {verb} decided by {option}; leave {taken[0]} out, or {option}.")
+    return made
 
 
 def one_line(box: str) -> str:

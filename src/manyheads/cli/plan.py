@@ -27,6 +27,7 @@ def command(
     planning_share: float = 0.5,
     examples: int = 200,
     trials: bool = True,
+    positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
     out: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     seed: Seed = 0,
     json: bool = False,
@@ -50,7 +51,7 @@ def command(
         manyheads plan my-data.npz --start gaussian --no-trials --json
 
     Args:
-        data: .npz file with `tokens` and `labels`, or a data source such as mixture, planted, digits.
+        data: .npz, .csv or .parquet file, two .npy files (tokens, labels), or a data source such as mixture, digits.
         target_loss: the train loss to reach, below that of a score of zero (log 2 for the logistic loss).
         steps: number of steps our version of the theorem may use; by default it is chosen too.
         start: where descent begins.
@@ -59,6 +60,7 @@ def command(
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
         trials: make a few trial runs too, and a recommendation; --no-trials leaves them out.
+        positive: the label that becomes +1, against all others; by default the larger of two.
         out: write the plan to this file, for `train --plan` and `certify --plan`.
         seed: seed of everything random.
         json: print JSON instead of text.
@@ -78,7 +80,7 @@ def command(
     if out is not None:
         checked_path(out, "--out")
     keys = jax.random.split(jax.random.key(seed), 5)
-    dataset = whole(data, keys, examples)
+    dataset = whole(data, keys, examples, positive)
     progress = None
     if not quiet:
         count = round(planning_share * len(dataset) / (2 if start == "first_phase" else 1))
@@ -104,7 +106,7 @@ def command(
         instead = instead_of(result, dataset, seed=seed, tell=progress or (lambda text: None), **made_with)
     proved = instead if isinstance(instead, Proved) else None
     if out is not None:
-        PlanFile.of(result, dataset, data=data, seed=seed, instead=proved, **made_with).save(out)
+        PlanFile.of(result, dataset, data=data, seed=seed, positive=positive, instead=proved, **made_with).save(out)
     if not quiet:
         hush()
     if json:

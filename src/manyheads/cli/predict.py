@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from manyheads.cli.colors import say
 from manyheads.cli.numbers import Seed
 
 
@@ -35,25 +36,21 @@ def command(
         seed: seed of a generated task.
         json: print the label and the score of each sequence as JSON, one line each.
     """
-    import sys
-
     import jax
     import numpy as np
 
-    from manyheads.cli.tasks import unlabeled, whole
+    from manyheads.cli.tasks import sequences
     from manyheads.estimator.fitted import Fitted
 
     fitted = Fitted.load(model)
-    found = unlabeled(data)
-    dataset = whole(data, jax.random.split(jax.random.key(seed), 5), examples) if found is None else None
-    sequences = found if dataset is None else (dataset.tokens, dataset.mask)
-    scores, labels = fitted.scores(sequences), fitted.predict(sequences)
+    tokens, mask, names = sequences(data, jax.random.split(jax.random.key(seed), 5), examples)
+    scores, labels = fitted.scores((tokens, mask)), fitted.predict((tokens, mask))
     for label, score in zip(labels.tolist(), scores.tolist(), strict=True):
         print(format_json.dumps({"label": label, "score": score}) if json else label)
-    if dataset is not None:
-        if set(dataset.label_names) <= set(fitted.label_names):
-            print(f"error: {np.mean(labels != dataset.names):.1%} of {len(dataset)} sequences", file=sys.stderr)
+    if names is not None:
+        if set(names) <= set(fitted.label_names):
+            say(f"error: {np.mean(labels != names):.1%} of {len(names)} sequences")
         else:
-            theirs, ours = ", ".join(dataset.label_names), ", ".join(fitted.label_names)
-            print(f"no error is known: the data have the labels {theirs}, the model {ours}", file=sys.stderr)
+            theirs, ours = ", ".join(np.unique(names)[:6]), ", ".join(fitted.label_names)
+            say(f"no error is known: the data have the labels {theirs}, the model {ours}")
     return 0

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from manyheads.cli.colors import say
 from manyheads.cli.numbers import Seed
 
 NO_RESULTS = 2  # a study that was asked for has no results
@@ -41,12 +42,18 @@ def command(
     """
     from manyheads.report.build import build
     from manyheads.report.page import require_javascript
-    from manyheads.studies.kit.catalog import find, story
+    from manyheads.studies.kit.catalog import find
     from manyheads.studies.kit.catalog import studies as every
     from manyheads.studies.kit.run import plan_jobs, run_studies
 
     require_javascript()
-    names = tuple(every()) if studies == ("all",) else studies or story()
+    asked = studies if studies not in ((), ("all",)) else tuple(n for n, s in every().items() if studies or s.in_story)
+    lacking = {name: why for name in asked if (why := find(name).lacks(scale))}
+    if lacking and asked == studies:
+        raise ValueError("; ".join(f"study {name}: {why}" for name, why in lacking.items()))
+    names = tuple(name for name in asked if name not in lacking)
+    for name, why in lacking.items():
+        print(f"{name} is left out: {why}", file=sys.stderr)
     folder = out or Path("results") / scale
     workers = processors() if workers is None else workers
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
@@ -99,9 +106,9 @@ def show_answers(report) -> None:
 def show_absent(report) -> None:
     """Which studies of the folder have no results yet, and what to do about it."""
     for name, why in report.absent.items():
-        print(f"no results yet for {name}: {why}", file=sys.stderr)
+        say(f"no results yet for {name}: {why}")
     if report.remedy:
-        print(report.remedy, file=sys.stderr)
+        say(report.remedy)
 
 
 class _Progress:

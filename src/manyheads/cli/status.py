@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from manyheads.cli.colors import show
+
 
 def command(folder: Annotated[Path, tyro.conf.Positional], *, json: bool = False) -> int:
     """Show how far a sweep is: cells done, failed and why, missing, the rate and the time left.
@@ -17,5 +19,5 @@ def command(folder: Annotated[Path, tyro.conf.Positional], *, json: bool = False
     from manyheads.sweeps.status import status
 
     found = status(folder)
-    print(json_format.dumps(found.to_dict()) if json else found)
+    print(json_format.dumps(found.to_dict())) if json else show(found)
     return 0

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from manyheads.cli.colors import show
+
 
 def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool = False) -> int:
     """List the studies, or show one: its question, what the paper says, its settings and its grids.
@@ -24,7 +26,7 @@ def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool
             {"name": n, "question": s.question, "part": PARTS[s.part], "story": s.in_story}
             for n, s in studies().items()
         ]
-        print(json_format.dumps(rows, indent=1) if json else _table(rows))
+        print(json_format.dumps(rows, indent=1)) if json else show(_table(rows))
         return 0
     study = find(name)
     grids = {scale: {n: str(s) for n, s in study.plan(scale).items()} for scale in ("quick", "full")}
@@ -38,7 +40,7 @@ def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool
     lines += [f"  {s.name:<{width}}  {s.value}  [{s.source}]" for s in study.settings]
     for scale, named in grids.items():
         lines += ["", f"{scale}:", *(f"  {text}" for text in named.values())]
-    print("\n".join(lines))
+    show("\n".join(lines))
     return 0
 
 

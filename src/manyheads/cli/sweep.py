@@ -1,11 +1,12 @@
 """`manyheads sweep SPEC.toml`: run a grid of trainings, or resume one that was interrupted."""
 
 import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from manyheads.cli.colors import say, show
 
 EXAMPLE = """# A sweep: every combination of the axes, once for each seed.
 name = "heads"
@@ -90,6 +91,7 @@ def command(
     from manyheads.sweeps.engine import describe, make_engine, run
     from manyheads.sweeps.spec import Sweep
     from manyheads.sweeps.status import status
+    from manyheads.sweeps.summary import by_axis
 
     sweep = Sweep.from_toml(spec)
     folder = out or Path("results") / sweep.name
@@ -97,7 +99,8 @@ def command(
     if isinstance(chosen, Slurm):
         chosen = Slurm(chosen.workers, memory, walltime, partition, account)
     if dry_run:
-        print(describe(sweep, chosen, folder, threads=threads, device=device))
+        text = describe(sweep, chosen, folder, threads=threads, device=device)
+        print(text) if isinstance(chosen, Slurm) else show(text)  # a job script is shown as it is
         return 0
     results = run(
         sweep,
@@ -111,9 +114,14 @@ def command(
         extend=extend,
     )
     done = status(folder)
-    print(json_format.dumps(done.to_dict()) if json else done)
+    if json:
+        print(json_format.dumps(done.to_dict()))
+    else:
+        show(done)
+        if done.failed + done.missing < done.cells:
+            show(f"\n{by_axis(results)}")
     verdicts = [name for name in results.data_vars if str(name).endswith("_verdict")]
     violated = [str(name) for name in verdicts if (results[name] == "VIOLATED").any()]
     if violated:
-        print(f"violated: {', '.join(name.removesuffix('_verdict') for name in violated)}", file=sys.stderr)
+        say(f"violated: {', '.join(name.removesuffix('_verdict') for name in violated)}")
     return 1 if violated or done.failed or done.missing else 0

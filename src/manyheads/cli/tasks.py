@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads._fields import settings
+from manyheads.data.convert import TABLES, paths_of
 from manyheads.data.source import SOURCES, make_source
 from manyheads.training.start import STARTS
 
@@ -16,9 +17,13 @@ def source(data: str, key: Any) -> Any:
     name = {"random": "random_labels"}.get(data, data).replace("-", "_")
     if name in SOURCES and name != "file":
         return make_source(name, getattr(SOURCES[name], "example", {}), key)
-    if not Path(data).exists():
-        names = ", ".join(kind for kind in SOURCES if kind != "file")
-        raise ValueError(f"{data!r} is neither a file nor a data source; pass an .npz file or one of {names}.")
+    for path in paths_of(data):
+        if not Path(path).exists():
+            names = ", ".join(kind for kind in SOURCES if kind != "file")
+            raise ValueError(
+                f"{path!r} is neither a file nor a data source; pass an .npz, .csv or .parquet file, two .npy files "
+                f"(tokens, labels) or one of {names}."
+            )
     return SOURCES["file"](data)
 
 
@@ -49,16 +54,68 @@ def parts(data: str, keys, examples: int, first: int, held_out: int):
     return task, fresh, rest, test
 
 
-def whole(data: str, keys, examples: int):
-    """All sequences of a file or another fixed collection, or that many of a generated task."""
+def whole(data: str, keys, examples: int, positive: str | None = None):
+    """All sequences of a file or another fixed collection, or that many of a generated task.
+
+    `positive` is the label that becomes +1.
+    """
+    from manyheads.data.dataset import Dataset
+
     task = source(data, keys[0])
-    return task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
+    if isinstance(task, SOURCES["file"]):
+        return Dataset.load(*paths_of(data), positive=positive)
+    found = task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
+    if positive is None:
+        return found
+    return Dataset.from_arrays(
+        found.tokens, found.names, mask=found.mask, relevant=found.relevant, name=found.name,
+        norm_bound=found.norm_bound, positive=positive,
+    )  # fmt: skip
+
+
+def classes(data: str, keys, examples: int, positive: str | None):
+    """The sequences, and where a file has more than two classes and none is `positive`, their codes and names."""
+    import numpy as np
+
+    from manyheads.data.convert import read_file
+    from manyheads.data.dataset import Dataset, checked_labels
+
+    if positive is None and isinstance(source(data, keys[0]), SOURCES["file"]):
+        found = read_file(*paths_of(data))
+        if found.labels is not None:
+            y = checked_labels(found.named[0], len(found.labels))
+            values, codes = np.unique(y, return_inverse=True)
+            if len(values) > 2:
+                name = Path(paths_of(data)[0]).stem
+                some = Dataset.from_arrays(found.tokens, y, mask=found.mask, name=name, positive=values[-1])
+                return some, (codes, tuple(map(str, values)))
+    return whole(data, keys, examples, positive), None
+
+
+def sequences(data: str, keys, examples: int):
+    """Tokens, mask and the names of the labels, None where a file has no labels."""
+    import numpy as np
+
+    from manyheads.data.convert import read_file
+    from manyheads.data.dataset import checked_labels
+    from manyheads.estimator.sequences import as_sequences
+
+    if isinstance(source(data, keys[0]), SOURCES["file"]):
+        found = read_file(*paths_of(data))
+        if found.mask is None:
+            tokens, mask = as_sequences(found.tokens)
+        else:
+            mask = np.asarray(found.mask, bool)
+            tokens, _ = as_sequences(np.where(mask[:, :, None], found.tokens, 0.0))
+        return tokens, mask, None if found.labels is None else checked_labels(found.named[0], len(tokens)).astype(str)
+    dataset = whole(data, keys, examples)
+    return dataset.tokens, dataset.mask, dataset.names
 
 
 def planned(path: Path, data: str):
     """What a plan's file says, the sequences that it is about, those that it left alone, and its start.
 
-    `data` names the file where it has moved; for any other word the plan's own is used.
+    `data` names the file where it has moved.
     """
     import jax
 
@@ -66,26 +123,10 @@ def planned(path: Path, data: str):
 
     plan = PlanFile.load(path)
     keys = jax.random.split(jax.random.key(plan.seed), 5)
-    dataset = whole(data if Path(data).is_file() else plan.data, keys, plan.num_examples)
+    if data not in ("", plan.data) and not all(Path(path).is_file() for path in paths_of(data)):
+        raise ValueError(f"{data!r} is no file, and {path} is about {plan.data}; leave it out.")
+    dataset = whole(data or plan.data, keys, plan.num_examples, plan.positive)
     return plan, *plan.parts(dataset, keys[4])
-
-
-def unlabeled(data: str) -> Any:
-    """Tokens and mask of a file that has no labels; None for anything else."""
-    from manyheads.data.convert import TABLES, read_table, table_parts
-    from manyheads.data.files import read_npz
-    from manyheads.estimator.sequences import as_sequences
-
-    if not Path(data).is_file():
-        return None
-    if Path(data).suffix.lower() in TABLES:
-        table = read_table(data)
-        return None if "label" in table.columns else table_parts(table.assign(label=0), None, None, None)[:2]
-    arrays, _ = read_npz(data)
-    if "labels" in arrays or "tokens" not in arrays:
-        return None
-    tokens, _ = as_sequences(arrays["tokens"])
-    return tokens, arrays["mask"].astype(bool) if "mask" in arrays else None
 
 
 def fresh_wanted(start: str, examples: int) -> int:
@@ -118,7 +159,8 @@ def holds_run(path: str) -> bool:
     """Whether a file holds a trajectory rather than data; False for the name of a data source."""
     from manyheads.data.files import read_npz
 
-    return Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
+    other = Path(path).suffix.lower() in (".npy", *TABLES)
+    return not other and Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
 
 
 def stored_run(path: str, data: str | None, keys, examples: int, first: int, held_out: int):

@@ -14,9 +14,11 @@ from typing import Annotated, Literal
 import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
+from manyheads.cli.colors import say, show
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
 from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, warn_of_time
+from manyheads.data.convert import paths_of
 from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
@@ -26,11 +28,18 @@ from manyheads.training.until import CONDITIONS
 UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-DATA_HELP = f".npz file, or one of {', '.join(kind for kind in SOURCES if kind != 'file')}."
+DECIDED_BY = {
+    "--plan": (
+        "--heads", "--start", "--scale", "--decoder", "--steps", "--step-size", "--optimizer", "--loss", "--examples",
+        "--first-phase-examples", "--test-examples", "--seed",
+    )
+}  # fmt: skip
+KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
+DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS} (mixture if not given)."
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = "mixture",
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = None,
     *,
     heads: Heads = 8,
     start: Annotated[str, named(STARTS)] = "first_phase",
@@ -56,11 +65,11 @@ def command(
 ) -> int:
     """Train a multi-head attention classifier by full-batch descent, and keep the trajectory.
 
-    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), or a data source: `mixture`, the
-    paper's tokenized mixture; `planted`, labels from a planted attention model; `random_labels`; `digits`, two
-    handwritten digits; or one of a plug-in. A file and other fixed collections are split: `--test-examples` sequences,
-    and for the first phase `--first-phase-examples`, are set aside before training (at most a quarter of the data
-    each). Ctrl-C saves what was done; `--resume FILE` continues it.
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file, two .npy
+    files (tokens, labels), or a data source: `mixture`, the paper's tokenized mixture; `planted`, labels from a planted
+    attention model; `random_labels`; `digits`, two handwritten digits; or one of a plug-in. A file and other fixed
+    collections are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside
+    before training (at most a quarter of the data each). Ctrl-C saves what was done; `--resume FILE` continues it.
 
     Try:
       manyheads train
@@ -99,12 +108,14 @@ def command(
         import manyheads as mh
         from manyheads.training.trajectory import Unsaved
 
+        data = ("" if plan else "mixture") if data is None else data
         first = fresh_wanted(start, first_phase_examples)
-        if out is not None and Path(data).exists() and out.exists() and out.samefile(data):
+        if out is not None and out.exists() and any(Path(p).exists() and out.samefile(p) for p in paths_of(data)):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
         if plan is not None:
             found, dataset, test, model = planned(plan, data)
+            seed = found.seed
             heads, step_size, steps = found.settings.num_heads, found.settings.step_size, found.settings.num_steps
             loss, fresh, split = found.loss, None, True
         else:
@@ -114,7 +125,7 @@ def command(
                 raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
             facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
             model = make_start(start, heads, scale, dataset=dataset, **facts)
-    tell = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+    tell = (lambda _: None) if quiet else say
     tell(dataset)
     warn_of_time(steps, dataset, model, tell)
     if split and (fresh or test):
@@ -127,16 +138,16 @@ def command(
             run = mh.train(
                 model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test,
                 dtype=dtype, device=device, progress=not quiet and sys.stderr.isatty(), checkpoint=out, resume=resume,
-                forecast=forecast, until=until,
+                forecast=forecast, until=until, seed=seed,
             )  # fmt: skip
         except Unsaved as error:
             run, lost = error.run, error
     if json_lines:
-        _print_json(run, seed)
+        _print_json(run)
     else:
-        print(run)
+        show(run)
     if lost is not None and out is not None:
-        print(f"error: {str(lost).partition('; ')[0]}", file=sys.stderr)
+        say(f"error: {str(lost).partition('; ')[0]}")
         out = _saved_elsewhere(run, out)
     elif out is not None:
         tell(f"saved: {out}")
@@ -145,7 +156,7 @@ def command(
         tell(f"interrupted; {remedy}")
         return INTERRUPTED
     if trouble := went_wrong(run, step_size):
-        print(f"error: {trouble}", file=sys.stderr)
+        say(f"error: {trouble}")
         return DIVERGED
     return 0 if lost is None else UNSAVED
 
@@ -174,19 +185,19 @@ def _saved_elsewhere(run, out: Path) -> Path | None:
         try:
             run.save(answer or place)
         except (OSError, ValueError) as error:
-            print(f"error: {why_not(answer or place, error)}", file=sys.stderr)
+            say(f"error: {why_not(answer or place, error)}")
             if not answer:
-                print("the run is not saved; free some space and run the same command again", file=sys.stderr)
+                say("the run is not saved; free some space and run the same command again")
                 return None
         else:
-            print(f"saved: {answer or place}", file=sys.stderr)
+            say(f"saved: {answer or place}")
             return Path(answer or place)
 
 
-def _print_json(run, seed: int) -> None:
+def _print_json(run) -> None:
     copies = run.start.copies
     heads = {} if copies is None else {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
-    head = heads | {"status": run.status, "seed": seed}
+    head = heads | {"status": run.status}
     print(json.dumps(head | {"last_step": run.last_step} | run.settings))
     columns = {"step": run.steps} | {name: getattr(run, name) for name in RECORDS[1:]}
     if run.attention_mass is not None:

@@ -1,18 +1,65 @@
-"""Sequences as people have them: lists of different length, tables with a row per token or a row per sequence."""
+"""Sequences as people have them: lists of different length, tables with a row per token or per sequence, files."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from manyheads.data.door import array_of, real_array, shown
-from manyheads.data.files import short
+from manyheads.data.files import FORMATS, read_npy, read_npz, short
 
 TABLES = (".csv", ".parquet")  # files that hold a table
 SEQUENCE, LABEL, TOKENS = "sequence", "label", "tokens"  # the columns of a table, unless others are named
+
+
+def paths_of(data: str) -> list[str]:
+    """The files that a word names: one, or the .npy files of tokens and labels with a comma between them."""
+    return data.split(",") if re.fullmatch(r"[^,]+\.npy,[^,]+\.npy", data, re.IGNORECASE) else [data]
+
+
+class Contents(NamedTuple):
+    """What a file of data holds, as it is there; `meta` is the header of a file that `Dataset.save` wrote."""
+
+    tokens: Any
+    labels: Any = None
+    mask: Any = None
+    relevant: Any = None
+    meta: dict[str, Any] = {}
+
+    @property
+    def named(self) -> tuple[Any, str | None]:
+        """The labels by the names that the header gives, and which of them is +1; as they are where it gives none."""
+        names, values = self.meta.get("label_names"), array_of(self.labels, "labels")
+        if not (isinstance(names, list) and len(names) == 2 and values.ndim == 1 and values.dtype.kind in "fiu"):
+            return self.labels, None
+        return np.array([str(name) for name in names])[(values > 0).astype(int)], str(names[1])
+
+
+def read_file(path: str | Path, labels: str | Path | None = None, *, newest: int | None = None) -> Contents:
+    """The content of an .npz, .npy, .csv or .parquet file; an .npy of tokens has its labels in a second file."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if labels is not None and suffix != ".npy":
+        raise ValueError(f"labels={shown(str(labels))} go with an .npy file of tokens; {path} holds its own.")
+    if suffix == ".npy":
+        return Contents(read_npy(path), None if labels is None else read_npy(labels))
+    if suffix in TABLES:
+        table = read_table(path)
+        known = LABEL in map(str, table.columns)
+        tokens, mask, found = table_parts(table if known else table.assign(**{LABEL: 0}), None, None, None)
+        return Contents(tokens, found if known else None, mask)
+    arrays, meta = read_npz(path, newest)
+    if TOKENS not in arrays:
+        held = ", ".join(sorted(arrays)) or "nothing"
+        raise ValueError(
+            f"{path} has no array tokens; it holds {held}. Save it with np.savez(path, tokens=..., labels=...)."
+        )
+    return Contents(arrays[TOKENS], arrays.get("labels"), arrays.get("mask"), arrays.get("relevant"), meta)
 
 
 def padded(sequences: Any, name: str = "sequences") -> tuple[np.ndarray, np.ndarray | None]:
@@ -50,13 +97,15 @@ def read_table(path: str | Path) -> Any:
         try:
             return pandas.read_parquet(path)
         except ImportError:
-            raise ValueError(f"{path} needs pyarrow to be read: install it with `pip install pyarrow`.") from None
+            raise ValueError(
+                f"{path} needs pyarrow to be read: install it with `pip install 'manyheads[data]'`."
+            ) from None
         except Exception as error:  # pyarrow has its own
-            raise ValueError(f"{path} is not a readable Parquet file ({short(error)}).") from None
+            raise ValueError(f"{path} is not a readable Parquet file ({short(error)}). {FORMATS}") from None
     try:
         return pandas.read_csv(path)
     except (ValueError, UnicodeDecodeError) as error:  # pandas' own are among them
-        raise ValueError(f"{path} is not a readable CSV file ({short(error)}).") from None
+        raise ValueError(f"{path} is not a readable CSV file ({short(error)}). {FORMATS}") from None
 
 
 def table_parts(
@@ -109,6 +158,11 @@ def _labels(column: Any) -> np.ndarray:
 
 
 def _nested(row: Any) -> np.ndarray:
-    """A list of lists as an array; a list of numbers is a sequence of tokens of dimension 1."""
+    """A list of lists, or its text in a CSV file, as an array; a list of numbers has tokens of dimension 1."""
+    if isinstance(row, str):
+        try:
+            row = json.loads(row)
+        except ValueError:
+            raise ValueError(f"tokens={shown(row)} is no list; write [[1, 2], [3, 4]], one list per token.") from None
     array = array_of([np.asarray(token) for token in row] if hasattr(row, "__iter__") else row, "tokens")
     return array[:, None] if array.ndim == 1 and array.dtype != object else array

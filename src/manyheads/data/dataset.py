@@ -11,9 +11,9 @@ import numpy as np
 
 from manyheads._card import card
 from manyheads._lazy import lazy
-from manyheads.data.convert import TABLES, padded, read_table, table_parts
+from manyheads.data.convert import padded, read_file, table_parts
 from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
-from manyheads.data.files import read_npz, write_npz
+from manyheads.data.files import write_npz
 
 jax = lazy("jax")
 FORMAT_VERSION = 2
@@ -66,9 +66,10 @@ class Dataset:
     ) -> Dataset:  # fmt: skip
         """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        `positive` names the value that becomes +1 instead. `like` is another dataset, the training data say, whose
-        label names hold here too; then one class alone is allowed. Tokens where `mask` is False are ignored: they may
-        hold anything, NaN too, and are set to zero. `norm_bound` says that no token of the distribution is longer.
+        `positive` names the value that becomes +1 instead, against all others where there are several. `like` is
+        another dataset, the training data say, whose label names hold here too; then one class alone is allowed. Tokens
+        where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero. `norm_bound` says that
+        no token of the distribution is longer.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
@@ -178,8 +179,14 @@ class Dataset:
                 f"first={shown(first)} must be between 1 and {n - 1}, so that both parts have data, or a share between "
                 "0 and 1."
             )
-        order = np.asarray(jax.random.permutation(checked_key(key), n))
+        order = split_order(n, key)
         return self.subset(order[:count]), self.subset(order[count:])
+
+    def with_constant(self) -> Dataset:
+        """The same sequences with one more feature, which is 1 for every real token."""
+        real = np.ones(self.tokens.shape[:2]) if self.mask is None else self.mask
+        bound = None if self.norm_bound is None else float(np.hypot(self.norm_bound, 1.0))
+        return replace(self, tokens=np.concatenate([self.tokens, real[:, :, None]], axis=2), norm_bound=bound)
 
     def __len__(self) -> int:
         return self.num_examples
@@ -213,33 +220,27 @@ class Dataset:
 
     @classmethod
     @guarded()
-    def load(cls, path: str | Path) -> Dataset:
-        """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`; or a table.
+    def load(
+        cls, path: str | Path, labels: str | Path | None = None, *, positive=None, like: Dataset | None = None
+    ) -> Dataset:
+        """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`; or another format.
 
-        A .csv or .parquet file is read as `from_pandas` reads a table with the usual names of columns.
+        Of an .npy file of tokens `labels` is the .npy file of its labels. A .csv or .parquet file is read as
+        `from_pandas` reads a table with the usual names of columns. `positive` and `like` are as for `from_arrays`.
         """
-        if Path(path).suffix.lower() in TABLES:
-            return cls.from_pandas(read_table(path), name=Path(path).stem)
-        arrays, meta = read_npz(path, FORMAT_VERSION)
-        missing = [name for name in ("tokens", "labels") if name not in arrays]
-        if missing:
-            held = ", ".join(sorted(arrays)) or "nothing"
+        found = read_file(path, labels, newest=FORMAT_VERSION)
+        if found.labels is None:
             raise ValueError(
-                f"{path} has no array {' and no array '.join(missing)}; it holds {held}. "
-                "Save it with np.savez(path, tokens=..., labels=...)."
+                f"{path} holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...), give a table the "
+                "column 'label', and an .npy file of tokens a second one with its labels."
             )
-        data = cls.from_arrays(
-            arrays["tokens"],
-            arrays["labels"],
-            mask=arrays.get("mask"),
-            relevant=arrays.get("relevant"),
-            name=meta.get("name", Path(path).stem),
-            norm_bound=meta.get("norm_bound"),
-        )
-        names = meta.get("label_names", ())
-        if not (isinstance(names, list) and len(names) == 2):
-            return data
-        return replace(data, label_names=(str(names[0]), str(names[1])))
+        names, second = found.named
+        if positive is None and like is None and second in names:
+            positive = second
+        return cls.from_arrays(
+            found.tokens, names, mask=found.mask, relevant=found.relevant, positive=positive, like=like,
+            name=found.meta.get("name", Path(path).stem), norm_bound=found.meta.get("norm_bound"),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
@@ -266,7 +267,13 @@ class Dataset:
         )
 
 
-def _signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np.ndarray, tuple[str, str]]:
+def split_order(num_examples: int, key) -> np.ndarray:
+    """The random order in which `split` takes sequences."""
+    return np.asarray(jax.random.permutation(checked_key(key), num_examples))
+
+
+def checked_labels(labels, num_examples: int) -> np.ndarray:
+    """One label per sequence, as numbers or texts."""
     y = array_of(labels, "labels")
     if y.dtype == object and y.ndim == 1 and all(isinstance(value, str) for value in y):
         y = y.astype(str)  # as pandas keeps strings
@@ -278,17 +285,26 @@ def _signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[n
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label.")
+    return y
+
+
+def _signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np.ndarray, tuple[str, str]]:
+    y = checked_labels(labels, num_examples)
     values = np.unique(y)
     if like is not None:
         return _signs_like(y, values, like)
-    if positive is not None and str(positive) not in map(str, values):
+    chosen = [value for value in values if positive is not None and _same_name(str(positive), str(value))]
+    if positive is not None and not chosen:
         raise ValueError(f"positive={shown(positive)} is not among the labels, {', '.join(map(str, values[:4]))}.")
-    if positive is not None and len(values) == 2 and str(positive) == str(values[0]):
+    if chosen and len(values) > 2:
+        return np.where(y == chosen[0], 1.0, -1.0), (f"not {chosen[0]}", str(chosen[0]))
+    if chosen and chosen[0] == values[0]:
         values = values[::-1]
     if len(values) > 2:
         few = ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")
         raise ValueError(
-            f"labels have {len(values)} values ({few}); two are allowed. Choose one class against the rest."
+            f"labels have {len(values)} values ({few}); two are allowed. Choose one class against the rest with "
+            "positive=."
         )
     if len(values) < 2:
         raise ValueError(f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes.")
@@ -301,9 +317,10 @@ def _signs_like(y: np.ndarray, values: np.ndarray, like: Dataset) -> tuple[np.nd
         raise ValueError(f"like={shown(like)} must be a Dataset, the training data say.")
 
     known = {str(v): [i for i, name in enumerate(like.label_names) if _same_name(str(v), name)] for v in values}
-    if strange := [value for value, places in known.items() if not places]:
+    against_all = like.label_names[0] == f"not {like.label_names[1]}"
+    if (strange := [value for value, places in known.items() if not places]) and not against_all:
         raise ValueError(_other_names(strange[0], like))
-    signs = {value: 2.0 * places[0] - 1 for value, places in known.items()}
+    signs = {value: 2.0 * places[0] - 1 if places else -1.0 for value, places in known.items()}
     return np.array([signs[str(value)] for value in y]), like.label_names
 
 

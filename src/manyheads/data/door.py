@@ -45,6 +45,7 @@ RANGES: dict[str, dict[str, Any]] = {
     "num_points": {"low": 2, "high": MOST},
     "index": FROM_ZERO,
     "from_step": FROM_ZERO,
+    "layer": FROM_ZERO,
     "steps": FROM_ZERO,
     "indices": {"low": -MOST, "high": MOST},
     "num_examples": {"low": 2, "high": MOST},

@@ -33,6 +33,7 @@ JSON_MARK = b',\n "sha256": "'
 JSON_END = b'"\n}'
 BARE_END = 22  # bytes of the record that ends a ZIP archive without a comment
 BLOCK = 1 << 20
+FORMATS = "Data are read from .npz, .npy, .csv and .parquet files, by their ending."
 
 
 class Damaged(ValueError):
@@ -213,8 +214,21 @@ def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.
         raise Newer(f"{path} {error}") from None
     except Exception as error:  # zipfile, zlib, json, tokenize and numpy each have their own
         raise Damaged(
-            f"{path} is not a readable .npz file ({short(error)}); use another copy, or make it anew. Data are read "
-            "from .npz, .csv and .parquet files, by their ending."
+            f"{path} is not a readable .npz file ({short(error)}); use another copy, or make it anew. {FORMATS}"
+        ) from None
+
+
+def read_npy(path: str | Path) -> np.ndarray:
+    """The array in an .npy file. Never unpickles."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist or is not a file; check the path.")
+    try:
+        with open(path, "rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except Exception:  # NumPy's own words would advise to load it unsafely
+        raise Damaged(
+            f"{path} is not a readable .npy file of numbers or texts; save the array with np.save. {FORMATS}"
         ) from None
 
 

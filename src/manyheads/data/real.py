@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from manyheads._fields import check, setting
+from manyheads.data.convert import paths_of
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.data.source import SOURCES
@@ -60,16 +61,17 @@ def digits(first: int = Digits.first, second: int = Digits.second) -> Dataset:
 @SOURCES.register("file")
 @dataclass(frozen=True)
 class File:
-    """An .npz file with arrays `tokens` (n, T, d) and `labels`."""
+    """An .npz file with arrays `tokens` (n, T, d) and `labels`, a table, or "X.npy,y.npy"."""
 
     path: str = setting(MISSING, "an .npz file with tokens and labels")
 
     def load(self) -> Dataset:
         """All sequences of the file."""
-        return Dataset.load(self.path)
+        return Dataset.load(*paths_of(self.path))
 
     def fingerprint(self) -> str:
         """A hash of the file's content."""
-        if not Path(self.path).is_file():
+        paths = [Path(path) for path in paths_of(self.path)]
+        if not all(path.is_file() for path in paths):
             raise FileNotFoundError(f"data.path = {self.path!r} does not exist or is not a file; check the path.")
-        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 from manyheads.certificates.verdict import PRINTED, plain
-from manyheads.data.dataset import Dataset
+from manyheads.data.dataset import Dataset, split_order
 from manyheads.data.door import SHARE, guarded
 from manyheads.estimator.fitted import Fitted, fit
 from manyheads.estimator.search import Wishes
@@ -121,6 +121,7 @@ class Recommendation:
 def recommend(
     dataset: Dataset,
     *,
+    classes: tuple[np.ndarray, tuple[str, ...]] | None = None,
     wishes: Wishes | None = None,
     scale: str = "rms",
     positions: str = "none",
@@ -133,7 +134,8 @@ def recommend(
 ) -> Recommendation:
     """Fit on a part of the data and judge on the rest; `held_out` is the share that is set aside first.
 
-    Settings that are "auto" in `wishes` are chosen on the part that is fitted (`MultiHeadAttentionClassifier`).
+    `classes` are codes and names of more than two classes; the labels of `dataset` do not count then. Settings that
+    are "auto" in `wishes` are chosen on the part that is fitted (`MultiHeadAttentionClassifier`).
     `demands` are what the theory asks for where a plan is there already; else it is asked, unless `theory` is False.
     """
     tell, wishes = progress or (lambda text: None), wishes or Wishes()
@@ -142,26 +144,30 @@ def recommend(
             f"{dataset.num_examples} sequences are too few to hold some out; at least {FEWEST} are needed."
         )
     test, train = dataset.split(held_out, key=seed)
-    if len(np.unique(train.labels)) < 2:
+    codes, names = classes or ((dataset.labels > 0).astype(int), dataset.label_names)
+    order = split_order(len(dataset), seed)
+    answers, codes = codes[order[: len(test)]], codes[order[len(test) :]]
+    if (found := len(np.unique(codes))) < len(names):
         raise ValueError(
-            f"the {len(train)} sequences left for training are of one class; pass another seed, or more data."
+            f"the {len(train)} sequences left for training are of {found} of {len(names)} classes; pass another seed, "
+            "or more data."
         )
-    codes = (train.labels > 0).astype(int)
     fitted = fit(
-        train.tokens, train.mask, codes, train.label_names, wishes, scale=scale, positions=positions,
-        intercept=intercept, seed=seed, tell=tell,
+        train.tokens, train.mask, codes, names, wishes, scale=scale, positions=positions, intercept=intercept,
+        seed=seed, tell=tell,
     )  # fmt: skip
-    wrong = int((fitted.predict(test) != test.names).sum())
+    wrong = int((fitted.codes(test) != answers).sum())
     tell("logistic regression on the same split")
     linear = []
     for name, features in (("mean token", _pooled), ("all tokens", _flattened)):
-        answers = logistic_regression(features(train), train.labels)(features(test))
-        linear.append(Measured(name, int((answers != test.labels).sum()), len(test)))
-    ups = int((test.labels > 0).sum())
-    more = train.labels.sum() > 0  # the more frequent class, as far as the training data say
-    chance = (len(test) - ups if more else ups) / len(test)
+        guesses = _linear_codes(features(train), codes, features(test))
+        linear.append(Measured(name, int((guesses != answers).sum()), len(test)))
+    usual = np.argmax(np.bincount(codes))  # the most frequent class, as far as the training data say
+    chance = float(np.mean(answers != usual))
     promise = ""
-    if theory:
+    if theory and len(names) > 2:
+        promise = "The theory is about two classes: name one with --positive to ask it about that one against the rest."
+    elif theory:
         tell("what the theory promises")
         promise = _promise(fitted, wishes, seed, demands)
     return Recommendation(fitted, Measured("attention", wrong, len(test)), *linear, chance, len(train), seed, promise)
@@ -177,8 +183,15 @@ def _flattened(data: Dataset) -> np.ndarray:
     return X.reshape(len(X), -1)
 
 
+def _linear_codes(features: np.ndarray, codes: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The classes that logistic regression gives, one against the rest where there are more than two."""
+    several = range(int(codes.max()) + 1) if codes.max() > 1 else (1,)
+    scores = [logistic_regression(features, np.where(codes == code, 1.0, -1.0))(new) for code in several]
+    return np.argmax(scores, axis=0) if len(scores) > 1 else (scores[0] > 0).astype(int)
+
+
 def logistic_regression(features: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The labels that a logistic regression gives, on standardized features with penalty |w|²/2 (scikit-learn's)."""
+    """The scores of a logistic regression, on standardized features with penalty |w|²/2 (scikit-learn's)."""
     center, spread = features.mean(axis=0), features.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     Z = (features - center) / spread
@@ -190,7 +203,7 @@ def logistic_regression(features: np.ndarray, labels: np.ndarray) -> Callable[[n
         return np.logaddexp(0.0, -m).sum() + w[1:] @ w[1:] / 2, gradient
 
     w = minimize(value_and_gradient, np.zeros(Z.shape[1] + 1), jac=True, method="L-BFGS-B").x
-    return lambda new: np.where((new - center) / spread @ w[1:] + w[0] > 0, 1.0, -1.0)
+    return lambda new: (new - center) / spread @ w[1:] + w[0]
 
 
 def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, ...] | None) -> str:

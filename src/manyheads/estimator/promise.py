@@ -68,11 +68,12 @@ class PlanFile:
     promise: Settings | None
     trial: Settings | None
     sharp: Sharp | None = None
+    positive: str | None = None  # the label that is +1, where one was named
 
     @classmethod
     def of(
         cls, plan: Plan, dataset: Dataset, *, data: str, seed: int, key: jax.Array, planning_share: float,
-        decoder: str, loss: str, instead: Proved | None = None,
+        decoder: str, loss: str, instead: Proved | None = None, positive: str | None = None,
     ) -> PlanFile:  # fmt: skip
         """What a plan found about `dataset`, and what the forecast proves `instead`."""
         sample, _, _ = planned_parts(dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss))
@@ -90,7 +91,7 @@ class PlanFile:
             promise = Settings(instead.num_heads, instead.step_size, instead.num_steps, instead.loss)
         return cls(
             data, dataset.num_examples, seed, plan.start_kind, decoder, loss, planning_share, plan.target_loss,
-            fingerprint(sample), promise, trial, None if instead is None else instead.how,
+            fingerprint(sample), promise, trial, None if instead is None else instead.how, positive,
         )  # fmt: skip
 
     @property

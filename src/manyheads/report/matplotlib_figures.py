@@ -238,8 +238,8 @@ def _map(axes, panel: MapPanel):
     low, high = panel.limits
     shown = axes.imshow(panel.values, cmap=MAP_COLORS, vmin=low, vmax=high, interpolation="nearest", aspect="equal")
     axes.grid(False)
-    for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
-        every = max(1, -(-len(names) // 8))
+    for axis, names, most in ((axes.xaxis, columns, 8), (axes.yaxis, rows, 12)):
+        every = max(1, -(-len(names) // most))
         axis.set_major_locator(FixedLocator(range(0, len(names), every)))
         axis.set_ticklabels(names[::every])
     axes.tick_params(length=0)

@@ -23,6 +23,7 @@ from manyheads.data.files import why_not
 from manyheads.sweeps.store import CorruptPart, Store, StoreError
 
 MISSING = "missing"
+PACKAGES = {".nc": "netCDF4", ".zarr": "zarr", ".csv": "pandas"}  # what writes each format
 LONG_NAMES = {
     "train_loss": "loss on the training data",
     "test_loss": "loss on fresh data",
@@ -192,10 +193,13 @@ def _outer(key: tuple, shape: tuple[int, ...]) -> tuple:
 
 @guarded()
 def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> Path:
-    """Write the results to one netCDF file (`.nc`) or zarr folder (`.zarr`), whole or not at all."""
+    """Write the results to one netCDF file (`.nc`), zarr folder (`.zarr`) or table (`.csv`), whole or not at all.
+
+    A table has a row for every cell and recorded step, and a column for every number.
+    """
     target = Path(target)
-    if target.suffix not in (".nc", ".zarr"):
-        raise ValueError(f"{target} must end in .nc (netCDF) or .zarr; for example {target.stem}.nc.")
+    if target.suffix not in PACKAGES:
+        raise ValueError(f"{target} must end in .nc (netCDF), .zarr or .csv; for example {target.stem}.nc.")
     if target.exists() and not (target.is_file() or (target.is_dir() and target.suffix == ".zarr")):
         raise ValueError(f"{target} is no {target.suffix} that could be replaced; choose another name.")
     if target.exists() and not overwrite:
@@ -204,7 +208,7 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
     for name, variable in dataset.variables.items():
         if variable.dtype.kind == "b":
             dataset[name] = variable.astype("int8")
-    package = {".nc": "netCDF4", ".zarr": "zarr"}[target.suffix]
+    package = PACKAGES[target.suffix]
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"writing {target.suffix} needs {package}; install it with pip install 'manyheads[export]'.")
     scratch = target.with_name(f".{target.name}.tmp{target.suffix}")
@@ -214,6 +218,8 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
             if shutil.disk_usage(target.parent).free < dataset.nbytes:  # HDF5 would not say why, and keep the file open
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             dataset.to_netcdf(scratch, engine="netcdf4")
+        elif target.suffix == ".csv":
+            as_table(dataset).to_csv(scratch, index=False)
         else:
             dataset.to_zarr(scratch, mode="w", zarr_format=2)
         if target.exists():
@@ -224,6 +230,20 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
     finally:
         _remove(scratch)
     return target
+
+
+def as_table(dataset: xarray.Dataset) -> Any:
+    """The results as a DataFrame: a row for every cell and step, a column for every number of a cell."""
+    cell_dims = dataset["status"].dims
+    columns = {}
+    for name, variable in dataset.reset_coords().data_vars.items():
+        more = [dim for dim in variable.dims if dim not in (*cell_dims, "step")]
+        if not more:
+            columns[name] = variable
+            continue
+        flat = variable.stack(entry=more)
+        columns |= {f"{name}_{i}": flat.isel(entry=i, drop=True) for i in range(flat.sizes["entry"])}
+    return xarray.Dataset(columns).to_dataframe().reset_index()
 
 
 def _remove(scratch: Path) -> None:

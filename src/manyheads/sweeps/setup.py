@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,9 @@ def check_cell(cell: Cell) -> None:
     """What ranges cannot say: settings that contradict each other. A SpecError before anything runs."""
     data, model = cell.data, cell.model
     try:
-        make_task(data)
+        task = make_task(data)
+        if not hasattr(task, "sample"):
+            _check_counts(task, cell, _collection_size(data, cell.file_hash))
     except ValueError as error:
         raise SpecError(f"data: {error}") from None
     start, kind = make_start(cell), cell.start.kind
@@ -102,16 +105,28 @@ def _drawn(task: Any, cell: Cell) -> tuple[Dataset, Dataset | None, Dataset | No
     return dataset, test, task.sample(k, key=stream(seed, _FIRST)) if k else None
 
 
+@functools.lru_cache(maxsize=8)
+def _collection_size(data: Any, file_hash: str) -> int:
+    """How many sequences the fixed collection of a data section has; `file_hash` changes with its content."""
+    return make_task(data).load().num_examples
+
+
+def _check_counts(task: Any, cell: Cell, size: int) -> None:
+    """Refuse to cut more out of a collection than is in it."""
+    n, m, k = _counts(cell)
+    if n + m + k > size:
+        raise ValueError(
+            f"{task} has {size} sequences; data.num_examples = {n}, data.num_test = {m} and the first phase's {k} are "
+            f"{n + m + k}. Lower one of them."
+        )
+
+
 def _cut(task: Any, cell: Cell) -> tuple[Dataset, Dataset | None, Dataset | None]:
     """Disjoint parts of a fixed collection."""
     if cell.file_hash and task.fingerprint() != cell.file_hash:
         raise ValueError(f"{task} has changed since the sweep was planned; put it back or start a new sweep.")
     whole, (n, m, k) = task.load(), _counts(cell)
-    if n + m + k > whole.num_examples:
-        raise ValueError(
-            f"{task} has {whole.num_examples} sequences; data.num_examples = {n}, data.num_test = {m} and the first "
-            f"phase's {k} are {n + m + k}. Lower one of them."
-        )
+    _check_counts(task, cell, whole.num_examples)
     order = np.asarray(jax.random.permutation(stream(_data_seed(cell), _TRAIN), whole.num_examples))
     train, test, first = order[:n], order[n : n + m], order[n + m : n + m + k]
     return whole.subset(train), whole.subset(test) if m else None, whole.subset(first) if k else None

@@ -87,6 +87,7 @@ def train(
     progress: bool = False,
     forecast: bool = False,
     until: str | Callable[[int, Any], Any] | None = None,
+    seed: int | None = None,
     checkpoint: str | Path | None = None,
     resume: Trajectory | str | Path | None = None,
 ) -> Trajectory:
@@ -112,7 +113,8 @@ def train(
 
     Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it, from a trajectory or
     a file, as if it had never stopped. `checkpoint=` saves the trajectory there every half a minute and at the end, and
-    warns where that fails, on a full disk for example.
+    warns where that fails, on a full disk for example. `seed`, that of the start and the data, and the names of the
+    labels are kept in `trajectory.settings`.
     """
     model = checked_model(model)
     checked_dataset(dataset)
@@ -124,6 +126,7 @@ def train(
     where = choose_device(device)
     record_steps = choose_steps(record, num_steps, "record")
     settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
+    settings |= {} if seed is None else {"seed": seed}
     questions = Questions(until, forecast, model, dataset, settings | {"weighted": sample_weight is not None})
     record_steps = np.union1d(record_steps, questions.steps)
     at_records = isinstance(snapshots, str) and snapshots == "records"
@@ -224,6 +227,7 @@ def run_settings(method: Method, eta, num_steps, kind, tf32, where, dataset: Dat
         "device": where.platform,
         "num_examples": dataset.num_examples,
         "data": dataset.name,
+        "label_names": list(dataset.label_names),
     }
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from manyheads.studies.kit.estimate import Estimate, mean, number, power, ratio, share
+from manyheads.studies.kit.estimate import Estimate, crossed, mean, number, power, ratio, share
 from manyheads.studies.kit.words import heads_text, lacking, tick_text
 
 
@@ -19,6 +19,27 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [(e := mean(rng.normal(3.0, 2.0, 4))).low <= 3.0 <= e.high for _ in range(4000)]
     assert abs(np.mean(hits) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+def test_an_interval_over_seeds_and_test_sequences_counts_both():
+    """Where rows and columns differ by chance, it covers the truth at least as often as it says; one over rows does not."""
+    rng, hits, narrow = np.random.default_rng(0), [], []
+    for _ in range(400):
+        table = 3 + 0.1 * rng.normal(size=(5, 1)) + 2 * rng.normal(size=(1, 60)) + rng.normal(size=(5, 60))
+        both, rows = crossed(table), mean(table.mean(axis=1))
+        hits.append(both.low <= 3 <= both.high)
+        narrow.append(rows.low <= 3 <= rows.high)
+    assert np.mean(hits) > 0.95 - 3 * math.sqrt(0.95 * 0.05 / 400) and np.mean(narrow) < 0.9
+
+
+def test_a_crossed_interval_is_that_of_its_means_where_only_one_of_the_two_matters():
+    rows, columns = np.array([1.0, 2.0, 4.0]), np.arange(6.0)
+    only_rows, only_columns = crossed(np.tile(rows[:, None], 50)), crossed(np.tile(columns, (3, 1)))
+    for found, values in ((only_rows, rows), (only_columns, columns)):
+        expected = mean(values)
+        assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    assert crossed([[1.0, np.nan], [0.0, 1.0]]).count == 1 and crossed([[1.0, 0.0]]).high == math.inf
+    assert crossed(np.full((2, 3), np.nan)).count == 0 and crossed(np.ones((2, 3))).high == 1.0
 
 
 @pytest.mark.parametrize("hits", [0, 2, 10])

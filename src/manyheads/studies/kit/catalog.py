@@ -33,9 +33,9 @@ def studies() -> dict[str, Study]:
     return dict(sorted(found.items(), key=lambda item: place(item[1])))
 
 
-def story() -> tuple[str, ...]:
-    """The names of the studies that run when none is named."""
-    return tuple(name for name, study in studies().items() if study.in_story)
+def story(scale: str = "quick") -> tuple[str, ...]:
+    """The names of the studies that run when none is named, and can run here."""
+    return tuple(name for name, study in studies().items() if study.in_story and not study.lacks(scale))
 
 
 def find(name: str) -> Study:

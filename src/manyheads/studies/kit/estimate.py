@@ -59,6 +59,26 @@ def mean(values) -> Estimate:
     return Estimate(center, center - half, center + half, len(v))
 
 
+def crossed(table) -> Estimate:
+    r"""The mean of a table with one row per seed and one column per test sequence, where both are samples.
+
+    Its variance is at most $s_r^2/S + s_c^2/m$, those of the row and of the column means; the degrees of freedom are
+    Satterthwaite's. Rows with NaN are left out.
+    """
+    t = np.asarray(table, dtype=float)
+    t = t[np.isfinite(t).all(axis=1)]
+    if len(t) == 0:
+        return NONE
+    center, half = float(t.mean()), math.inf
+    if len(t) > 1:
+        parts = [means.var(ddof=1) / len(means) for means in (t.mean(axis=1), t.mean(axis=0))]
+        freedom = [size - 1 for size in t.shape]
+        total = sum(parts)
+        spread = sum(part**2 / f for part, f in zip(parts, freedom, strict=True))
+        half = float(stats.t.ppf((1 + LEVEL) / 2, total**2 / spread)) * math.sqrt(total) if total > 0 else 0.0
+    return Estimate(center, center - half, center + half, len(t))
+
+
 def share(values) -> Estimate:
     r"""The share of seeds for which something is true, with Wilson's interval, which stays between 0 and 1.
 

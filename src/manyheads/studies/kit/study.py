@@ -160,6 +160,7 @@ class Study:
     """One question. `sweeps(scale)` names its grids, `finding` and `figures` read their datasets, by the same names.
 
     Studies are listed by their `part` of the story and their `order` in it; those `in_story` run when none is named.
+    `lacks(scale)` says in a few words what is not installed here that the study needs; it is then left out.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Study:
     part: str = ""
     order: float = math.inf
     in_story: bool = False
+    lacks: Callable[[str], str] = lambda scale: ""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
