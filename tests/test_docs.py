@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("design/*.md")])
 EXAMPLES = sorted(ROOT.glob("docs/examples/*.py"))
-LONG = {"grid_search.py"}
+LONG = ("attention_and_network.py", "grid_search.py", "sweep.py", "two_layer_network.py")  # run by .ci/run
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -77,6 +77,7 @@ def test_every_page_is_in_the_menu():
     assert sorted(menu) == sorted(pages)
 
 
+@pytest.mark.full
 def test_the_notebook_opens_with_a_picture_and_runs(tmp_path):
     notebook = json.loads((ROOT / "docs/examples/first_steps.ipynb").read_text())
     cells = notebook["cells"]
