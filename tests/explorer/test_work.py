@@ -39,7 +39,11 @@ def test_a_csv_has_a_row_for_each_token():
     "name, body, words",
     [
         ("x.npz", b"nonsense", "x.npz is not a readable .npz file; write it with numpy.savez."),
-        ("x.npz", npz(tokens=TOKENS), "x.npz holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...)"),
+        (
+            "x.npz",
+            npz(tokens=TOKENS),
+            "x.npz holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...)",
+        ),
         ("x.npz", npz(tokens=TOKENS, labels=[1, 1, 1, 1]), "a classifier needs sequences of both classes"),
         ("x.npz", npz(tokens=np.full((4, 3, 2), np.nan), labels=[0, 1, 0, 1]), "holds NaN or an infinite value"),
         ("x.npz", npz(tokens=np.zeros((2, 1000, 300)), labels=[0, 1]), "600,000 numbers; the page takes up to 500,000"),
