@@ -182,7 +182,8 @@ def _heads_for(parity: xarray.Dataset, place: int) -> str:
     lengths, needed = rows("lengths", parity["needed"])
     if np.isinf(needed[place]).any():
         return f"more than {_largest(parity):,.0f} heads for {lengths[place]} tokens {_draws(needed[place])}"
-    return f"{mean(needed[place])} heads for {lengths[place]} tokens"
+    found = str(mean(needed[place]))
+    return f"{found} {'head' if found == '1' else 'heads'} for {lengths[place]} tokens"
 
 
 def _draws(row: np.ndarray) -> str:
