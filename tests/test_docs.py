@@ -13,7 +13,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("design/*.md")])
 EXAMPLES = sorted(ROOT.glob("docs/examples/*.py"))
-LONG = ("attention_and_network.py", "grid_search.py", "sweep.py", "two_layer_network.py")  # run by .ci/run
+LONG = (
+    "attention_and_network.py",
+    "grid_search.py",
+    "optimizers.py",
+    "sweep.py",
+    "two_layer_network.py",
+)  # run by .ci/run
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -36,10 +42,10 @@ def test_the_links_of_the_readme_are_seen():
     "page",
     [
         "README.md",
-        "docs/measures.md",
-        "docs/your-data.md",
-        "docs/choosing.md",
-        pytest.param("docs/change-one.md", marks=pytest.mark.full),
+        *(
+            pytest.param(f"docs/{name}.md", marks=pytest.mark.full)  # run by .ci/run
+            for name in ("measures", "your-data", "choosing", "change-one")
+        ),
     ],
 )
 def test_the_example_of_a_page_runs(page, tmp_path):

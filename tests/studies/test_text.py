@@ -100,6 +100,7 @@ def test_nothing_is_claimed_where_nothing_was_measured():
     assert study.finding(text_results(missing=True)).answer == "Not measured"
 
 
+@pytest.mark.full
 def test_figures_are_drawn_and_words_that_occur_twice_keep_their_places(tmp_path):
     drawn = study.figures(text_results(torch=True))
     assert [figure.name for figure in drawn] == ["text-heads", "text-step", "text-looks"]
