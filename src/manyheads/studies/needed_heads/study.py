@@ -252,7 +252,8 @@ def _steps_figure(parity: xarray.Dataset) -> Figure:
         shares.append(over_seeds(heads(h), count_of_heads(h), names, fitted, truth=True))
         each = [_median(row) for row in rows_]
         y, low, high = ([max(getattr(e, side), 1.0) for e in each] for side in ("value", "low", "high"))
-        medians.append(line(heads(h), count_of_heads(h), names, y, low, high))
+        if np.isfinite(y).any():
+            medians.append(line(heads(h), count_of_heads(h), names, y, low, high))
     tokens = Axis("tokens", "count")
     panels = [
         Panel("Starts that fit", tokens, Axis("starts with zero error", "share"), shares),
