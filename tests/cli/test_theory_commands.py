@@ -170,3 +170,9 @@ def test_plan_is_silent_with_exit_three(tmp_path, capsys):
     np.savez(path, tokens=tokens, labels=np.tile([0, 1, 0, 1], 10))
     assert main(["plan", str(path), "--target-loss", "0.3", "--no-trials", "--quiet"]) == 3
     assert "silent" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("share", ["inf", "nan", "0", "1.5"])
+def test_a_share_to_plan_on_is_between_0_and_1(share, capsys):
+    assert main(["plan", "random_labels", "--examples", "24", "--no-trials", f"--planning-share={share}"]) == 2
+    assert "must be a finite number strictly between 0 and 1" in capsys.readouterr().err

@@ -24,7 +24,7 @@ MOST = 2**31 - 2
 
 
 OF_KIND = {
-    "number": ("positive", "count", "steps", "some", "many", "share", "share or zero", "zero up", "seed", "index", "heads count", "heads few",
+    "number": ("positive", "count", "steps", "some", "some or share", "many", "share", "share or zero", "zero up", "seed", "index", "heads count", "heads few",
                "bytes", "above one", "loss level", "digit", "kept step", "real"),
     "flag": ("flag",),
     "name": ("name", "name or none", "name or steps", "dtype", "names", "text"),
@@ -49,6 +49,7 @@ ALLOWED: dict[str, Callable[[float, bool], bool]] = {  # the number, and whether
     "bytes": lambda x, whole: 1e5 <= x < math.inf,
     "count": lambda x, whole: whole and 1 <= x <= MOST,
     "some": lambda x, whole: whole and 1 <= x <= MOST,
+    "some or share": lambda x, whole: 0 < x < 1 or (whole and 1 <= x <= MOST),
     "many": lambda x, whole: whole and 2 <= x <= MOST,
     "steps": lambda x, whole: whole and 0 <= x <= MOST,
     "index": lambda x, whole: whole and 0 <= x <= 8,

@@ -52,7 +52,7 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
         "Dataset": (mh.Dataset, {"tokens": X, "labels": y}, {"tokens": "array", "labels": "array"}),
         "Dataset.subset": (data.subset, {"indices": [0, 1]}, {"indices": "array"}),
         "Dataset.without": (data.without, {"i": 1}, {"i": "index"}),
-        "Dataset.split": (data.split, {"first": 3, "key": key}, {"first": "some", "key": "key"}),
+        "Dataset.split": (data.split, {"first": 3, "key": key}, {"first": "some or share", "key": "key"}),
         "TokenizedMixture": (
             functools.partial(mh.TokenizedMixture, frame="axis", dim=6),
             {"num_tokens": 4, "signal": 2.0, "sparsity": 0.5, "noise": "none"},

@@ -82,7 +82,7 @@ def command(
     keys = jax.random.split(jax.random.key(seed), 5)
     dataset = whole(data, keys, examples, positive)
     progress = None
-    if not quiet:
+    if not quiet and 0 < planning_share < 1:
         count = round(planning_share * len(dataset) / (2 if start == "first_phase" else 1))
         looked, advised = min(count, MOST_SAMPLED), min(round(planning_share * len(dataset)), MOST_ADVISED)
         classes = (GAUSSIAN_HEADS,) if start == "gaussian" else (2,) * len(MEASURED_HEADS)
