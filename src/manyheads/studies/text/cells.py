@@ -13,10 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads.certificates import targets
 from manyheads.data.dataset import Dataset
 from manyheads.data.text.corpus import Corpus
 from manyheads.data.text.movies import reviews
+from manyheads.measures.margin import hard_margin
 from manyheads.model.attention import MultiHead
+from manyheads.papers.deora2023.initialization import GoodStart, good_start
+from manyheads.papers.deora2023.regime import smallest_heads
 from manyheads.studies.kit.cells import coordinate
 from manyheads.studies.text.linear import LOSSES, fit_linear
 from manyheads.studies.text.pytorch import torch_scores
@@ -115,6 +119,51 @@ def look(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_s
     }
 
 
+def conditions(
+    cell: Cell, *, layer: int, layers: list[int], num_examples: int, count: int, loss: float, num_steps: int
+) -> dict:
+    r"""P1, P2 and P3 of Definition 1 at the start, on the first `count` training sentences of a seed.
+
+    `margin` and `upper` bound the tangent margin (P3), `parameter_bound` and `model_bound` are the constants of P1 and
+    P2. `linear` and `linear_full` are margins of the mean token, at the width of the tokens and at that of the encoder,
+    on the same scale: lower ends for directions of norm $\sqrt2$, 0 where none is proved. `heads_asked`: how many
+    heads make Theorem 1 certify a mean train loss of `loss` within `num_steps` steps, infinite where no number was
+    found and NaN without a margin.
+    """
+    parts = _parts(cell.seed, layer, tuple(layers), num_examples)
+    data, places = parts.train[:count], parts.places[0][len(parts.fresh) :][:count]
+    good = good_start(_start(cell, parts), data)
+    low, high = good.interval.p3_interval
+    means = {"linear": mean_token(data), "linear_full": parts.corpus.means[layer][places].astype(float)}
+    return {
+        **{name: hard_margin(data.labels, features=rows).p3_interval[0] for name, rows in means.items()},
+        "num_sentences": len(data),
+        "margin": low,
+        "upper": high,
+        "parameter_bound": good.parameter_bound,
+        "model_bound": good.model_bound,
+        "heads_asked": _heads_asked(good, loss, num_steps) if good.holds else np.nan,
+    }
+
+
+def _heads_asked(good: GoodStart, loss: float, num_steps: int) -> float:
+    """Heads that Theorem 1 asks for, where every head of the start has a mirror image, its readout negated.
+
+    So the scores at the start are zero however many copies there are; the tangent kernel and P1 do not change.
+    """
+    W, U = good.start.key_query, good.start.readout
+    counts = np.concatenate([good.start.multiplicity] * 2)
+    mirrored = MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]), multiplicity=counts, decoder="last")
+    direction = targets.combined_direction(
+        "the best tangent direction", mirrored, good.dataset, good.interval.direction
+    )
+    try:
+        found = smallest_heads(mirrored, good.dataset, [direction], certified=loss, num_steps=num_steps)
+    except ValueError:  # no number of heads that is looked at
+        return np.inf
+    return found.num_heads
+
+
 def mean_token(data: Dataset) -> np.ndarray:
     """The mean of the real tokens of each sequence."""
     return data.tokens.sum(axis=1) / _real(data).sum(axis=1, keepdims=True)
@@ -139,10 +188,14 @@ def _parts(seed: int, layer: int, layers: tuple[int, ...], num_examples: int) ->
     return Parts(corpus, both[fresh:], both[:fresh], validation, test, places)
 
 
+def _start(cell: Cell, parts: Parts) -> MultiHead:
+    key = stream(cell.seed, START)
+    return make_start(cell).make(cell.model.num_heads, parts.train, fresh=parts.fresh, key=key, decoder="last")
+
+
 def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
     """Train at every step size; keep the step size and step of least validation loss."""
-    key = stream(cell.seed, START)
-    start = make_start(cell).make(cell.model.num_heads, parts.train, fresh=parts.fresh, key=key, decoder="last")
+    start = _start(cell, parts)
     spec, losses = cell.train, np.full(len(step_sizes), np.nan)
     best = Tuned(start, 0, 0, losses, False)
     for rung, step_size in enumerate(step_sizes):

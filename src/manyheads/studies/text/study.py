@@ -14,6 +14,7 @@ from manyheads.studies.kit.figure import HEADS, Axis, Figure, MapPanel, Mark, Pa
 from manyheads.studies.kit.selection import at_end
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.words import MISSING, choose, heads_text, listed, once, setting
+from manyheads.studies.text import conditions
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.text.cells"
@@ -69,7 +70,8 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "cell": f"{CELLS}:look",
         "parameters": {**corpus, "layer": SHOWN_LAYER, "step_sizes": STEP_SIZES},
     }
-    return grids("text", scale, **made, linear=linear, looks=looks)
+    small = conditions.sweep(CELLS, corpus, LAYERS)
+    return grids("text", scale, **made, linear=linear, looks=looks, conditions=small)
 
 
 def _runs(results: Results, method: str) -> dict[int, xarray.Dataset]:
@@ -132,6 +134,7 @@ def finding(results: Results) -> Finding:
         _optimizers(results, numbers, best),
         _moved(numbers, by_start, many),
         _ends(by_start),
+        *conditions.sentences(results["conditions"], numbers),
     ]
     count, size = by_start[starts[0]][layers[0]].sizes["sentence"], _size(results)
     lead = _lead(said, few, many)
@@ -278,6 +281,7 @@ def figures(results: Results) -> list[Figure]:
             f"Gaussian start, layer {layers[-1]}, each run at its best step. Means and 95% intervals over seeds.",
             [Panel("", steps, Axis("validation loss", "nats"), by_heads("step_size_tried", last["validation_loss"]))],
         ),
+        conditions.figure(results["conditions"]),
         _looks(results["looks"]),
     ]
 
@@ -363,6 +367,11 @@ STUDY = Study(
         ),
         chosen("steps", f"{STEPS}; stopped where the validation loss is least"),
         chosen("linear classifiers", "on the mean token, the penalty by validation error"),
+        chosen(
+            "P1 to P3",
+            f"first phase and Gaussian start, {conditions.NUM_HEADS} heads, on {conditions.COUNT} training sentences, "
+            f"{conditions.SEEDS} seeds; heads asked for: every head of the start with its mirror image",
+        ),
     ],
     sweeps=sweeps,
     finding=finding,
