@@ -380,4 +380,5 @@ STUDY = Study(
     order=3,
     in_story=True,
     lacks=lacks,
+    seconds=10,
 )
