@@ -380,5 +380,5 @@ STUDY = Study(
     order=3,
     in_story=True,
     lacks=lacks,
-    seconds=10,
+    seconds=25,
 )
