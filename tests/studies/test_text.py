@@ -132,7 +132,7 @@ def test_the_conditions_of_the_theorem_are_told_as_measured():
     assert "separate 4 of 4 draws with margin 1e-4 (1 head, first-phase start)" in found.text
     assert "4 of 4 draws with margin 0.008 (8 heads, Gaussian start); mean tokens are separated in 0 of 4" in found.text
     assert "4 of 4 draws with margin 0.03 at full width. No head has a norm above 1.5 (P1)" in found.text
-    asked = "asks for 2e17 heads or more from the Gaussian start; from the first-phase start no number up to 10²⁴ is"
+    asked = "asks for 2e17 heads or more from the Gaussian start; from the first-phase start no number up to 10²⁴ was"
     assert "no score at the start exceeds 0.25 (P2)" in found.text and asked in found.text
     assert found.numbers["p3.gaussian.6.8"].estimate.value == pytest.approx(8e-3, rel=0.02)
     none = study.finding(text_results(margin=0.0))

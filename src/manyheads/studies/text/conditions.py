@@ -56,7 +56,8 @@ def sentences(data: xarray.Dataset, numbers: Numbers) -> list[str]:
     norm, score = (number(float(data[name].max()), 2) for name in ("parameter_bound", "model_bound"))
     return [
         f"P3 on {count:,} training sentences, layers {listed([str(layer) for layer in layers])}: the tangent features "
-        f"at the start separate {listed(parts)}; mean tokens are separated in {_separated(linear['linear'])}, and in "
+        f"at the start are proved to separate {listed(parts)}; mean tokens are separated in "
+        f"{_separated(linear['linear'])}, and in "
         f"{_separated(linear['linear_full'])} at full width. No head has a norm above {norm} (P1), no score at "
         f"the start exceeds {score} (P2).",
         _asked(data["heads_asked"]),
@@ -78,7 +79,7 @@ def _asked(asked: xarray.DataArray) -> str:
     parts = [f"{heads_text(h)} heads or more from the {name}" for name, h in least.items() if np.isfinite(h)]
     none = [f"from the {name}" for name, h in least.items() if np.isinf(h)]
     texts = [f"our version of Theorem 1 asks for {listed(parts)}"] if parts else []
-    texts += [f"{listed(none)} no number up to {heads_text(MOST_HEADS)} is enough"] if none else []
+    texts += [f"{listed(none)} no number up to {heads_text(MOST_HEADS)} was found"] if none else []
     goal = f"For a certified mean train loss of {LOSS:g} on these within {heads_text(STEPS)} steps"
     return f"{goal}, {'; '.join(texts)}." if texts else ""
 
