@@ -1,10 +1,14 @@
 """When attention wakes: what is said follows the law that the steps obey."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from synthetic import filled, wiggle
 
+from manyheads.studies.sleep import cells
 from manyheads.studies.sleep import study as sleep
+from manyheads.sweeps.plan import make_plan
 
 SHARES = np.array([0.02, 0.05])
 
@@ -82,3 +86,17 @@ def test_nothing_measured_is_said():
 def test_the_third_panel_needs_two_levels():
     made = results(exponential)
     assert len(sleep.figures(made)[0].panels) == 2
+
+
+def test_a_run_ends_once_its_attention_has_moved_and_says_the_same(monkeypatch):
+    plan = make_plan(sleep.sweeps("quick")["zero"])
+    cell = replace(plan.cells[0], train=replace(plan.cells[0].train, num_steps=60))
+    found, lengths = {}, []
+    original = cells._moved_in
+    monkeypatch.setattr(cells, "_moved_in", lambda setup, steps: lengths.append(steps) or original(setup, steps))
+    for shorter in ((), (2, 30)):
+        monkeypatch.setattr(cells, "SHORTER", shorter)
+        found[shorter] = cells.wake(cell, shares=[0.005, 0.02])["woke"][1]
+    assert lengths == [60, 2, 30] and np.array_equal(found[()], found[2, 30])
+    assert 2 < found[()][1] <= 30
+    assert cells.wake(cell, shares=[0.9])["woke"][1] == np.inf and lengths[3:] == [2, 30, 60]

@@ -8,7 +8,7 @@ from sweeps.stored import SWEEP, fill, result
 from manyheads.sweeps.assembly import export, open_sweep
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep
-from manyheads.sweeps.status import status
+from manyheads.sweeps.status import status, time_spent
 from manyheads.sweeps.store import Store
 
 
@@ -36,6 +36,20 @@ def test_provenance_travels_with_the_data(tmp_path):
     assert Sweep.from_toml(attributes["spec"]) == SWEEP
     assert attributes["git"] == "abc" and attributes["versions"] == "jax=0" and attributes["device"] == "cpu"
     assert attributes["seeds"] == "0 1" and attributes["dtype"] == "auto"
+
+
+def test_time_on_the_clock_counts_once_and_without_pauses(tmp_path):
+    """Two sweeps at the same time, one of them twice; a part takes half a second of computing."""
+
+    def journal(folder, *events):
+        fill(tmp_path / folder)
+        lines = [json.dumps({"time": when, "event": event, "batch": ""}) for when, event in events]
+        (tmp_path / folder / "journal.jsonl").write_text("\n".join(lines))
+
+    journal("a", (100.0, "run"), (104.0, "done"), (110.0, "done"), (500.0, "run"), (503.0, "done"), (900.0, "run"))
+    journal("b", (108.0, "run"), (109.0, "lost"), (112.0, "done"))
+    assert time_spent([tmp_path / "a", tmp_path / "b"]) == (15.0, 6.0)
+    assert time_spent([tmp_path / "b"]) == (4.0, 3.0) and time_spent([]) == (0.0, 0.0)
 
 
 def test_only_what_is_touched_is_read(tmp_path, monkeypatch):

@@ -24,8 +24,10 @@ from manyheads.report.page import Chapter, render
 from manyheads.report.stored import NoResults, read_study
 from manyheads.studies.kit.catalog import find, story
 from manyheads.studies.kit.figure import Figure, MapPanel
-from manyheads.studies.kit.folder import read_run
+from manyheads.studies.kit.folder import read_run, sweep_folder
 from manyheads.studies.kit.study import Number, Results
+from manyheads.sweeps.progress import clock
+from manyheads.sweeps.status import time_spent
 
 Tell = Callable[[str], None]
 UNNAMED = "it is a file of your own, which is run only where you name it"
@@ -60,7 +62,7 @@ def build(
     """
     folder = Path(folder)
     run = read_run(folder)
-    chapters, results, absent, names = [], [], {}, {}
+    chapters, results, folders, absent, names = [], [], [], {}, {}
     own = {Path(file).name: file for file in studies}
     for source in run["studies"]:
         if source.endswith(".py") and Path(source).name not in own:
@@ -76,6 +78,7 @@ def build(
             continue
         chapters.append(chapter)
         results.append(found)
+        folders += [sweep_folder(folder, study.name, name) for name in found]
     remedy = _remedy(folder, run, absent)
     absent = {names.get(source, Path(source).stem): why for source, why in absent.items()}
     if not chapters:
@@ -101,7 +104,7 @@ def build(
         chapters,
         ledger=verdicts.ledger_table(results),
         starts=verdicts.good_starts(results),
-        reproduce=_reproduce(run, results, absent),
+        reproduce=_reproduce(run, results, absent, folders),
         scale=run["scale"],
         static=bool(light),
     )
@@ -182,7 +185,9 @@ def _csv(figure: Figure) -> str:
     return out.getvalue()
 
 
-def _reproduce(run: dict[str, Any], results: list[Results], absent: dict[str, str]) -> dict[str, Any]:
+def _reproduce(
+    run: dict[str, Any], results: list[Results], absent: dict[str, str], folders: list[Path]
+) -> dict[str, Any]:
     """The commands that make this page, and what the stored runs say about where they come from."""
     datasets = [data for result in results for data in result.values()]
 
@@ -194,6 +199,7 @@ def _reproduce(run: dict[str, Any], results: list[Results], absent: dict[str, st
     arguments = "" if default else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
     commands = f"make run{arguments}   # runs the studies and draws this page\n"
     commands += ".venv/bin/manyheads report FOLDER   # draws it again from the stored runs"
+    elapsed, computing = time_spent(folders)
     seeds = sorted({int(seed) for data in datasets if "seed" in data.coords for seed in data["seed"]})
     facts = {
         "scale": run["scale"],
@@ -203,6 +209,8 @@ def _reproduce(run: dict[str, Any], results: list[Results], absent: dict[str, st
         "seeds": f"{seeds[0]} to {seeds[-1]}" if seeds else "none",
         "computed with": seen("versions"),
         "device": seen("device"),
+        "machine": seen("machine"),
+        "time": f"{clock(elapsed)} on the clock, {clock(computing)} of computing, summed over processors",
         "code": re.sub(r"\b([0-9a-f]{10})[0-9a-f]{30}\b", r"\1", seen("git")),
     }
     return {"commands": commands, "facts": [{"name": name, "value": value} for name, value in facts.items() if value]}

@@ -195,4 +195,5 @@ STUDY = Study(
     part="claims",
     order=1,
     in_story=True,
+    seconds=0.5,
 )

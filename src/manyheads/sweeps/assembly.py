@@ -106,6 +106,7 @@ def _attributes(manifest: dict[str, Any], workers: list[dict]) -> dict[str, Any]
         format_version=manifest["format_version"],
         git=seen({worker.get("git", manifest["provenance"].get("git", "")) for worker in workers} - {""}),
         versions=seen(" ".join(f"{k}={v}" for k, v in worker["versions"].items()) for worker in workers),
+        machine=seen({worker.get("machine", "") for worker in workers} - {""}),
         device=seen(worker["device"] for worker in workers),
         threads=seen(worker["threads"] for worker in workers),
         dtype=seen(spec["axes"].get("train.dtype", [spec["train"]["dtype"]])),

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import sys
 import warnings
 from collections.abc import Generator
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+
+from manyheads.data.budget import total_memory
 
 PACKAGES = ("manyheads", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax")
 LINUX_THREADS = Path("/proc/self/task")
@@ -112,6 +115,14 @@ def _processor() -> str:
     return f"{platform.machine()} {platform.processor()}"
 
 
+@functools.cache
+def machine() -> str:
+    """This machine in words: its processor, how many there are, and its memory."""
+    named = re.search(r"^model name\s*:\s*(.+)$", _processor(), re.MULTILINE)
+    kind = named[1] if named else platform.processor() or platform.machine()
+    return f"{' '.join(kind.split())}, {os.cpu_count()} processors, {total_memory() / 2**30:.0f} GiB of memory"
+
+
 @contextlib.contextmanager
 def on_device(device: str | None) -> Generator[None, None, None]:
     """Inside, JAX computes on the first device of this kind."""
@@ -135,12 +146,13 @@ def versions() -> dict[str, str]:
 
 
 def worker_facts(threads: int, device: str | None = None, git: str = "") -> dict[str, Any]:
-    """Facts about a worker: host, kind of device, threads, versions, and the git state of the code."""
+    """Facts about a worker: host, machine, kind of device, threads, versions, and the git state of the code."""
     import jax
 
     seen = pool_threads()
     return dict(
         host=platform.node(),
+        machine=machine(),
         process=os.getpid(),
         device=jax.devices(device)[0].device_kind,
         threads=seen or threads,

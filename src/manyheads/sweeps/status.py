@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,27 @@ def _rate(store: Store) -> float:
     done = [event for event in events[begun:] if event["event"] == "done"]
     seconds = done[-1]["time"] - events[begun]["time"] if done else 0.0
     return sum(event.get("cells", 1) for event in done) / seconds if seconds > 0 else 0.0
+
+
+def time_spent(paths: Iterable[str | Path]) -> tuple[float, float]:
+    """Seconds that some sweeps took: on the clock, as their journals say, and of computing, summed over workers.
+
+    Times at which none of them ran do not count, and those at which several ran count once.
+    """
+    spans, computing = [], 0.0
+    for path in paths:
+        store = Store(path)
+        begun = None
+        for event in store.journal():
+            if event["event"] == "run":
+                begun = event["time"]
+            elif event["event"] == "done" and begun is not None:
+                spans.append((begun, event["time"]))
+        for _, header in store.headers(store.manifest()):
+            if not isinstance(header, CorruptPart):
+                computing += sum(cell["seconds"] for cell in header["cells"])
+    elapsed, last = 0.0, float("-inf")
+    for begun, ended in sorted(spans):
+        elapsed += max(0.0, ended - max(begun, last))
+        last = max(last, ended)
+    return elapsed, computing

@@ -206,4 +206,5 @@ STUDY = Study(
     figures=figures,
     part="generalization",
     order=2,
+    seconds=2,
 )

@@ -189,4 +189,5 @@ STUDY = Study(
     part="theory",
     order=1,
     in_story=True,
+    seconds=10,
 )

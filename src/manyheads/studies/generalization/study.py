@@ -315,4 +315,5 @@ STUDY = Study(
     part="generalization",
     order=1,
     in_story=True,
+    seconds=1.5,
 )

@@ -346,4 +346,5 @@ STUDY = Study(
     part="heads",
     order=2,
     in_story=True,
+    seconds=0.5,
 )

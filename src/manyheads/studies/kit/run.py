@@ -33,11 +33,12 @@ LOOK_EVERY = 0.2  # seconds between two polls of the workers
 
 @dataclass(frozen=True)
 class Job:
-    """One sweep of one study, and where it is stored."""
+    """One sweep of one study, where it is stored, and roughly how long it takes."""
 
     study: str
     sweep: Sweep
     folder: Path
+    seconds: float
 
     @property
     def name(self) -> str:
@@ -66,7 +67,7 @@ def run_studies(
     jobs = plan_jobs(sources, folder, scale, seed)
     folder.mkdir(parents=True, exist_ok=True)
     _note(folder, sources, scale, seed)
-    jobs.sort(key=lambda job: -job.sweep.num_cells)
+    jobs.sort(key=lambda job: -job.seconds)
     options = {"retry_failed": retry_failed}
     if workers == 1 or len(jobs) == 1:
         for job in jobs:
@@ -90,7 +91,8 @@ def plan_jobs(sources: Sequence[str], folder: Path, scale: str, seed: int = 0) -
     for study in found.values():
         for name, sweep in study.plan(scale).items():
             shifted = replace(sweep, seeds=tuple(s + seed for s in sweep.seeds))
-            jobs.append(Job(study.name, shifted, sweep_folder(folder, study.name, name)))
+            seconds = study.seconds * sweep.num_cells
+            jobs.append(Job(study.name, shifted, sweep_folder(folder, study.name, name), seconds))
     return jobs
 
 

@@ -160,7 +160,8 @@ class Study:
     """One question. `sweeps(scale)` names its grids, `finding` and `figures` read their datasets, by the same names.
 
     Studies are listed by their `part` of the story and their `order` in it; those `in_story` run when none is named.
-    `lacks(scale)` says in a few words what is not installed here that the study needs; it is then left out.
+    `seconds` is what a cell takes, roughly: long sweeps begin first. `lacks(scale)` says in a few words what is not
+    installed here that the study needs; it is then left out.
     """
 
     name: str
@@ -174,6 +175,7 @@ class Study:
     part: str = ""
     order: float = math.inf
     in_story: bool = False
+    seconds: float = 1.0
     lacks: Callable[[str], str] = lambda scale: ""
 
     def __post_init__(self) -> None:

@@ -158,4 +158,5 @@ STUDY = Study(
     part="truth",
     order=1,
     in_story=True,
+    seconds=0.6,
 )

@@ -201,4 +201,5 @@ STUDY = Study(
     part="theory",
     order=2,
     in_story=True,
+    seconds=4,
 )

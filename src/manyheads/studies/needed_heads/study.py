@@ -287,4 +287,5 @@ STUDY = Study(
     part="heads",
     order=1,
     in_story=True,
+    seconds=2,
 )

@@ -350,4 +350,5 @@ STUDY = Study(
     figures=figures,
     part="heads",
     order=5,
+    seconds=5,
 )

@@ -13,8 +13,10 @@ from manyheads.papers.deora2023.regime import smallest_heads
 from manyheads.papers.manyheads2026.sleep import Uniform
 from manyheads.studies.kit.cells import coordinate, descend
 from manyheads.sweeps.plan import Cell
-from manyheads.sweeps.setup import set_up
+from manyheads.sweeps.setup import Setup, set_up
 from manyheads.training.start import zero_start
+
+SHORTER = (1_000, 20_000)  # steps that are tried before all
 
 
 def wake(cell: Cell, *, shares: list[float]) -> dict:
@@ -23,12 +25,10 @@ def wake(cell: Cell, *, shares: list[float]) -> dict:
     `promised`: the steps for which Theorem W promises that none does.
     """
     setup, spec = set_up(cell), cell.train
-    if spec.optimizer == "gd":
-        plan = {"step_size": spec.step_size, "num_steps": spec.num_steps}
-        moved = attention_shift(setup.start, setup.dataset, **plan).moved
-    else:
-        run = descend(setup, optimizer=spec.optimizer, record="all", observe={"moved": _moved})
-        moved = np.asarray(run.observed["moved"])
+    for num_steps in sorted({min(length, spec.num_steps) for length in (*SHORTER, spec.num_steps)}):
+        moved = _moved_in(setup, num_steps)
+        if moved.max() > max(shares):  # a longer run begins alike
+            break
     uniform = Uniform(setup.start, setup.dataset)
     promises = [uniform.sleep(share, spec.step_size) for share in shares]
     return {
@@ -39,6 +39,16 @@ def wake(cell: Cell, *, shares: list[float]) -> dict:
             np.array([p.steps if spec.optimizer == "gd" else p.normalized_steps for p in promises]),
         ),
     }
+
+
+def _moved_in(setup: Setup, num_steps: int) -> np.ndarray:
+    """The share that has moved at every step of a run of this length."""
+    spec = setup.cell.train
+    if spec.optimizer == "gd":
+        plan = {"step_size": spec.step_size, "num_steps": num_steps}
+        return attention_shift(setup.start, setup.dataset, **plan).moved
+    run = descend(setup, optimizer=spec.optimizer, num_steps=num_steps, record="all", observe={"moved": _moved})
+    return np.asarray(run.observed["moved"])
 
 
 def _moved(parameters, data) -> jax.Array:

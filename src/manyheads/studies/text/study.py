@@ -371,4 +371,5 @@ STUDY = Study(
     order=3,
     in_story=True,
     lacks=lacks,
+    seconds=10,
 )
