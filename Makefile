@@ -19,7 +19,7 @@ report: $(READY) ## draw docs/report anew: all studies at full scale (hours; int
 	@$(BIN)/manyheads report results/full --light docs/report
 
 test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)
-	@$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## formatting, lint, types, and which room may import which
 	@$(BIN)/ruff check --output-format concise .
@@ -28,7 +28,7 @@ lint: $(READY) ## formatting, lint, types, and which room may import which
 	@$(BIN)/lint-imports --no-logo
 
 test-full: $(READY) ## all tests at full depth, the browser's too, under 60 minutes
-	@XLA_FLAGS= $(BIN)/pytest -q -n 2 --dist loadfile -m "full or not full" $(ARGS)
+	@XLA_FLAGS= $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "full or not full" $(ARGS)
 
 torture: $(READY) ## kills, damaged files, bad input and long use, by chance (ARGS="kills --trials 100 --seed 1"); resumes
 	@PYTHONPATH=tests $(BIN)/python -m torture $(ARGS)

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 # Compiling is most of the work here: these settings of XLA halve it. `make test-full` sets XLA_FLAGS to nothing, and
-# so tests the programs that users get. XLA aborts on a flag that it does not know, and the last of these comes and goes.
+# so tests the programs that users get. XLA aborts on a flag that it does not know, and some come and go.
 flags = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if importlib.metadata.version("jaxlib").startswith("0.10."):
-    flags.append("--xla_cpu_use_fusion_emitters=false")
+    flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
@@ -41,7 +41,34 @@ hypothesis.settings.load_profile("manyheads")
 
 processes.mark_session()
 
-MUCH_MEMORY = 1000 * 2**20  # bytes; the heaviest module adds about as much
+# Bytes. Forgotten programs are compiled again by the next module, so a large machine keeps more of them; the heaviest
+# module adds about 1000 MiB to this, and two workers run side by side.
+MUCH_MEMORY = max(1000 * 2**20, psutil.virtual_memory().total // 8)
+
+# Longest first: a long file that starts last leaves the other worker idle. `make test` keeps this order.
+LONG_FILES = (
+    "certificates/test_verify.py",
+    "papers/deora2023/test_planner.py",
+    "sweeps/test_cluster.py",
+    "test_docs.py",
+    "sweeps/test_kill.py",
+    "cli/test_theory_commands.py",
+    "studies/test_run.py",
+    "sweeps/test_equality.py",
+    "training/test_until.py",
+    "sweeps/test_interrupt.py",
+    "studies/kit/test_catalog.py",
+    "papers/manyheads2026/test_before.py",
+    "model/test_plugin.py",
+    "papers/deora2023/test_carried.py",
+    "explorer/test_server.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Order the files for two workers; the order within a file stays."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -168,12 +168,13 @@ def test_closing_the_tab_ends_its_work_and_stop_does_too(server, opened):
     assert server.process.poll() is None
 
 
-def test_twenty_sessions_leave_nothing_behind(server, opened):
+@pytest.mark.parametrize("sessions", [4, pytest.param(20, marks=pytest.mark.browser)])
+def test_sessions_leave_nothing_behind(server, opened, sessions):
     watched = psutil.Process(server.process.pid)
     first = opened(TINY, address=server.address)
     first.page.close()
     threads, memory, browser_memory = watched.num_threads(), watched.memory_info().rss, chromium_memory()
-    for session in range(20):
+    for session in range(sessions):
         tab = type(first)(first.context, server.address + TINY)
         tab.page.click("#train" if session % 4 else "#askCertify")  # either is left while it is at work
         tab.until("explorer.app.run.step > 0 || document.querySelector('#askStop')")

@@ -23,7 +23,7 @@ kind = "pooled_network"
 num_steps = 20
 dtype = "float64"
 [axes]
-"model.num_heads" = [2, 4]
+"model.num_heads" = [4]
 """
 
 

@@ -128,7 +128,7 @@ STUDY = Study("slow", "Slow", "How long?", "nothing", (), sweeps, lambda r: Find
 """
 
 
-@pytest.mark.parametrize(("cells", "name"), [(0, "slow_start"), (2, "slow_cells")])
+@pytest.mark.parametrize(("cells", "name"), [(0, "slow_start"), pytest.param(2, "slow_cells", marks=pytest.mark.full)])
 def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, start, cells, name):
     """As a terminal does it: the signal goes to the command and to all that it has started, while these start or work.
 
@@ -189,7 +189,7 @@ import manyheads.report.build
 for name, study in studies().items():
     for scale in ("quick", "full"):
         study.plan(scale)
-    heavy = {"jax", "jaxlib", "equinox", "optax", "piqp"} & set(sys.modules)
+    heavy = {"jax", "jaxlib", "equinox", "optax", "piqp", "scipy.stats"} & set(sys.modules)
     assert not heavy, f"the study {name} imports {sorted(heavy)}"
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

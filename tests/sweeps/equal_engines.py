@@ -1,6 +1,6 @@
 """Run one spec with three engines from a fresh process, and say whether the datasets are the same to the last bit.
 
-Usage: python equal_engines.py FOLDER
+Usage: python equal_engines.py FOLDER WORKERS
 """
 
 import json
@@ -26,7 +26,7 @@ def bits(dataset) -> dict[str, bytes]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    engines = {"here": None, "processes": 2, "dask": 2}
+    engines = {"here": None, "processes": int(sys.argv[2]), "dask": int(sys.argv[2])}
     found = {
         name: run(SWEEP, folder / name, engine=name, workers=workers, batching=2, progress=False)
         for name, workers in engines.items()

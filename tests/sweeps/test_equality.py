@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_three_engines_give_the_same_bits(tmp_path):
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_three_engines_give_the_same_bits(tmp_path, workers):
     """One of the measures depends on the number of threads (see the next test), so this fails if engines differ in it."""
-    found = _run(tmp_path)
+    found = _run(tmp_path, workers)
     assert found["equal"] == {"here": True, "processes": True, "dask": True}
     assert set(found["threads"].values()) == {"1"}
     assert {"train_loss", "test_loss", "margin", "status", "final_test_loss", "product"} <= set(found["names"])
@@ -32,9 +35,10 @@ def test_the_number_of_threads_does_change_bits():
     assert len(digests) == 2
 
 
-def _run(folder) -> dict:
+def _run(folder, workers) -> dict:
     script = Path(__file__).with_name("equal_engines.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, str(script), str(folder)], env=environment, capture_output=True, text=True)
+    command = [sys.executable, str(script), str(folder), str(workers)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

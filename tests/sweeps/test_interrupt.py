@@ -55,7 +55,12 @@ def press_during(monkeypatch, number):
     return calls
 
 
-@pytest.mark.parametrize("function", CELLS)
+QUICK = ("manyheads.studies.generalization.cells:leave_one_out", "sweep_cells:careless")
+
+
+@pytest.mark.parametrize(
+    "function", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in CELLS]
+)
 def test_a_cell_that_ctrl_c_cut_short_is_not_stored_and_runs_again(tmp_path, monkeypatch, function):
     sweep = sweep_of(function)
     with monkeypatch.context() as patch:
@@ -75,7 +80,10 @@ def test_a_cell_that_ctrl_c_cut_short_is_not_stored_and_runs_again(tmp_path, mon
     assert_same_bits(tmp_path / "whole", tmp_path / "cut")
 
 
-@pytest.mark.parametrize(("engine", "starting"), [("here", False), ("processes", False), ("processes", True)])
+@pytest.mark.parametrize(
+    ("engine", "starting"),
+    [("here", False), ("processes", False), pytest.param("processes", True, marks=pytest.mark.full)],
+)  # tests/studies/test_run.py presses it while workers start
 def test_ctrl_c_at_a_terminal_ends_the_command_and_its_workers(tmp_path, start, engine, starting):
     """The signal goes to the command and all that it has started, while these start or while they train.
 

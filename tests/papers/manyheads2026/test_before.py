@@ -9,8 +9,9 @@ from paper_settings import redraw, setting
 from manyheads.certificates.certify import certify
 from manyheads.certificates.verdict import Verdict
 from manyheads.certificates.walk import follow
+from manyheads.papers.deora2023.constants import Shape
 from manyheads.papers.deora2023.initialization import good_start
-from manyheads.papers.manyheads2026.before import Before
+from manyheads.papers.manyheads2026.before import SHARES, Before
 from manyheads.papers.manyheads2026.forecast import forecast
 from manyheads.papers.manyheads2026.promise import AFFORDABLE
 from manyheads.training.descent import train
@@ -31,6 +32,17 @@ def test_heads_of_the_settings(name):
         heads, promise = known.smallest_heads(loss)
         assert heads <= most
         assert known.forecast(0.99 * heads, promise.step_size).steps_to(loss) is None
+
+
+def test_a_step_size_that_is_not_searched_needs_no_fewer_heads():
+    known = Before(Shape(4, 6, 1.0), 0.4, -0.1, 0.1, math.log(2), 0.3, 0.5)
+    top = 4 / known.shape.features(known.readout_norm) ** 2
+    loss = 0.65
+    heads, promise = known.smallest_heads(loss)
+    best = min((known._least(loss, share * top, None) for share in SHARES[::3]), key=lambda one: one[0])
+    assert (heads, promise.step_size, promise.pieces) == (best[0], best[1].step_size, best[1].pieces)
+    part = known.forecast(heads, promise.step_size, math.log(2) / loss, enough=0.02)
+    assert 0 < len(part.pieces) < len(promise.pieces) and part.pieces == promise.pieces[: len(part.pieces)]
 
 
 @pytest.mark.parametrize("heads", [64, pytest.param(1024, marks=pytest.mark.full)])

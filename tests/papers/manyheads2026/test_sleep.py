@@ -85,6 +85,7 @@ def test_a_constant_that_is_too_small_is_caught(monkeypatch, name):
     assert tally.broken > 0
 
 
+@pytest.mark.full  # another seed than that of the quick ledger, tests/certificates/test_verify.py
 def test_the_check_finds_nothing_broken():
     found = sleep.check_sleep(Effort(quick=True, seed=3))
     assert found.verdict is Verdict.HOLDS

@@ -67,6 +67,7 @@ def test_the_excess_loss_is_accurate_where_the_loss_is_not():
     assert direction.excess(problem, W) == pytest.approx(math.exp(-40) / (1 + math.exp(0.5)), rel=1e-12)
 
 
+@pytest.mark.full  # another seed than that of the quick ledger, tests/certificates/test_verify.py
 @pytest.mark.parametrize("statement", STATEMENTS, ids=lambda s: s.id)
 def test_every_statement_holds_and_reaches_its_tightness(statement):
     found = statement.check(Effort(seed=3))

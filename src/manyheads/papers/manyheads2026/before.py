@@ -58,8 +58,8 @@ class Before:
             float(start.multiplicity.min() / start.num_heads),
         )  # fmt: skip
 
-    def forecast(self, num_heads: float, step_size: float, reduce: float = 2.0) -> Forecast:
-        """The curve that is certified before the first step."""
+    def forecast(self, num_heads: float, step_size: float, reduce: float = 2.0, enough: float = math.inf) -> Forecast:
+        """The curve that is certified before the first step, or its beginning, until it has fallen by `enough` nats."""
         features, curved, root = self.shape.features, self.shape.bend, math.sqrt(num_heads)
         loss, per_head = self.shape.loss, self.shape.repeat / math.sqrt(self.smallest_share * num_heads)
         bend = curved(self.readout_norm) / root
@@ -67,7 +67,7 @@ class Before:
         pieces, reason, nats = [], "slow" if self.margin > 0 else "inseparable", 0.0
         last = (math.inf, math.inf, math.inf)
         farthest, radius = max(self.margin, 0.0) / (2 * bend), 0.0  # no margin is left there
-        while len(pieces) < MOST_PIECES and self.margin > 0:
+        while len(pieces) < MOST_PIECES and self.margin > 0 and nats < enough:
             length = min(farthest / PIECES, max(PIECE / (2 * self.margin), radius / 20))
             radius += length
             M = self.readout_norm + 2 * radius * per_head
@@ -97,23 +97,30 @@ class Before:
         if not self.margin > 0:
             return None
         top = 1 / self.shape.loss.smoothness / self.shape.features(self.readout_norm) ** 2
-        found = [pair for share in SHARES if (pair := self._least(loss, share * top)) is not None]
-        return min(found, key=lambda pair: pair[0], default=None)
+        best = None
+        for share in reversed(SHARES):  # small steps lose least, so the larger ones are seldom searched
+            best = self._least(loss, share * top, best) or best
+        return best
 
-    def _least(self, loss: float, step_size: float) -> tuple[float, Forecast] | None:
+    def _least(
+        self, loss: float, step_size: float, best: tuple[float, Forecast] | None
+    ) -> tuple[float, Forecast] | None:
+        """The smallest number of heads with this step size and its forecast; None where it is no less than the best."""
+        goal = math.log(self.loss / loss)
+
         def certified(log_heads):
-            found = self.forecast(math.exp(log_heads), step_size, self.loss / loss)
-            return found if found.nats >= math.log(self.loss / loss) else None
+            return self.forecast(math.exp(log_heads), step_size, self.loss / loss, enough=goal).nats >= goal
 
         low, high = 0.0, math.log(MOST_HEADS)
-        if self.loss <= loss or certified(high) is None:
+        if self.loss <= loss or not certified(math.log(best[0]) if best else high):
             return None
         while high - low > 1e-3:
             middle = (low + high) / 2
-            low, high = (middle, high) if certified(middle) is None else (low, middle)
-        best = certified(high)
-        assert best is not None
-        return math.exp(high), best
+            low, high = (low, middle) if certified(middle) else (middle, high)
+        heads = math.exp(high)
+        if best and heads > best[0]:
+            return None
+        return heads, self.forecast(heads, step_size, self.loss / loss)
 
 
 def certify_before(work: Examination) -> list[Certificate]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit  # scipy.stats takes a second to import
 
 from manyheads.certificates.finding import LEVEL, half_width
 
@@ -75,7 +75,7 @@ def crossed(table) -> Estimate:
         freedom = [size - 1 for size in t.shape]
         total = sum(parts)
         spread = sum(part**2 / f for part, f in zip(parts, freedom, strict=True))
-        half = float(stats.t.ppf((1 + LEVEL) / 2, total**2 / spread)) * math.sqrt(total) if total > 0 else 0.0
+        half = float(stdtrit(total**2 / spread, (1 + LEVEL) / 2)) * math.sqrt(total) if total > 0 else 0.0
     return Estimate(center, center - half, center + half, len(t))
 
 
@@ -87,8 +87,10 @@ def share(values) -> Estimate:
     v = _known(values)
     if len(v) == 0:
         return NONE
-    found = stats.binomtest(round(float(v.sum())), len(v)).proportion_ci(LEVEL, method="wilson")
-    return Estimate(float(v.mean()), float(found.low), float(found.high), len(v))
+    p, n, z = float(v.mean()), len(v), float(ndtri((1 + LEVEL) / 2))
+    middle, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2)
+    low, high = ((middle + side * half) / (1 + z**2 / n) for side in (-1, 1))
+    return Estimate(p, low if p > 0 else 0.0, high if p < 1 else 1.0, n)
 
 
 def ratio(above, below=1.0) -> Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import xarray
-from scipy.stats import binom
+from scipy.special import bdtr
 
 from manyheads.certificates.finding import LEVEL
 from manyheads.papers.manyheads2026.parity import heads_bound
@@ -151,7 +151,7 @@ def _median(values: np.ndarray) -> Estimate:
     v = np.sort(values[~np.isnan(values)])
     if not len(v):
         return NONE
-    below = int(binom.ppf((1 - LEVEL) / 2, len(v), 0.5))
+    below = int(np.sum(bdtr(np.arange(len(v) + 1), len(v), 0.5) < (1 - LEVEL) / 2))
     low, high = (v[below - 1], v[-below]) if below else (0.0, np.inf)
     return Estimate(float(np.quantile(v, 0.5, method="inverted_cdf")), float(low), float(high), len(v))
 
