@@ -34,6 +34,23 @@ def test_every_relative_link_resolves(page):
     assert [target for target in targets(page) if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "$$" in page.read_text()], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_a_displayed_formula_is_a_paragraph_of_its_own(page):
+    """Inside a paragraph the site shows it in the line, and two in a row as one that cannot be read."""
+    paragraphs = re.split(r"\n\s*\n", FENCED.sub("", page.read_text()))
+    holding = [one.strip() for one in paragraphs if "$$" in re.sub(r"`[^`\n]*`", "", one)]
+    alone = re.compile(r"\$\$(?:(?!\$\$).)+\$\$", re.DOTALL)
+    assert [one for one in holding if not alone.fullmatch(one)] == []
+
+
+def test_the_site_asks_nothing_of_the_network():
+    """The plug-in for pages opened from a folder loads a script from outside unless one of that name is given."""
+    polyfill = re.search(r"polyfills: \[(.*iframe-worker.*)\]", (ROOT / "mkdocs.yml").read_text())
+    assert polyfill and (ROOT / "docs" / polyfill[1]).is_file()
+
+
 def test_the_links_of_the_readme_are_seen():
     assert "CONTRIBUTING.md" in targets(ROOT / "README.md")
 

@@ -28,7 +28,7 @@ def box(x, y, width, height, fill, stroke="none", radius=8):
 
 
 def picture() -> str:
-    parts = [box(0, 0, 760, 360, "#ffffff", radius=14)]
+    parts = [box(0, 0, 760, 380, "#ffffff", radius=14)]
     centers = [66 + 84 * k for k in range(len(WORDS))]
     parts.append(text(24, 34, "1. A sequence of tokens: here words, each a short list of numbers", 14, SOFT, "start"))
     for k, (x, word) in enumerate(zip(centers, WORDS, strict=True)):
@@ -50,12 +50,12 @@ def picture() -> str:
     parts.append(text(24, 281, "the reports are added to one score", 14, SOFT, "start"))
     parts += [box(320, 272, 120, 36, INK), text(380, 295, "score −2.1", 16, "#ffffff", weight="bold")]
     parts.append('<line x1="440" y1="290" x2="520" y2="290" stroke="#24304a" stroke-width="3"/>')
-    parts += [box(520, 272, 190, 36, PALE, SIGNAL), text(615, 295, "label: a complaint (−1)", 15, weight="bold")]
-    told = "Training turns where the heads look, and how their reports count, until the labels of the examples come out"
-    parts.append(text(24, 340, f"{told} right.", 14, SOFT, "start"))
+    parts += [box(520, 272, 216, 36, PALE, SIGNAL), text(628, 295, "label: a complaint (−1)", 15, weight="bold")]
+    parts.append(text(24, 340, "Training turns where the heads look, and how their reports count,", 14, SOFT, "start"))
+    parts.append(text(24, 359, "until the labels of the examples come out right.", 14, SOFT, "start"))
     title = "Eight words, two heads with lines to the words they look at, one score, one label"
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 360" font-family="Helvetica, Arial, sans-serif" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 380" font-family="Helvetica, Arial, sans-serif" '
         f'role="img" aria-label="{title}">\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
