@@ -97,7 +97,7 @@ def test_positive_says_which_label_is_plus_one(folder, capsys):
 
 def test_labels_with_other_names_are_not_counted_as_wrong(folder, capsys):
     assert main(["predict", str(folder / "model.safetensors"), str(folder / "other.npz")]) == 0
-    assert "no error is known: the data have the labels False, True, the model down, up" in capsys.readouterr().err
+    assert "no error computed: the data have the labels False, True, the model has down, up" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

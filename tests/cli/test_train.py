@@ -221,7 +221,7 @@ def test_a_run_ends_where_the_rest_is_proved(tmp_path, capsys):
     options = [*SMALL, "--steps", 60, "--step-size", 1, "--heads", 64, "--dtype", "float64"]
     assert train(*options, "--until", "certified", "--forecast", "--json", "--out", out) == 0
     head, *rows = map(json.loads, capsys.readouterr().out.splitlines())
-    assert head["status"] == "stopped" and "is proved to be halved within" in head["reason"]
+    assert head["status"] == "stopped" and "is proved to halve within" in head["reason"]
     assert rows[-1]["step"] == head["last_step"] < 60 and rows[-1]["steps_to_half"] > 0 and rows[-1]["indicator"] > 0
     assert mh.Trajectory.load(out).reason == head["reason"]
     assert train(*SMALL, "--until", "certain") == 2

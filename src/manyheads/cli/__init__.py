@@ -1,1 +1,1 @@
-"""The command line: one module per verb, each a shell over one call of the library."""
+"""The command line: one module per verb, each a thin wrapper over one call of the library."""

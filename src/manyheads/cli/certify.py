@@ -11,7 +11,7 @@ from manyheads.cli.colors import hush, show, tell
 from manyheads.cli.numbers import Heads, Seed, named
 from manyheads.training.start import STARTS
 
-MADE_WITH = ("--heads", "--start", "--scale", "--steps", "--step-size")  # a run that there is not yet
+MADE_WITH = ("--heads", "--start", "--scale", "--steps", "--step-size")  # options of a new run
 SPLIT = ("--examples", "--first-phase-examples", "--test-examples", "--seed")
 DECIDED_BY = {"--plan": (*MADE_WITH, *SPLIT), "--data": MADE_WITH}
 
@@ -37,12 +37,12 @@ def command(
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Say which statements of the theory speak about a run, and what they say: HOLDS, VIOLATED or SILENT.
+    """Check which statements of the theory apply to a run, and whether each HOLDS, is VIOLATED or is SILENT.
 
     SOURCE is a run saved by `manyheads train --out` (then `--data` names what it was trained on, with the same `--seed`
-    and numbers of examples), or data: an .npz file or a data source such as mixture, on which a run is made with the
-    options below. The run is repeated in double precision. SILENT means that a hypothesis fails: the line says which,
-    by what factor, and what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
+    and numbers of examples), or data: an .npz file or a data source such as mixture, on which a new run is trained with
+    the options below. The run is repeated in double precision. SILENT means that a hypothesis fails: the line says
+    which, by what factor, and what would make it true. Exit code 1 if a statement is violated, 3 if all are silent.
 
     Examples:
         manyheads certify mixture --heads 10^6
@@ -54,7 +54,7 @@ def command(
         source: a trajectory or an .npz file with data, or a data source such as mixture, planted, digits.
         data: for a saved run, the data it was trained on.
         plan: for a run made with `manyheads train --plan`, the same plan; by default its promise is checked.
-        statement: ids such as thm1, identity, def1.p3, cor1.3, loo; all that take no leave-one-out runs by default.
+        statement: ids such as thm1, identity, def1.p3, cor1.3, loo; by default all that need no leave-one-out runs.
         heads: number of heads of a new run.
         start: start of a new run.
         scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if not given).
@@ -64,9 +64,9 @@ def command(
         first_phase_examples: fresh sequences for the first phase (other starts set none aside).
         test_examples: sequences for the test loss; 0 leaves it out.
         independent: start, step size, heads and steps were chosen without looking at the training sample.
-        token_radius: no token of the data's distribution is longer (known for mixture, random_labels and digits; else
-            the largest norm seen is assumed, and statements about the distribution are silent).
-        full: every version of every bound with the hypotheses that fail, instead of one line each.
+        token_radius: upper bound on the token norms of the data's distribution (known for mixture, random_labels and
+            digits; else the largest norm seen is assumed, and statements about the distribution are silent).
+        full: show every version of every bound with its failing hypotheses, instead of one line each.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.
@@ -81,7 +81,7 @@ def command(
     from_step = None
     if plan is not None:
         if not holds_run(source):
-            raise ValueError(f"--plan {plan} is for a run; {source} is not one made by `manyheads train --plan --out`.")
+            raise ValueError(f"--plan {plan} needs a run saved by `manyheads train --plan --out`; {source} is not one.")
         found, dataset, test, _ = planned(plan, data or "")
         run = mh.Trajectory.load(source)
         statement = statement or (found.statement,)
@@ -90,7 +90,7 @@ def command(
         run, task, dataset, test = stored_run(source, data, keys, examples, first_phase_examples, test_examples)
     elif data is not None:
         raise ValueError(
-            f"{source} is not a run but data; leave --data out, or pass a file written by `manyheads train --out`"
+            f"{source} holds data, not a run; leave --data out, or pass a file written by `manyheads train --out`"
         )
     else:
         first = fresh_wanted(start, first_phase_examples)

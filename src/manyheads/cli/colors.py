@@ -1,4 +1,4 @@
-"""Words on a terminal: verdicts in color, long lines wrapped at its width; plain in a pipe."""
+"""Terminal output: verdicts in color and lines wrapped at the terminal's width; plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TextIO
 
 _CODES = {"HOLDS": "32", "REPRODUCED": "32", "VIOLATED": "1;31", "SILENT": "33"}
 _WORDS = re.compile(r"\b(HOLDS|REPRODUCED|VIOLATED|SILENT)\b")
-_COLUMN = re.compile(r"\s*\S(?:\S| (?! ))*\s{2,}(?=\S)")  # what stands before the second column of a line
-NARROWEST = 20  # a terminal that says it is narrower is not believed
+_COLUMN = re.compile(r"\s*\S(?:\S| (?! ))*\s{2,}(?=\S)")  # everything before the second column of a line
+NARROWEST = 20  # a terminal that reports a smaller width is ignored
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text with lines of at most `width` characters; what is carried over stands under its column."""
+    """The text with lines of at most `width` characters; continuation lines are indented to their column."""
     return "\n".join(_lines(line, max(width, NARROWEST)) for line in text.split("\n"))
 
 
@@ -36,12 +36,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """The text as a stream shows it: wrapped where that is a terminal."""
+    """The text as written to a stream: wrapped if the stream is a terminal."""
     return wrapped(text, shutil.get_terminal_size().columns) if is_terminal(stream) else text
 
 
 def show(text: object) -> None:
-    """Print to stdout, on a terminal wrapped at its width and with the verdicts in color."""
+    """Print to stdout; on a terminal, wrap at its width and color the verdicts."""
     words = fitted(str(text), sys.stdout)
     if is_terminal(sys.stdout) and not os.environ.get("NO_COLOR"):
         words = _WORDS.sub(lambda word: f"\x1b[{_CODES[word[0]]}m{word[0]}\x1b[0m", words)
@@ -49,12 +49,12 @@ def show(text: object) -> None:
 
 
 def say(text: object) -> None:
-    """Print a message to stderr, on a terminal wrapped at its width."""
+    """Print a message to stderr; on a terminal, wrap at its width."""
     print(fitted(str(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def tell(text: str) -> None:
-    """Show one line of progress on stderr; on a terminal it replaces the one before, and is cut at its width."""
+    """Show one progress line on stderr; on a terminal it replaces the previous one and is cut at the width."""
     if not is_terminal(sys.stderr):
         print(text, file=sys.stderr, flush=True)
         return
@@ -64,6 +64,6 @@ def tell(text: str) -> None:
 
 
 def hush() -> None:
-    """Clear the line of progress."""
+    """Clear the progress line."""
     if is_terminal(sys.stderr):
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`manyheads explain`: one statement, its erratum, proof, checker and where it is used."""
+"""`manyheads explain`: one statement with its erratum, its proof, its checker and where it is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     """Explain one statement of the paper, or list them all.
 
     Shows what is printed, what is right and why, our sharper form, where the proof and the checker are, how tight it
-    was found to be, and what rests on it. Equation numbers are known too: `manyheads explain eq4` is Theorem 1.
+    was found to be, and what depends on it. Equation numbers work too: `manyheads explain eq4` shows Theorem 1.
 
     Examples:
         manyheads explain

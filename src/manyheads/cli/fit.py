@@ -1,4 +1,4 @@
-"""`manyheads fit`: a classifier of a user's own sequences, and one recommendation."""
+"""`manyheads fit`: fit a classifier to the user's own sequences and give one recommendation."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def command(
 
     DATA is an .npz file with arrays `tokens` (n, T, d) and `labels`, a .csv or .parquet file with one row per token
     (columns `sequence`, `label`, features), two .npy files (tokens, labels), or a data source such as digits or
-    mixture. With more than two classes there is one model for each class against the rest. A fifth of the sequences is
+    mixture. With more than two classes, one model per class is fitted against the rest. A fifth of the sequences is
     set aside before anything is chosen; the error there is printed with its interval, beside that of logistic
-    regression. MODEL is a safetensors file, which `manyheads predict` reads.
+    regression. The classifier is saved as a safetensors file, which `manyheads predict` reads.
 
     Examples:
         manyheads fit digits -o digits.safetensors
@@ -57,16 +57,16 @@ def command(
         heads: number of heads; by default chosen on held-out data, as are start and number of steps.
         start: where descent begins.
         step_size: step size; by default the largest power of two at which the loss falls steadily.
-        steps: number of steps at most.
-        optimizer: the rule of descent.
+        steps: largest number of steps.
+        optimizer: the update rule.
         decoder: one readout row per token, one for all tokens, or one for the last token.
-        scale: divide tokens by their root mean square norm, standardize every feature, or leave them.
-        positions: features that say where a token stands.
+        scale: divide tokens by their root mean square norm, standardize every feature, or leave them unchanged.
+        positions: features that encode the position of a token.
         intercept: give every token a constant feature; --no-intercept leaves it out.
         held_out: share of the sequences that is set aside to measure the error.
         examples: sequences of a generated task.
         positive: the label that becomes +1, against all others; by default the larger of two.
-        theory: say what the theory promises; --no-theory leaves it out and saves time.
+        theory: report what the theory guarantees; --no-theory skips this and saves time.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.

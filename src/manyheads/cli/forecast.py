@@ -25,11 +25,11 @@ def command(
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Prove, from the last parameters of a saved run, how far more steps of gradient descent bring the loss.
+    """Prove, from the last parameters of a saved run, how far further gradient descent steps reduce the loss.
 
-    RUN is a run saved by `manyheads train --out`, plain descent on its loss; `--data` names what it was
-    trained on, with the same `--seed` and numbers of examples. The promise holds at any number of heads, for this step
-    size and every smaller one. Exit code 3 if the factor asked for is not certified.
+    RUN is a run of plain gradient descent saved by `manyheads train --out`; `--data` names what it was trained on, with
+    the same `--seed` and numbers of examples. The guarantee holds at any number of heads, for this step size and every
+    smaller one. Exit code 3 if the factor asked for is not certified.
 
     Examples:
         manyheads forecast run.npz --data mixture
@@ -40,7 +40,7 @@ def command(
         run: a trajectory.
         data: the data it was trained on.
         reduce: the factor by which the loss should fall.
-        step_size: step size of the descent that follows; by default that of the run.
+        step_size: step size of the further steps; by default that of the run.
         first: find the earliest step of the run from which the forecast certifies the factor.
         examples: training sequences of a generated task.
         first_phase_examples: fresh sequences for the first phase, as in `train`.
@@ -55,15 +55,15 @@ def command(
     from manyheads.cli.tasks import holds_run, stored_run
 
     if not holds_run(run):
-        raise ValueError(f"{run!r} is no run; pass a file written by `manyheads train --out`.")
+        raise ValueError(f"{run!r} is not a run; pass a file written by `manyheads train --out`.")
     keys = jax.random.split(jax.random.key(seed), 5)
     saved, _, dataset, _ = stored_run(run, data, keys, examples, first_phase_examples, test_examples)
     step, found = saved.last_step, None
     if first:
         if step_size is not None:
-            raise ValueError("--step-size is not for --first, which follows the run as it was; leave one of them out.")
+            raise ValueError("--step-size and --first exclude each other: --first uses the run's own; leave one out.")
         if not quiet:
-            tell("looking for the first step that speaks")
+            tell("searching for the first certified step")
         earliest = mh.first_forecast(saved, dataset, reduce=reduce)
         step, found = earliest if earliest is not None else (step, None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Ctrl-C in a command: one line, and at once where there is nothing to keep or where it is pressed twice."""
+"""Ctrl-C in a command: print one line and exit, at once if there is nothing to save or on a second press."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 def twice_ends_at_once() -> None:
-    """From now on a second Ctrl-C ends the process at once, also while it is inside a library or compiles a program.
+    """Make a second Ctrl-C end the process at once, even inside library code or a compilation.
 
-    Python calls a handler only between two steps of the main thread; a thread of its own hears of the signal before.
+    Python runs a signal handler only between bytecodes of the main thread; a separate thread is woken without delay.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
@@ -28,8 +28,8 @@ def twice_ends_at_once() -> None:
     heard, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the thread inherits it: only the main thread
-    threading.Thread(target=_listen, args=(heard, program), daemon=True).start()  # gets the signal, or holds it back
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by the new thread, so that only
+    threading.Thread(target=_listen, args=(heard, program), daemon=True).start()  # the main thread gets the signal
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -43,9 +43,9 @@ def _listen(heard: int, program: Program) -> None:
 
 @contextmanager
 def ends_at_once() -> Generator[None, None, None]:
-    """For imports and set-up, when there is nothing to keep yet.
+    """Make Ctrl-C exit at once, for imports and setup, when there is nothing to save yet.
 
-    A KeyboardInterrupt there may come out as another error, or be swallowed by a callback of a library.
+    A KeyboardInterrupt raised there may surface as another error or be swallowed by a library callback.
     """
     before = signal.getsignal(signal.SIGINT)
     ours = threading.current_thread() is threading.main_thread() and (
@@ -61,16 +61,16 @@ def ends_at_once() -> Generator[None, None, None]:
 
 
 def all_is_said(code: int) -> None:
-    """At the end of a command: its exit code stands, whatever is pressed while the interpreter ends."""
+    """Ignore Ctrl-C from here on, so that the command's exit code is kept while the interpreter shuts down."""
     if code == INTERRUPTED:
         leave("")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def leave(message: str = "error: interrupted\n") -> None:
-    """End the process now; files are written whole or not at all, and workers follow."""
+    """End the process now. Files are never left half written, and workers end with it."""
     if not _leaving.acquire(blocking=False):
-        time.sleep(10)  # another thread has said it, and ends the process
+        time.sleep(10)  # another thread has printed it and is ending the process
     with suppress(OSError):
         os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}{message}".encode())
     os._exit(INTERRUPTED)

@@ -2,8 +2,8 @@
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
 docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged or cells
-failed, 3 the theory is silent). `DECIDED_BY` of the module maps an option to those that it leaves nothing to say. A
-verb prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
+failed, 3 the theory is silent). `DECIDED_BY` of the module maps an option to the options that it overrides. A verb
+prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
 Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
 
@@ -17,28 +17,28 @@ import manyheads
 from manyheads.cli import interrupt
 from manyheads.cli.colors import say, show
 
-# Verb -> what it does, in the order of a user's journey. To add a verb, add a line and the module of that name.
+# Verb -> what it does, in the order a new user needs them. To add a verb, add a line and the module of that name.
 VERBS = {
     "run": "run studies: ask questions, measure the answers, write one page",
-    "studies": "which questions there are, and their settings",
-    "report": "draw the page again from stored studies",
-    "fit": "a classifier of your own sequences, and one recommendation in plain words",
-    "predict": "the labels that a fitted classifier gives",
+    "studies": "list the studies: their questions and settings",
+    "report": "redraw the page from stored studies",
+    "fit": "fit a classifier to your own sequences; ends with one plain recommendation",
+    "predict": "predict labels with a fitted classifier",
     "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
     "forecast": "what the next steps of a run are proved to reach, at any number of heads",
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
-    "explore": "open a page in which attention trains while you watch",
+    "explore": "open a page that trains attention while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
-    "status": "how far a sweep is, what failed and why",
+    "status": "progress of a sweep: what is done, what failed and why",
     "export": "a sweep's results as one netCDF file, zarr folder or CSV table",
 }
 
 EXAMPLES = (
-    ("manyheads run", "nothing to prepare"),
-    ("manyheads run heads margins --scale full", "two questions, at length"),
+    ("manyheads run", "needs no preparation"),
+    ("manyheads run heads margins --scale full", "two studies at full scale"),
     ("manyheads train --help", "every option of one verb"),
 )
 
@@ -47,7 +47,7 @@ BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, interrupt.INTERRUPTED, 141, 70
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return its exit code; without arguments it is the program, and Ctrl-C pressed twice ends it."""
+    """Run one verb and return its exit code. Without arguments it reads the command line, and a second Ctrl-C exits."""
     if arguments is None:
         interrupt.twice_ends_at_once()
     verb, *rest = joined(sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         if arguments is None:
             interrupt.all_is_said(code)
         return code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
@@ -106,7 +106,7 @@ def overview() -> str:
 
 
 def joined(arguments: list[str]) -> list[str]:
-    """The arguments with two .npy files in a row, tokens and labels, as one word."""
+    """The arguments, with two consecutive .npy files (tokens, labels) joined into one."""
     found: list[str] = []
 
     def is_file(word: str) -> bool:
@@ -162,7 +162,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Its beginning and its end, where somebody passed a novel."""
+    """The text without its middle if it is too long."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 

@@ -1,4 +1,4 @@
-"""Types of options: numbers as people write them, and registered names."""
+"""Option types: numbers as people write them, and registered names."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ def write_heads(number: float) -> str:
 
 
 def _option(metavar: str, read: Callable[[str], Any], write: Callable[[Any], str] = str) -> PrimitiveConstructorSpec:
-    """The type of an option of one word."""
+    """An option type that parses one word."""
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
@@ -59,7 +59,7 @@ def auto(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec:
 
 
 def seed(text: str) -> int:
-    """Read a seed: a whole number from 0 to 2^32 - 1, all of which differ."""
+    """Read a seed: a whole number from 0 to 2^32 - 1; each gives different draws."""
     if not (text.isascii() and text.isdigit() and int(text) < 2**32):
         raise ValueError(f"{text!r} is not a seed: write a whole number from 0 to {2**32 - 1}")
     return int(text)

@@ -1,4 +1,4 @@
-"""A verb's options, parsed by tyro; what cannot be parsed is said in one line."""
+"""Parse a verb's options with tyro; a parse error becomes one line."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ def parsed(
 ) -> Callable[[], int]:
     """The call of `command` with these arguments; bad ones are a ValueError, and `--help` ends the program.
 
-    `decided_by` says which options another one leaves nothing to say; given together they are refused.
+    `decided_by` maps an option to the options that it overrides; passing both is an error.
     """
 
     @functools.wraps(command)
@@ -28,7 +28,7 @@ def parsed(
         return functools.partial(command, *args, **options)
 
     said, held = io.StringIO(), io.BytesIO()
-    shown = io.TextIOWrapper(held, sys.stdout.encoding or "utf-8")  # so that frames are drawn as the terminal can
+    shown = io.TextIOWrapper(held, sys.stdout.encoding or "utf-8")  # so that tyro draws frames the terminal can show
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
             made = tyro.cli(call, prog=f"manyheads {verb}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
@@ -47,12 +47,10 @@ def parsed(
 
 
 def one_line(box: str) -> str:
-    """The message in a box of tyro on one line, with the options that it suggests."""
+    """The message in tyro's box as one line, with the options it suggests."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # without colors
     rows = [line.strip(" │") for line in plain.splitlines() if not line.startswith(("╭", "╰"))]
-    if (
-        "╭" not in plain and len(rows) > 1 and _is_rule(rows[1])
-    ):  # a title, where the terminal cannot draw a frame for it
+    if "╭" not in plain and len(rows) > 1 and _is_rule(rows[1]):  # the box's title, on a terminal without frames
         rows = rows[2:]
     message = " ".join(" ".join(_until_rule(rows)).split()).rstrip(".").replace("Error parsing", "cannot read")
     if "Perhaps you meant:" in rows:

@@ -33,16 +33,16 @@ def command(
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Plan a training run: what each version of the theory asks for, beside what trial runs show to be enough.
+    """Plan a training run: what each version of the theory requires, and what trial runs show to be enough.
 
     The plan is made on a part of the data that is split off and should not be trained on, so that the theory's
-    statements about generalization can apply to the rest. Exit code 3 if the theory is silent about these data and
-    this start.
+    statements about generalization can apply to the rest. Exit code 3 if the theory is silent on these data and this
+    start.
 
-    With trials the plan ends with one recommendation, made on the same part of the data; and where Theorem 1 is silent
-    or asks for more than 100,000 heads, with another setting if the forecast can promise one. `--out` writes what is
-    promised to a file: `manyheads train --plan` trains with it on the sequences it is about, and `manyheads certify`
-    confirms it.
+    With trials, the plan ends with one recommendation, made on the same part of the data. If Theorem 1 is silent or
+    requires more than 100,000 heads, it also gives another setting if the forecast can guarantee one. `--out` writes
+    the guaranteed setting to a file: `manyheads train --plan` trains with it on the sequences it covers, and
+    `manyheads certify --plan` confirms the guarantee.
 
     Examples:
         manyheads plan
@@ -59,7 +59,7 @@ def command(
         loss: loss function of the margin.
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
-        trials: make a few trial runs too, and a recommendation; --no-trials leaves them out.
+        trials: also make a few trial runs and a recommendation; --no-trials skips them.
         positive: the label that becomes +1, against all others; by default the larger of two.
         out: write the plan to this file, for `train --plan` and `certify --plan`.
         seed: seed of everything random.

@@ -1,4 +1,4 @@
-"""`manyheads predict`: the labels that a fitted classifier gives."""
+"""`manyheads predict`: predict labels with a fitted classifier."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def command(
     seed: Seed = 0,
     json: bool = False,
 ) -> int:
-    """Print one label per sequence, and the error to stderr where the data have labels of the same names.
+    """Print one label per sequence, and the error to stderr if the data have labels of the same names.
 
-    MODEL is a file written by `manyheads fit -o`, DATA as for `manyheads fit`; in an .npz or a table the labels may be
-    missing.
+    MODEL is a file written by `manyheads fit -o`. DATA is as for `manyheads fit`, but an .npz file or a table may lack
+    labels.
 
     Examples:
         manyheads predict model.safetensors new-data.npz
@@ -52,5 +52,5 @@ def command(
             say(f"error: {np.mean(labels != names):.1%} of {len(names)} sequences")
         else:
             theirs, ours = ", ".join(np.unique(names)[:6]), ", ".join(fitted.label_names)
-            say(f"no error is known: the data have the labels {theirs}, the model {ours}")
+            say(f"no error computed: the data have the labels {theirs}, the model has {ours}")
     return 0

@@ -1,4 +1,4 @@
-"""`manyheads report`: draw the page again from what is stored."""
+"""`manyheads report`: redraw the page from stored results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def command(
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Draw the report of a folder that `manyheads run` filled. Needs no JAX and trains nothing.
+    """Draw the report from a folder written by `manyheads run`. Needs no JAX and trains nothing.
 
-    Studies that have no results yet are left out and named. So are studies of your own: drawing a folder runs no code
-    that the folder names, so pass their files, as in `manyheads report results/quick my_study.py`.
+    Studies that have no results yet are left out and listed. So are your own studies, since drawing never runs code
+    that a folder names: pass their files, as in `manyheads report results/quick my_study.py`.
 
     Args:
         folder: the folder of `manyheads run`, such as results/quick.
-        studies: files of studies of your own (.py) that the folder holds.
+        studies: files (.py) of your own studies whose results the folder holds.
         light: write a small page of static drawings, and its data, into this folder instead.
         json: print the findings as JSON.
         quiet: no progress.

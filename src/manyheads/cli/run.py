@@ -78,7 +78,7 @@ def processors() -> int:
 
 
 def show_answers(report) -> None:
-    """The findings as the story tells them, what is open, and the path of the page."""
+    """The findings in the order of the story, the open questions, and the path of the page."""
     from rich.console import Console
     from rich.table import Table
 

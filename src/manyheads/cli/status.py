@@ -1,4 +1,4 @@
-"""`manyheads status DIR`: how far a sweep is."""
+"""`manyheads status DIR`: progress of a sweep."""
 
 import json as json_format
 from pathlib import Path
@@ -10,7 +10,7 @@ from manyheads.cli.colors import show
 
 
 def command(folder: Annotated[Path, tyro.conf.Positional], *, json: bool = False) -> int:
-    """Show how far a sweep is: cells done, failed and why, missing, the rate and the time left.
+    """Show the progress of a sweep: cells done, failed (and why) and missing, the rate and the time left.
 
     Args:
         folder: The folder of the sweep.

@@ -1,4 +1,4 @@
-"""`manyheads studies`: the questions that can be asked."""
+"""`manyheads studies`: list the studies, or show one."""
 
 from __future__ import annotations
 

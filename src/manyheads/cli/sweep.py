@@ -59,8 +59,8 @@ def command(
     """Run a grid of trainings, or resume one that was interrupted: only what is missing runs.
 
     Begin with `manyheads sweep --example > heads.toml`, then `manyheads sweep heads.toml --engine processes`.
-    Look at it with `manyheads status DIR`, from Python with `manyheads.open_sweep(DIR)`, or `manyheads export DIR`.
-    Exit code 1 says that a statement is violated, or that cells have failed or are missing.
+    Inspect it with `manyheads status DIR`, with `manyheads.open_sweep(DIR)` in Python, or with `manyheads export DIR`.
+    Exit code 1 if a statement is violated, or if cells have failed or are missing.
 
     Args:
         spec: The TOML file that describes the sweep.
@@ -72,7 +72,7 @@ def command(
         device: Where to compute.
         cache: Keep compiled programs for the next run; --no-cache compiles everything again.
         retry_failed: Run failed cells again.
-        extend: Take a folder over for a changed spec, keeping the batches that both have in common.
+        extend: Reuse a folder for a changed spec, keeping the batches that both have in common.
         dry_run: Check the spec and show the plan (and the SLURM job script), run nothing.
         example: Print a commented spec to begin with.
         partition: SLURM partition.

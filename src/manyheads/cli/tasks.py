@@ -30,7 +30,7 @@ def source(data: str, key: Any) -> Any:
 def parts(data: str, keys, examples: int, first: int, held_out: int):
     """The data source and three disjoint parts: fresh data for the start, training data, test data.
 
-    Zero sequences for the start or the test: None.
+    A part for the start or the test with zero sequences is None.
     """
     for name, count in (("first-phase", first), ("test", held_out)):
         if count < 0:
@@ -74,7 +74,7 @@ def whole(data: str, keys, examples: int, positive: str | None = None):
 
 
 def classes(data: str, keys, examples: int, positive: str | None):
-    """The sequences, and where a file has more than two classes and none is `positive`, their codes and names."""
+    """The sequences; if a file has more than two classes and `positive` names none, also their codes and names."""
     import numpy as np
 
     from manyheads.data.convert import read_file
@@ -113,9 +113,9 @@ def sequences(data: str, keys, examples: int):
 
 
 def planned(path: Path, data: str):
-    """What a plan's file says, the sequences that it is about, those that it left alone, and its start.
+    """The plan in a file, the sequences it covers, the other sequences, and its start.
 
-    `data` names the file where it has moved.
+    `data` names the data file if it has moved.
     """
     import jax
 
@@ -124,13 +124,13 @@ def planned(path: Path, data: str):
     plan = PlanFile.load(path)
     keys = jax.random.split(jax.random.key(plan.seed), 5)
     if data not in ("", plan.data) and not all(Path(path).is_file() for path in paths_of(data)):
-        raise ValueError(f"{data!r} is no file, and {path} is about {plan.data}; leave it out.")
+        raise ValueError(f"{data!r} is not a file, and {path} was made on {plan.data}; leave it out.")
     dataset = whole(data or plan.data, keys, plan.num_examples, plan.positive)
     return plan, *plan.parts(dataset, keys[4])
 
 
 def fresh_wanted(start: str, examples: int) -> int:
-    """How many sequences a start is made from that are not trained on."""
+    """How many sequences to set aside for computing the start."""
     if "num_examples" not in settings(STARTS[start]):
         return 0
     if examples == 0:
@@ -147,7 +147,7 @@ def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
 
 
 def warn_of_time(steps: int, dataset: Any, model: Any, tell: Callable[[str], Any]) -> None:
-    """Say how long a run takes at least, if that is more than a minute."""
+    """Report a lower bound on the time of a run, if it is more than a minute."""
     from manyheads.data.budget import descent_seconds, duration
 
     seconds = descent_seconds(steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies))

@@ -86,7 +86,7 @@ def command(
         decoder: one readout row per token, one for all tokens, or one for the last token.
         steps: number of steps K.
         step_size: step size eta.
-        optimizer: the rule of descent.
+        optimizer: the update rule.
         loss: the loss of the margin.
         examples: training sequences to draw (100 if not given); a file is used whole.
         first_phase_examples: fresh sequences for the first phase.
@@ -96,9 +96,9 @@ def command(
         device: where to compute; by default what JAX finds.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
-        plan: train with what `manyheads plan --out` promised, on the sequences it is about; the others are test data.
-        until: end the run early; certified: when half the loss is proved to come, as `manyheads forecast` would say.
-        forecast: show in the progress line what is proved about the steps to come, and record it.
+        plan: train with a setting from `manyheads plan --out`, on the sequences it covers; the others are test data.
+        until: end the run early; `certified` ends it once the loss is proved to halve, as by `manyheads forecast`.
+        forecast: show in the progress line what is proved about the coming steps, and record it.
         json_lines: print the records as JSON, one line each, instead of a table.
         quiet: print no progress and no messages.
     """
@@ -162,7 +162,7 @@ def command(
 
 
 def went_wrong(run, step_size: float) -> str:
-    """Why a run that ended is no success: its loss is not finite, or higher than where it began; empty if it is."""
+    """Why a finished run has failed: its loss is not finite, or higher than at the start; empty if it has not."""
     if run.status == "diverged" and not len(run.steps):
         return "the loss is not finite at the start; scale the tokens down, or pass --dtype float64"
     if run.status == "diverged":
@@ -174,7 +174,7 @@ def went_wrong(run, step_size: float) -> str:
 
 
 def _saved_elsewhere(run, out: Path) -> Path | None:
-    """Save a run in another place than `out`: where the user says, if there is one to ask, or with temporary files."""
+    """Save a run elsewhere than `out`: where the user says if the terminal can ask, else in the temporary folder."""
     place = Path(tempfile.gettempdir()) / f"{out.stem}-{time.strftime('%Y%m%d-%H%M%S')}.npz"
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     while True:
