@@ -256,7 +256,7 @@ def test_constants_beyond_float64_are_silent(run):
     s, trajectory = run
     found = certify(trajectory, s.dataset, ["thm1", "cor1.1", "def1.p3"], token_radius=1e300)
     assert [c.verdict.name for c in found] == ["SILENT", "SILENT", "HOLDS"]
-    assert "numbers that float64 can hold" in found.items[0].reason
+    assert "its constants are within the range of float64" in found.items[0].reason
 
 
 def test_the_noise_of_a_measured_loss_holds_that_of_the_scores():

@@ -87,7 +87,7 @@ def test_a_tally_counts_breaches_and_nan():
     tally.add(1.0, 2.0)
     tally.add(float("nan"), 2.0)
     assert tally.finding().verdict is Verdict.VIOLATED
-    with pytest.raises(AssertionError, match="tried nothing"):
+    with pytest.raises(AssertionError, match="made no trial"):
         Tally().finding()
 
 

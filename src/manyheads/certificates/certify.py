@@ -1,4 +1,4 @@
-"""Certificates of a run: which statements of the theory speak about it, and what they say."""
+"""Certificates of a run: which statements of the theory apply to it, and what they conclude."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.training.trajectory import Trajectory
 
-BEYOND = Hypothesis("its constants are numbers that float64 can hold", False, "rescale tokens, weights or step size")
+BEYOND = Hypothesis("its constants are within the range of float64", False, "rescale tokens, weights or step size")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Certificates:
         return len(self.items)
 
     def about(self, statement: str) -> tuple[Certificate, ...]:
-        """Those about one statement."""
+        """The certificates of one statement."""
         return tuple(c for c in self.items if c.statement == entry(statement).name)
 
     @property
@@ -46,8 +46,8 @@ class Certificates:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def brief(self) -> str:
-        """One line for each; a reason why several are silent is told once."""
-        first: dict[str, str] = {}  # reason -> the first statement that is silent for it
+        """One line for each; a reason shared by several silent ones is given once."""
+        first: dict[str, str] = {}  # reason -> the first statement silent for that reason
         lines = [self.title] if self.title else []
         for c in self.items:
             silent = c.verdict is Verdict.SILENT
@@ -81,12 +81,12 @@ def certify(
     """What the theory says about a stored run on its training data.
 
     The run is repeated in float64 (and compared with its records); every number comes from the repetition. `statements`
-    names one or some of those about a run (default: all that need no leave-one-out runs). `test` adds the
-    generalization gap, `mixture` the paper's own targets, `token_radius` R where it is known (else the bound that the
-    data carry, or else the largest norm seen is assumed). `independent` states that start, step size, heads and number
-    of steps were chosen without this sample; the generalization statements are SILENT otherwise, and where R is only
-    the largest seen. "lemma3" and "loo" train once per sequence. "forecast" is asked at `from_step` of the run, by
-    default at the first step where it speaks.
+    names one or more statements about a run (default: all that need no leave-one-out runs). `test` adds the
+    generalization gap, `mixture` the paper's own targets, `token_radius` R if it is known (otherwise the bound stored
+    with the data, or else the largest norm seen, is assumed). `independent` states that start, step size, heads and
+    number of steps were chosen without this sample; otherwise, and if R is only the largest norm seen, the
+    generalization statements are SILENT. "lemma3" and "loo" train once per sequence. "forecast" is evaluated at
+    `from_step` of the run, by default at the first step where it is not silent.
     """
     statements = [statements] if isinstance(statements, str) else statements
     wanted = [entry(name) for name in statements] or [s for s in about_runs().values() if not s.on_request]
@@ -100,7 +100,7 @@ def certify(
         if statement.about is None:
             raise ValueError(
                 f"{statement.name} is not a statement about one run; `manyheads verify {statement.name}` checks it on "
-                f"many inputs. About a run there are: {', '.join(about_runs())}."
+                f"many inputs. Statements about a run: {', '.join(about_runs())}."
             )
         scope = papers()[statement.paper].scope
         outside = () if scope is None else tuple(work.shared(scope))
@@ -110,7 +110,7 @@ def certify(
                 continue
             except OverflowError:
                 outside = (BEYOND,)
-        elif not statements and statement.paper != first:  # of other papers only what they say, unless one is named
+        elif not statements and statement.paper != first:  # other papers: only what is not silent, unless one is named
             continue
         items.append(Certificate(statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)))
     known = "assumed, largest seen"

@@ -5,7 +5,7 @@ $c_k=\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)$ and
 $\delta_k=\hat L_{k+1}-\hat L_k+\frac\eta2\|\nabla\hat L_k\|^2$,
 $$\frac1K\sum_{k=1}^K\hat L_k=\hat L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta K}
 +\frac1K\sum_{k<K}(c_k+\delta_k).$$
-Proof: docs/theory/identity.md. It explains a run, it does not predict it.
+Proof: docs/theory/identity.md. It explains a finished run; it does not predict one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHOWN_STEPS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """The mean train loss of a run, split into what the paper's proof is made of, for one target."""
+    """The mean train loss of a run, split into the terms of the paper's proof, for one target."""
 
     target: Target
     step_size: float
@@ -79,15 +79,15 @@ class Decomposition:
 
     @property
     def times_measured(self) -> float:
-        """The certificate over the mean loss; infinite where the loss underflows."""
+        """The certificate divided by the mean loss; infinite if the loss underflows."""
         return self.bound / self.mean_loss if self.mean_loss else math.inf
 
     @property
     def rounding(self) -> float:
-        r"""What rounding alone can leave as residual.
+        r"""The largest residual that rounding alone can explain.
 
-        Every term is exact to a few units in its last place; and every step rounds the iterate, which enters the
-        distances divided by $2\eta K$, $K$ times over.
+        Every term is exact to a few units in its last place. Every one of the $K$ steps also rounds the iterate, which
+        enters the distances divided by $2\eta K$.
         """
         sizes = self.loss.max() + self.target.loss + self.distance_term + self.returned
         sizes += np.mean(np.abs(self.convexity_gap)) + np.mean(np.abs(self.descent_defect))
@@ -95,7 +95,7 @@ class Decomposition:
         return float(np.finfo(float).eps * (64 * sizes + 8 * moved))
 
     def by_step(self) -> dict[str, list]:
-        """Convexity gap and descent defect of each step; of 1000 steps, evenly spaced, where there are more."""
+        """Convexity gap and descent defect of each step, or of 1000 evenly spaced steps if there are more."""
         steps = np.unique(np.linspace(0, self.num_steps - 1, min(self.num_steps, SHOWN_STEPS)).astype(int))
         return {
             "step": steps.tolist(),
@@ -114,7 +114,7 @@ class Decomposition:
 
 @guarded()
 def decompose(walk: Walk) -> tuple[Decomposition, ...]:
-    """The decomposition of a walk for each target it was watched from."""
+    """The decomposition of a walk for each target it was measured against."""
     parts = []
     for i, target in enumerate(walk.targets):
         gap = walk.loss[:-1] + walk.slope[i, :-1] - target.loss
@@ -137,8 +137,8 @@ def explain_run(
 ) -> tuple[Decomposition, ...]:
     """Run plain descent of any model and decompose its mean loss for every target, the smallest certificate first.
 
-    Targets: the proximal one; the end of a run `longer` times as long (None: without it). For a MultiHead also the best
-    of several scales along each direction (the NTK targets) and, with `mixture`, the attention target of Section 5.3.
+    Targets: the proximal one; the end of a run `longer` times as long (None skips it). For a MultiHead also the best of
+    several scales along each direction (the NTK targets) and, with `mixture`, the attention target of Section 5.3.
     """
     if not isinstance(start, MultiHead) and (directions or mixture is not None):
         raise ValueError("directions= and mixture= are targets of a MultiHead; leave them out for another model.")
@@ -155,7 +155,7 @@ def explain_run(
 
 
 def best_of_each(parts: Sequence[Decomposition]) -> tuple[Decomposition, ...]:
-    """Of the scales along one direction only the smallest certificate; the smallest of all first."""
+    """Sorted by certificate; of the scales along one direction, only the one with the smallest is kept."""
     chosen: dict[str, Decomposition] = {}
     for part in parts:
         name = part.target.name.split(", scale")[0]

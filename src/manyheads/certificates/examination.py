@@ -1,4 +1,4 @@
-"""A run under examination: what the statements about it look at. What several of them share is computed once."""
+"""A run under examination: what its statements are evaluated on. Values that several of them need are computed once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Value = TypeVar("Value")
 class Examination:
     """A run with the data it was trained on and what else is known about it.
 
-    `radius` bounds the norms of tokens, and where `bounded` those of the whole distribution, not only the largest seen;
-    `independent` states that start, step size, heads and steps were chosen without this sample; `from_step` is the step
-    that the forecast is asked at, None for the first that speaks; `progress` is told what takes time.
+    `radius` bounds the token norms: those of the whole distribution if `bounded`, else it is only the largest seen.
+    `independent` states that start, step size, heads and steps were chosen without this sample. `from_step` is the step
+    at which the forecast is evaluated, None for the first that is not silent. `progress` is called with each long task.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Examination:
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
         bound = distribution_radius(token_radius, dataset)
         self.radius, self.bounded = known_radius(bound, dataset, test), bound is not None
-        self.independent = independent and run.status != "stopped"  # by a condition that looked at the sample
+        self.independent = independent and run.status != "stopped"  # a stopping condition looks at the sample
         self.progress = progress or (lambda text: None)
         self.step_size: float = run.settings.get("step_size", math.nan)
         self.num_steps = int(run.last_step)
         if self.num_steps < 1:
             raise ValueError("the run has no finite step; there is nothing to certify")
         if from_step is not None and from_step > self.num_steps:
-            raise ValueError(f"from_step={from_step} is beyond the last step, {self.num_steps}; pass one of the run.")
+            raise ValueError(f"from_step={from_step} is beyond the last step, {self.num_steps}; pass an earlier one.")
         self.from_step = from_step
         self._shared: dict[Callable, object] = {}
 
@@ -71,7 +71,7 @@ class Examination:
 
 
 def distribution_radius(token_radius: float | None, dataset: Dataset) -> float | None:
-    """R of Assumption 1 for sequences not yet seen: the one given, or the one that the data carry."""
+    """R of Assumption 1 for sequences not yet seen: the one given, or the one stored with the data."""
     carried = None if dataset.norm_bound is None else max(1.0, dataset.norm_bound)
     return carried if token_radius is None else token_radius
 

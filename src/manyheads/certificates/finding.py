@@ -27,7 +27,7 @@ def half_width(values: Any) -> float:
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to try: `quick` for under a minute in all, `seed` for every random draw."""
+    """The effort of a check: `quick` keeps the whole ledger under a minute, `seed` fixes every random draw."""
 
     quick: bool = True
     seed: int = 0
@@ -40,7 +40,7 @@ class Effort:
 class Finding:
     """The outcome of one check; `verify` fills in the name of the statement.
 
-    `ours` is the largest measured/bound for the statement as we stand behind it (corrected, or our sharper form),
+    `ours` is the largest measured/bound for the form we vouch for (corrected, or our sharper form),
     `printed` that of the printed version (None where it cannot be evaluated). For an erratum `printed` above 1 means
     that the printed version fails, as the entry says.
     """
@@ -79,7 +79,7 @@ class Tally:
 
     def finding(self, detail: str = "") -> Finding:
         if not self.trials:
-            raise AssertionError("a check tried nothing")
+            raise AssertionError("a check made no trial")
         if self.broken:
             detail = f"{self.broken} of {self.trials} trials break it. {detail}".strip()
         verdict = Verdict.VIOLATED if self.broken else Verdict.HOLDS

@@ -1,4 +1,4 @@
-"""The ledger: every statement of every paper, and those of plug-ins, registered by being there. Plain Python.
+"""The ledger: every statement of every paper and of plug-ins, found without registration. Plain Python.
 
 A paper is a folder of `manyheads.papers` (or a plug-in) that holds a `PAPER`; its statements are the module-level
 `Statement`s of its files, alone or in tuples. A plug-in without a `PAPER` is a paper named after the module.
@@ -20,12 +20,12 @@ from manyheads.certificates.statement import Paper, Statement
 
 @cache
 def papers() -> dict[str, Paper]:
-    """All papers by id: the library's own, the first of them first, then those of plug-ins."""
+    """All papers by id: the library's own (the main one first), then those of plug-ins."""
     return {paper.id: paper for paper, _ in _places()}
 
 
 class Ledger(dict[str, Statement]):
-    """The statements by name; in a notebook, a table of them."""
+    """The statements by name; shown as a table in a notebook."""
 
     def __repr__(self) -> str:
         return f"{len(self)} statements: {', '.join(list(self)[:6])}, ..."
@@ -91,13 +91,13 @@ def ledger_page() -> str:
 
 
 def about_runs() -> dict[str, Statement]:
-    """The statements that say something about one run, by name."""
+    """The statements that can be checked on one run, by name."""
     return {name: item for name, item in ledger().items() if item.about is not None}
 
 
 @cache
 def _names() -> dict[str, tuple[str, ...]]:
-    """Names in small letters -> the statements they can mean; what the first paper calls its own is unambiguous."""
+    """Lower-case name -> the statements it can mean; a name used by the first paper means only that paper's."""
     names: dict[str, tuple[str, ...]] = {}
     first = next(iter(papers()))
     for item in ledger().values():

@@ -1,4 +1,4 @@
-"""Whether data are those that a stored run was trained on."""
+"""Check that data are the data a stored run was trained on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from manyheads.training.trajectory import Trajectory
 
 
 def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
-    """By the run's own fingerprint: True or False; None where it cannot tell.
+    """Whether the run's own fingerprint matches: True or False; None if it cannot decide.
 
-    The fingerprint of a run may or may not count which tokens are relevant, which no loss depends on; data without
-    them cannot be told by that of a run that knew them.
+    The fingerprint of a run may or may not include which tokens are relevant, which no loss depends on. If it does and
+    the data do not say which are relevant, the fingerprint cannot decide.
     """
     stored = run.sources.get("data")
     if stored is None:
@@ -47,9 +47,9 @@ def check_data(run: Trajectory, dataset: Dataset) -> None:
 
 
 def compare(run: Trajectory, dataset: Dataset, loss: np.ndarray, gradient_norm: np.ndarray, last: int) -> None:
-    """Refuse records that a repetition (one entry per step) does not give. The first gradient tells most sharply.
+    """Refuse records that differ from a repetition (one entry per step). The first gradient is the sharpest test.
 
-    In single precision very many heads leave few digits of a score; what they may cost is allowed.
+    In single precision very many heads leave few digits of a score; that loss is allowed for.
     """
     if run.settings.get("dtype") == "float64":
         of_gradient, of_loss = 1e-8, 1e-6

@@ -1,4 +1,4 @@
-"""Adversarial search: inputs that bring a bound as close to equality as gradient ascent can.
+"""Adversarial search: inputs at which a bound comes as close to equality as gradient ascent can bring it.
 
 A search is a ratio measured/bound as a function of free arrays; Adam climbs it from many starts at once. The measured
 side should be automatic differentiation of a plain formula, which shares no algebra with the bounds.
@@ -48,7 +48,7 @@ class Search:
 
 @cache
 def stored_points(search: Search) -> list[dict[str, np.ndarray]]:
-    """The adversarial points that are shipped with a search."""
+    """The stored adversarial points of a search."""
     points: dict[int, dict[str, np.ndarray]] = {}
     with np.load(search.stored, allow_pickle=False) as file:
         for full in file.files:

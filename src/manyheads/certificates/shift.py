@@ -15,7 +15,7 @@ from manyheads.training.loop import Observer, View
 
 
 class Shift(NamedTuple):
-    r"""What was seen at steps $0..K$ of a run.
+    r"""What was measured at steps $0..K$ of a run.
 
     `moved` is the largest share of a query's attention that is no longer where it started, over queries and heads;
     `travel` is $G_k=\eta\sum_{j<k}\frac1n\sum_i|\ell'_i|$; `key_query` and `readout` are the largest distances of a
@@ -31,7 +31,7 @@ class Shift(NamedTuple):
 
 
 def attention_shift(start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: int) -> Shift:
-    """Plain descent from a start with uniform attention (W = 0), watched at every step."""
+    """Plain descent from a start with uniform attention (W = 0), measured at every step."""
     watch = Observer(_look, None, (dataset.tokens.astype(float), dataset.labels.astype(float)))
     walk = follow(start, dataset, step_size=step_size, num_steps=num_steps, observe={"shift": watch})
     moved, slope, W, U, total = walk.observed["shift"]

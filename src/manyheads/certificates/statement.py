@@ -1,4 +1,4 @@
-"""A statement of a paper and the paper it stands in. Plain Python: reading them needs no JAX."""
+"""A statement, and the paper that contains it. Plain Python: reading them needs no JAX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WEIGHTS = {
     "real": "wrong as printed",
     "loose": "true as printed, but needlessly weak",
-    "typographic": "a slip of the pen or of convention",
+    "typographic": "a typo or a slip of convention",
     "debatable": "depends on what the paper tacitly assumes",
 }
 
@@ -40,10 +40,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement: where it stands, what it says, what is right, how it is proved, checked, and how tight it is.
+    """One statement: its place in the paper, what it says, its correction, its proof, its check and its tightness.
 
-    `ours` is our sharper form, or an empty string. `check` tries random, adversarial and extremal inputs; `about` says
-    what the statement claims about one run (None: it is not about a run), only when it is named where `on_request`.
+    `ours` is our sharper form, or an empty string. `check` tries random, adversarial and extremal inputs; `about` gives
+    the certificates of one run (None if it is not about a run); with `on_request`, only if the statement is named.
     `tightness` is the largest share of our bound that was reached, `remark` says how. `weight` is empty for statements
     and one of `WEIGHTS` for errata. The ledger fills in `paper` and, from it, `name`.
     """

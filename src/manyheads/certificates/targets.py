@@ -27,7 +27,7 @@ from manyheads.model.variants import attention_of
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    r"""A point $\theta$ given by the displacement of one head of each class, with what the theorems ask about it.
+    r"""A point $\theta$ given by the displacement of one head of each class, with the numbers the theorems need.
 
     `readout_norm` is NaN for a model without a readout.
     """

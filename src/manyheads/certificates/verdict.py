@@ -1,4 +1,4 @@
-"""What a statement says about one case: hypotheses, bounds, measured value, verdict. Plain Python."""
+"""A statement applied to one case: hypotheses, bounds, measured value, verdict. Plain Python."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Verdict(enum.Enum):
 
     @staticmethod
     def of(verdicts: Iterable[Verdict]) -> Verdict:
-        """The one verdict on several, everywhere: VIOLATED if one is, else HOLDS if one does, else SILENT."""
+        """The combined verdict of several: VIOLATED if any is, else HOLDS if any does, else SILENT."""
         verdicts = set(verdicts)
         return next((v for v in (Verdict.VIOLATED, Verdict.HOLDS) if v in verdicts), Verdict.SILENT)
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One condition of a statement, with what is there, what is needed and what would make it true.
+    """One condition of a statement: the value found, the value needed, and what would make it true.
 
     `have` and `need` are the two sides where the condition is an inequality (NaN otherwise); `factor` says by how
     much the condition is missed.
@@ -67,7 +67,7 @@ class Hypothesis:
 
     @property
     def factor(self) -> float:
-        """How far off, as a factor of at least 1: 1 when it holds, infinite when no factor would do."""
+        """The factor (at least 1) by which it is missed: 1 if it holds, infinite if no factor would help."""
         if self.holds:
             return 1.0
         small, large = sorted((self.have, self.need)) if not math.isnan(self.have + self.need) else (0.0, math.inf)
@@ -88,10 +88,10 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Bound:
-    """One version of a bound with its own hypotheses.
+    """One version of a bound, with its own hypotheses.
 
-    `up_to_constant` marks a version that the paper gives only up to an absolute constant (read as 1 here): it is shown
-    and never judged VIOLATED.
+    `up_to_constant` marks a version that the paper gives only up to an absolute constant (taken as 1 here): it is shown
+    but never judged VIOLATED.
     """
 
     variant: str
@@ -106,14 +106,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class Certificate:
-    r"""One statement on one case: every version of its bound beside what was measured.
+    r"""One statement on one case: every version of its bound and the measured value.
 
     With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the stated
     error of the measure (an eigenvalue's residual, half of a 95% interval, rounding at a huge number of heads) and
     `noise_source` says which. With `sense=">="` the same from below. A NaN anywhere is VIOLATED.
 
-    The verdict is that of the versions we stand behind: the explicit one and our own. The printed version decides only
-    where there is no other.
+    The verdict is that of the versions we vouch for: the explicit one and our own. The printed version decides only if
+    there is no other.
     """
 
     derived: ClassVar = ("verdict", "reason", "slack", "tightness")
@@ -133,7 +133,7 @@ class Certificate:
             raise ValueError(f"certificate of {self.statement!r} has no bound; pass at least one Bound")
 
     def bound(self, variant: str | None = None) -> Bound:
-        """The version called `variant`, or the one that the verdict rests on."""
+        """The version called `variant`, or the one that decides the verdict."""
         if variant is None:
             return self._deciding()
         for bound in self.bounds:
@@ -143,7 +143,7 @@ class Certificate:
         raise ValueError(f"no version {variant!r} of {self.statement}; there are: {known}")
 
     def within(self, bound: Bound) -> bool:
-        """Whether the measured value respects one version, hypotheses aside."""
+        """Whether the measured value satisfies one version, ignoring its hypotheses."""
         slack = ROUNDING * abs(bound.value) + self.noise
         if self.sense == "<=":
             return bool(self.measured <= bound.value + slack)
@@ -170,7 +170,7 @@ class Certificate:
 
     @property
     def reason(self) -> str:
-        """One sentence: why the verdict is what it is."""
+        """One sentence that gives the reason for the verdict."""
         bound = self._deciding()
         if self.verdict is Verdict.SILENT:
             if bound.failing:
@@ -185,7 +185,7 @@ class Certificate:
         return comparison + (f", {100 * self.tightness:.3g}% of it used" if bound.value else "")
 
     def line(self, why: str = "") -> str:
-        """The certificate in one line; `why` instead of the reason for its silence."""
+        """The certificate in one line; `why` replaces the reason for its silence."""
         what = f"{self.measured:.4g} {self.sense} {self._deciding().value:.4g}"
         if self.verdict is Verdict.SILENT:
             what = why or self.reason
@@ -242,12 +242,12 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Certificate:
-        """The certificate that `to_dict` wrote (its verdict is computed again, not trusted)."""
+        """The certificate written by `to_dict` (its verdict is recomputed, not trusted)."""
         return _restored(cls, stored)
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it: dataclasses as their fields and what they derive, NaN and inf as strings."""
+    """A value for strict JSON: dataclasses as their fields and derived values, NaN and infinities as strings."""
     if isinstance(value, enum.Enum):
         return value.name
     if is_dataclass(value):
@@ -269,7 +269,7 @@ _PARTS = {"bounds": Bound, "hypotheses": Hypothesis}
 
 
 def _restored(cls: Any, stored: Mapping[str, Any]) -> Any:
-    """A dataclass of this module from its plain form; what is derived is left to it."""
+    """A dataclass of this module from its plain form; derived values are recomputed."""
     values = {item.name: stored[item.name] for item in fields(cls)}
     for item in fields(cls):
         if item.name in _PARTS:
@@ -280,7 +280,7 @@ def _restored(cls: Any, stored: Mapping[str, Any]) -> Any:
 
 
 def _remedies(failing: tuple[Hypothesis, ...]) -> list[str]:
-    """What would make the conditions true, each once; of several conditions on one number only the strictest."""
+    """The remedies, each once; of several conditions on one number only the strictest."""
     strictest = {}
     for place, h in enumerate(failing):
         number = place if math.isnan(h.have) else ("number", h.have)

@@ -1,4 +1,4 @@
-"""One run of plain descent in float64, watched from the start and from any number of targets."""
+"""One run of plain descent in float64, with its distances from the start and from any number of targets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from manyheads.training.problem import PLAIN, check_descent, make_problem
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    r"""What `follow` saw at steps $0..K$, all norms those of the full $H$-head model.
+    r"""What `follow` recorded at steps $0..K$; all norms are those of the full $H$-head model.
 
     `loss` $\hat L_k$, `gradient_norm` $\|\nabla\hat L_k\|$, `distance` $\|\theta_k-\theta_0\|$, `readout_norm`
     $\|U_k\|_{2,\infty}$ (NaN where there is no readout); and for each target, one row per target: `slope`
-    $\langle\nabla\hat L_k,\theta-\theta_k\rangle$, `target_distance` $\|\theta-\theta_k\|$. `displacement` is where it
-    ended, `observed` what further observers kept. After a divergence everything is NaN.
+    $\langle\nabla\hat L_k,\theta-\theta_k\rangle$, `target_distance` $\|\theta-\theta_k\|$. `displacement` is the
+    final one, `observed` what further observers returned. After a divergence everything is NaN.
     """
 
     start: Any
@@ -70,7 +70,7 @@ def follow(
 ) -> Walk:
     """Run `num_steps` of plain gradient descent in float64 and record every step, without keeping the iterates.
 
-    What further observers keep is found in `Walk.observed`.
+    The results of further observers are in `Walk.observed`.
     """
     check_descent(start, dataset, num_steps, records=(8 + 2 * len(targets)) * num_steps)
     method = PLAIN._replace(loss=get_loss(loss))
