@@ -55,11 +55,11 @@ def test_the_page_holds_everything_and_names_no_outside_source(folder, example_s
     assert [chapter.study.name for chapter in report.chapters] == ["example"]
     for chapter in report.chapters:
         assert chapter.study.question in html and chapter.finding.answer in html
-    assert "Every sentence below is computed" not in html and "notes, settings and captions are written" in html
+    assert "Every sentence below is computed" not in html and "notes, settings and captions are written by hand" in html
     assert "stated in the paper" in html and "chosen by us" in html
     facts = dict(re.findall(r"<th scope=\"row\">(machine|time)</th><td>([^<]+)</td>", html))
     assert re.search(r", \d+ processors, \d+ GiB of memory$", facts["machine"])
-    assert re.fullmatch(r"\d+ s on the clock, \d+ s of computing, summed over processors", facts["time"])
+    assert re.fullmatch(r"\d+ s wall-clock, \d+ s of computing, summed over processors", facts["time"])
     head = html[: html.index("<script>")]
     assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", head) == []
     for figure in (f for chapter in report.chapters for f in chapter.figures):

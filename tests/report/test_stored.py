@@ -52,26 +52,26 @@ def test_a_folder_in_progress_is_reported_as_far_as_it_is(partial, example_study
     out, err = capsys.readouterr()
     assert "Slower" in out and str(partial / "index.html") in out.replace("\n", "")
     assert err.splitlines() == [
-        "no results yet for heads: first_phase has not begun",
+        "no results yet for heads: first_phase has not been started",
         "no results yet for margins: 18 of 18 cells of time missing",
         f"Complete it with `manyheads run heads margins --scale quick --out {partial}`.",
     ]
     page = (partial / "index.html").read_text()
-    assert "no results yet" in page and "heads (first_phase has not begun)" in page
+    assert "no results yet" in page and "heads (first_phase has not been started)" in page
     stored = json.loads((partial / "data" / "findings.json").read_text())
     assert set(stored["findings"]) == {"example"} and set(stored["absent"]) == {"heads", "margins"}
 
 
 def test_a_study_runs_and_is_reported_in_a_folder_where_others_are_missing(partial, example_study, capsys):
     assert main(["run", str(example_study), "--out", str(partial), "--quiet"]) == 0
-    assert "no results yet for heads: first_phase has not begun" in capsys.readouterr().err
+    assert "no results yet for heads: first_phase has not been started" in capsys.readouterr().err
 
 
 def test_a_folder_with_nothing_done_says_so_in_one_line(tmp_path, capsys):
     note_studies(tmp_path / "new", "heads")
     assert main(["report", str(tmp_path / "new"), "--quiet"]) == 2
     assert capsys.readouterr().err == (
-        f"error: {tmp_path / 'new'} has no results to report yet (heads: first_phase has not begun). Complete it with "
+        f"error: {tmp_path / 'new'} has no results to report yet (heads: first_phase has not been started). Complete it with "
         f"`manyheads run heads --scale quick --out {tmp_path / 'new'}`.\n"
     )
 
@@ -134,10 +134,10 @@ def test_drawing_a_folder_runs_no_code_that_the_folder_names(tmp_path, finished,
     note_studies(out, str(evil), str(example_study))
     shutil.copytree(finished / "studies", out / "studies")
     assert main(["report", str(out), "--quiet"]) == 2
-    assert "a file of your own, which is run only where you name it" in capsys.readouterr().err
+    assert "it is your own file, which is run only if you name it" in capsys.readouterr().err
     assert main(["report", str(out), str(example_study), "--quiet"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "no results yet for evil: it is a file of your own, which is run only where you name it",
+        "no results yet for evil: it is your own file, which is run only if you name it",
         f"Draw your own studies too with `manyheads report {out} {evil}`.",
     ]
     assert not mark.exists()

@@ -1,1 +1,1 @@
-"""Stored results turned into figures and one page. Computes nothing and needs no JAX."""
+"""Turns stored results into figures and one page. Computes nothing and needs no JAX."""

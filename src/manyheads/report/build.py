@@ -1,7 +1,7 @@
-"""From a folder of stored studies to the page, the figures for print and the data as files. Computes nothing else.
+"""Write the page, the figures for print and the data files from a folder of stored studies. Computes nothing else.
 
-The folder holds `run.json` (which studies, at which scale) and `studies/NAME/SWEEP/`, one sweep each. Next to them are
-written `index.html`, `figures/` (PDF, PNG and slides), `data/*.csv` and `data/findings.json`.
+The folder holds `run.json` (which studies, at which scale) and `studies/NAME/SWEEP/`, one sweep each. `index.html`,
+`figures/` (PDF, PNG and slides), `data/*.csv` and `data/findings.json` are written next to them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from manyheads.sweeps.progress import clock
 from manyheads.sweeps.status import time_spent
 
 Tell = Callable[[str], None]
-UNNAMED = "it is a file of your own, which is run only where you name it"
+UNNAMED = "it is your own file, which is run only if you name it"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Report:
     chapters: tuple[Chapter, ...]
     num_figures: int
     absent: dict[str, str]  # study without a chapter -> why
-    remedy: str  # what to run for those
+    remedy: str  # what to run to complete them
 
 
 @guarded()
@@ -53,12 +53,12 @@ def build(
     workers: int = 1,
     tell: Tell = lambda _: None,
 ) -> Report:
-    """Write the report of a folder that `manyheads run` filled, from what is stored there alone.
+    """Write the report of a folder written by `manyheads run`, only from what is stored there.
 
-    No code that the folder names is run: its studies are those of the catalog, and `studies` are files of your own.
-    Studies that have no results yet are named in `absent`; it is an error only if there is no other. With `workers` the
+    No code that the folder names is run: its studies are those of the catalog and the files passed as `studies`.
+    Studies without results yet are listed in `absent`; it is an error only if no study has results. With `workers` the
     figures are drawn by several processes. `light` is another folder, for a small page without a drawing library or
-    figures for print: to keep under version control.
+    figures for print, meant for version control.
     """
     folder = Path(folder)
     run = read_run(folder)
@@ -126,7 +126,7 @@ def _draw(figures: list[Figure], folder: Path, workers: int, tell: Tell) -> None
 
 
 def _remedy(folder: Path, run: dict[str, Any], absent: dict[str, str]) -> str:
-    """What to run so that the absent studies are there."""
+    """What to run to complete the absent studies."""
     begun = [source for source, why in absent.items() if why != UNNAMED]
     if not begun:
         own = " ".join(absent)
@@ -165,8 +165,8 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
 def _csv(figure: Figure) -> str:
     """All points of a figure in one table, with the panel they belong to and the labels of its axes.
 
-    Maps add a column `value`, whose meaning the series names. Bands are as estimated, also where a logarithmic axis
-    cannot show their lower end.
+    Maps add a column `value`, whose meaning is the name of the series. Bands are as estimated, even if a logarithmic
+    axis cannot show their lower end.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -188,7 +188,7 @@ def _csv(figure: Figure) -> str:
 def _reproduce(
     run: dict[str, Any], results: list[Results], absent: dict[str, str], folders: list[Path]
 ) -> dict[str, Any]:
-    """The commands that make this page, and what the stored runs say about where they come from."""
+    """The commands that make this page, and the provenance of the stored runs."""
     datasets = [data for result in results for data in result.values()]
 
     def seen(name: str) -> str:
@@ -198,7 +198,7 @@ def _reproduce(
     extra = f" --seed {run['seed']}" if run["seed"] else ""
     arguments = "" if default else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
     commands = f"make run{arguments}   # runs the studies and draws this page\n"
-    commands += ".venv/bin/manyheads report FOLDER   # draws it again from the stored runs"
+    commands += ".venv/bin/manyheads report FOLDER   # redraws it from the stored runs"
     elapsed, computing = time_spent(folders)
     seeds = sorted({int(seed) for data in datasets if "seed" in data.coords for seed in data["seed"]})
     facts = {
@@ -210,7 +210,7 @@ def _reproduce(
         "computed with": seen("versions"),
         "device": seen("device"),
         "machine": seen("machine"),
-        "time": f"{clock(elapsed)} on the clock, {clock(computing)} of computing, summed over processors",
+        "time": f"{clock(elapsed)} wall-clock, {clock(computing)} of computing, summed over processors",
         "code": re.sub(r"\b([0-9a-f]{10})[0-9a-f]{30}\b", r"\1", seen("git")),
     }
     return {"commands": commands, "facts": [{"name": name, "value": value} for name, value in facts.items() if value]}

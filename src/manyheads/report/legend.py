@@ -1,4 +1,4 @@
-"""Legend entries as small drawings that match the marks, one for light and one for dark paper."""
+"""Legend entries as small drawings that match the marks, for light and for dark backgrounds."""
 
 from __future__ import annotations
 

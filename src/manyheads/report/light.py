@@ -1,7 +1,7 @@
 """Drawings for a page without a drawing library: one SVG per panel, drawn once from the views of the page.
 
-A group of marks keeps what a reader may ask of it: `data-s`, its place in the legend, and `data-tips`, a text for each
-mark. A line has tips at its points, which are not drawn again where they are hidden.
+A group of marks keeps what the page's script needs: `data-s`, its place in the legend, and `data-tips`, a text for
+each mark. A line has tips at its points; hidden points are not drawn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUP = r'<g class="mark-(\w+) role-mark (\w*)marks"([^>]*)>(.*?)</g>'
 def svg(name: str, view: dict[str, Any], colors: dict[str, str]) -> str:
     """A view as an SVG, coordinates to a tenth, colors as variables of `style`.
 
-    Its ids begin with its name, so that those of several drawings on one page differ.
+    Its ids begin with its name, so that ids of several drawings on one page do not clash.
     """
     import vl_convert
 
@@ -69,7 +69,7 @@ def _group(found: re.Match, layer: dict[str, Any]) -> str:
 
 
 def _tip(row: dict[str, Any], tips: list[dict[str, Any]]) -> str:
-    """The values of a mark, divided by |: where it is, how large it is, and its interval if it has one."""
+    """The values of a mark, separated by |: its position, its size, and its interval if it has one."""
     shown = [row[tip["field"]] for tip in tips if tip["field"] in SHOWN]
     texts = [number(value, 4) if isinstance(value, float | int) else str(value) for value in shown]
     if "low" in row:
@@ -78,7 +78,7 @@ def _tip(row: dict[str, Any], tips: list[dict[str, Any]]) -> str:
 
 
 def _rounded(tag: str) -> str:
-    """A tag with its coordinates to a tenth; labels, which are outside of tags, stay as they are."""
+    """A tag with its coordinates rounded to a tenth; labels, which are outside tags, are unchanged."""
     return re.sub(COORDINATE, lambda found: _tenth(found[0]), tag)
 
 
@@ -87,7 +87,7 @@ def _tenth(coordinate: str) -> str:
 
 
 def _still(layer: dict[str, Any]) -> dict[str, Any]:
-    """A layer without tooltips and zoom."""
+    """A layer without tooltips or zoom."""
     kept = {name: value for name, value in layer.items() if name != "params"}
     if "encoding" in kept:
         kept["encoding"] = {name: channel for name, channel in kept["encoding"].items() if name != "tooltip"}
@@ -95,7 +95,7 @@ def _still(layer: dict[str, Any]) -> dict[str, Any]:
 
 
 def style(colors: dict[str, str]) -> str:
-    """The colors of the drawings on light and on dark paper."""
+    """The colors of the drawings on light and dark backgrounds."""
     light = "".join(f"--c{color[1:]}:{color};" for color in colors)
     dark = "".join(f"--c{color[1:]}:{other};" for color, other in colors.items())
     shape = ".chart{min-height:0}.chart svg{width:100%;height:auto;font-family:var(--sans)}"

@@ -1,6 +1,6 @@
-"""Formulas between words, written as `‖θ_k−θ‖ ≤ √(2 log(n/δ))`, as MathML, which browsers draw by themselves.
+"""Turns formulas in running text, such as `‖θ_k−θ‖ ≤ √(2 log(n/δ))`, into MathML, which browsers render natively.
 
-Words stay words. A formula becomes one element for each stretch without a space, so that a long one breaks over lines.
+Words are left alone. A formula becomes one element per run without a space, so that a long one can break over lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEAR_MATH = re.compile(r"[=+−·≤≥<>√/^_²³⁴]")
 
 
 def typeset(text: str) -> str:
-    """The text as safe HTML with its formulas set; text without formulas is only escaped."""
+    """The text as safe HTML with its formulas typeset; text without formulas is only escaped."""
     pieces = _pieces(text.replace(">=", "≥").replace("<=", "≤"))
     shown = []
     for i, piece in enumerate(pieces):
@@ -34,7 +34,7 @@ def typeset(text: str) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    """Stretches between spaces; what is inside {...} and √(...) is not divided."""
+    """The pieces between spaces; {...} and √(...) are not split."""
     found, start, depth = [], 0, 0
     for i, letter in enumerate(text):
         held = letter == "{" or (letter == "(" and (depth or text[i - 1 : i] == "√"))
@@ -59,14 +59,14 @@ def _is_prose(piece: str) -> bool:
 
 
 def _beside_math(pieces: list[str], i: int) -> bool:
-    """Whether the letter a is a number here, not an article."""
+    """Whether the letter a is a variable here, not an article."""
     before = pieces[i - 1][-1:] if i else ""
     after = pieces[i + 1][:1] if i + 1 < len(pieces) else ""
     return bool(NEAR_MATH.match(before) or NEAR_MATH.match(after))
 
 
 def _row(text: str) -> list[str]:
-    """The elements of a formula, scripts attached to what they follow."""
+    """The elements of a formula, with scripts attached to their base."""
     made: list[str] = []
     i = 0
     while i < len(text):
@@ -96,7 +96,7 @@ def _row(text: str) -> list[str]:
 
 
 def _argument(text: str, i: int) -> tuple[str, int]:
-    """What a script or a root takes: a group in brackets, without them, or one atom with its own raised digits."""
+    """The argument of a script or a root: a bracketed group (without the brackets), or one atom with its exponent."""
     while i < len(text) and text[i] == " ":
         i += 1
     if i < len(text) and text[i] in "({":
@@ -112,7 +112,7 @@ def _argument(text: str, i: int) -> tuple[str, int]:
 
 
 def _closing(text: str, i: int) -> int:
-    """Where the bracket at i is closed; the end of the text if it is not."""
+    """The position that closes the bracket at i; the end of the text if none does."""
     depth = 0
     for j in range(i, len(text)):
         depth += (text[j] == text[i]) - (text[j] == PAIRS[text[i]])
@@ -130,7 +130,7 @@ def _atom(text: str, i: int) -> tuple[str, int]:
         word = found[0]
         if word in FUNCTIONS or len(word) > 3:
             return f"<mi>{word}</mi>", found.end()
-        return f"<mi>{word[0]}</mi>", i + 1  # letters that stand side by side are multiplied
+        return f"<mi>{word[0]}</mi>", i + 1  # adjacent letters are a product
     letter, end = text[i], i + 1
     while end < len(text) and unicodedata.combining(text[end]):
         letter, end = letter + text[end], end + 1
@@ -141,13 +141,13 @@ def _atom(text: str, i: int) -> tuple[str, int]:
     for accent in letter[1:]:
         name = f"<mover accent='true'>{name}<mo stretchy='false'>{ACCENTS.get(accent, accent)}</mo></mover>"
     digits = re.compile("[0-9]+").match(text, end)
-    if digits:  # b2 is b with the index 2
+    if digits:  # b2 is b with index 2
         return f"<msub>{name}<mn>{digits[0]}</mn></msub>", digits.end()
     return name, end
 
 
 def _scripted(base: str, kind: str, inner: str) -> str:
-    """A script on a base; a second one on the other side joins the first."""
+    """A script on a base; a second one on the other side is combined with the first."""
     other = "msup" if kind == "msub" else "msub"
     if base.startswith(f"<{other}>"):
         held = base.removeprefix(f"<{other}>").removesuffix(f"</{other}>")

@@ -43,13 +43,13 @@ STYLE: dict[Any, Any] = {
 MAP_COLORS = "cividis"
 SLIDE = 40 / 3, 7.5  # inches, 16:9
 SLIDE_RESOLUTION = 144  # 1920 x 1080 pixels
-LARGER = 2.2  # type and lines on a slide over those in print
+LARGER = 2.2  # scale of type and lines on a slide relative to print
 SLIDE_STYLE = {
     name: LARGER * value if isinstance(value, float | int) and not isinstance(value, bool) else value
     for name, value in STYLE.items()
     if name != "pdf.fonttype"
 }
-CHARACTERS = 54  # of a legend over a column in print
+CHARACTERS = 54  # in a line of a legend above a printed column
 
 
 def save(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
@@ -65,7 +65,7 @@ def save(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
         drawn = _draw(figure)
         paths = folder / f"{figure.name}.pdf", folder / f"{figure.name}.png"
         drawn.savefig(paths[1], dpi=RESOLUTION, metadata={"Software": None, "Title": figure.title})
-        drawn.set_layout_engine("none")  # everything is in its place now
+        drawn.set_layout_engine("none")  # the layout is final
         drawn.savefig(paths[0], metadata={"CreationDate": None, "Title": figure.title, "Creator": "manyheads"})
     return *paths, slide
 
@@ -80,7 +80,7 @@ def _draw(figure: Figure, slide: bool = False):
     characters: float = CHARACTERS
     if slide:
         columns = max(columns, {4: 2}.get(count, min(count, 3)))
-        characters *= 0.7 * SLIDE[0] / WIDTH / LARGER / columns  # axes have labels beside them
+        characters *= 0.7 * SLIDE[0] / WIDTH / LARGER / columns  # leaves room for axis labels
     lines = -(-len(figure.panels) // columns)
     legends = figure.legends()
     heights = [_height(panel) for panel in figure.panels] if columns == 1 else [WIDTH / columns + 0.35] * lines
@@ -109,7 +109,7 @@ def _draw(figure: Figure, slide: bool = False):
 
 
 def _legend(axes, title: str, entries: list, characters: float) -> None:
-    """The title of a panel and, below it, its series, above the axes where nothing is hidden."""
+    """The title of a panel and its legend below it, above the axes, where they cover no data."""
     import matplotlib
 
     if not entries:
@@ -143,7 +143,7 @@ def _legend_height(entries: list) -> float:
 
 
 def _height(panel: Panel | MapPanel) -> float:
-    """Inches for a panel; bars on their side need a line for each category."""
+    """Height of a panel in inches; horizontal bars need a line for each category."""
     return 0.5 + 0.17 * len(panel.categories) if isinstance(panel, Panel) and panel.sideways else HEIGHT
 
 
@@ -175,7 +175,7 @@ def _panel(axes, panel: Panel) -> None:
 
 
 def _label_logarithm(axis, ticks: list[float]) -> None:
-    """Labels at the given values; else plain numbers where the axis spans less than two decades."""
+    """Labels at the given values, if any; else plain numbers if the axis spans less than two decades."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
@@ -209,7 +209,7 @@ def _series(axes, mark: Mark, categories: list[str]) -> None:
     x = [categories.index(row["x"]) if categories else row["x"] for row in rows]
     y = [row["y"] for row in rows]
     banded = [(at, row) for at, row in zip(x, rows, strict=True) if "low" in row]
-    every = 1 if len(rows) <= 14 else -(-len(rows) // 6)  # a dense line has markers on some of its points
+    every = 1 if len(rows) <= 14 else -(-len(rows) // 6)  # a dense line has markers only on some points
     axes.plot(x, y, **_stroke(appearance), marker=appearance.marker or None, markevery=every)
     if banded:
         lows, highs = [row["low"] for _, row in banded], [row["high"] for _, row in banded]

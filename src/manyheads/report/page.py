@@ -20,12 +20,12 @@ from manyheads.studies.kit.story import OPEN, OPEN_HEADING, told
 from manyheads.studies.kit.story import place as story_place
 from manyheads.studies.kit.study import Finding, Number, Study
 
-MOST_SERIES = 16  # entries of a legend that can be pressed
+MOST_SERIES = 16  # legend entries that can be clicked
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One study as it was found in the store: its answer, its figures, and what did not run."""
+    """One study as stored: its answer, its figures, and what did not run."""
 
     study: Study
     finding: Finding
@@ -43,7 +43,7 @@ def render(
     scale: str,
     static: bool = False,
 ) -> str:
-    """The HTML of the whole page; `static` has drawings instead of the library that draws them."""
+    """The HTML of the whole page; `static` embeds finished drawings instead of the drawing library."""
     import jinja2
     from markupsafe import Markup
 
@@ -104,20 +104,20 @@ def render(
 
 
 def conclusion(chapters: Sequence[Chapter]) -> list[str]:
-    """Three sentences for the first screen: the conclusions that stand alone, then answers under their titles."""
+    """Three sentences for the first screen: the studies' conclusions, then answers prefixed with their titles."""
     alone = [chapter.finding.conclusion for chapter in chapters if chapter.finding.conclusion]
     others = [f"{c.study.title}: {c.finding.answer}." for c in chapters if not c.finding.conclusion]
     return [*alone, *others][:3]
 
 
 def _toggles() -> str:
-    """Rules that hide a series whose entry in the legend was pressed."""
+    """CSS rules that hide a series when its legend entry is clicked."""
     hidden = (f'.off-{i} g[data-s="{i}"],.off-{i} g[class*=" s{i}x"]' for i in range(MOST_SERIES))
     return f"{','.join(hidden)}{{display:none}}\n"
 
 
 def _caption(figure: Figure, markup) -> str:
-    """The caption with the places of panels as they are drawn: side by side, or stacked where the screen is narrow."""
+    """The caption with panel positions that match the layout: side by side, or stacked on a narrow screen."""
     count = len(figure.panels)
 
     def words(found: re.Match) -> str:
@@ -130,7 +130,7 @@ def _caption(figure: Figure, markup) -> str:
 
 
 def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> dict[str, Any]:
-    """What the template of a figure needs; a legend shared by all panels stands above them."""
+    """What the template of a figure needs; a legend shared by all panels is placed above them."""
     legends = [
         [
             {"svg": markup(legend_svg(role, kind)), "label": label, "place": i if i < MOST_SERIES else None}

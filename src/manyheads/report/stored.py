@@ -1,4 +1,4 @@
-"""One study of a folder: its chapter, or why there is none yet."""
+"""One study of a folder: its chapter, or why it has none yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_study(folder: Path, study: Study, scale: str) -> tuple[Chapter, Results
     for name in study.plan(scale):
         path = sweep_folder(folder, study.name, name)
         if not Store(path).exists():
-            raise NoResults(f"{name} has not begun")
+            raise NoResults(f"{name} has not been started")
         dataset = open_sweep(path).load()
         status = dataset["status"]
         if not status.isin(["finished", "diverged"]).any():
@@ -37,7 +37,7 @@ def read_study(folder: Path, study: Study, scale: str) -> tuple[Chapter, Results
         found[name] = dataset
         texts.append({"name": name, "text": str(Store(path).sweep()).partition(": ")[2]})
         problems += _problems(name, dataset)
-    missing = f"Not everything is here: {'; '.join(problems)}." if problems else ""
+    missing = f"Incomplete: {'; '.join(problems)}." if problems else ""
     try:
         return Chapter(study, study.finding(found), tuple(study.figures(found)), tuple(texts), missing), found
     except Exception as error:

@@ -25,7 +25,7 @@ def views(figure: Figure) -> list[dict[str, Any]]:
 
 
 def colors(figure: Figure) -> dict[str, str]:
-    """Color on light paper -> color on dark paper, for everything the figure draws."""
+    """Color on a light background -> color on a dark one, for everything the figure draws."""
     looks = [look(role) for panel in figure.panels for role, _, _ in panel.legend()]
     return {each.light: each.dark for each in looks}
 
@@ -54,7 +54,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _named(layers: list[dict[str, Any]], panel: Panel, first: int = 0) -> list[dict[str, Any]]:
-    """Layers with names: `s2x5` draws the series that is at place 2 of the legend. The page hides a series by it."""
+    """Layers with names: `s2x5` draws the series at place 2 of the legend. The page uses the names to hide a series."""
     places = {label: i for i, (_, label, _) in enumerate(panel.legend())}
     for i, layer in enumerate(layers):
         rows = layer["data"]["values"]
@@ -121,7 +121,7 @@ def _line(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
     dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 1.0}
     dot |= {"color": appearance.light, "shape": SHAPES[appearance.marker]}
     dense = len(rows) > MOST_MARKERS
-    if dense and appearance.marker:  # a dense line carries some markers, and tooltips everywhere
+    if dense and appearance.marker:  # a dense line has markers on some points and tooltips on all
         some = {"values": rows[:: -(-len(rows) // 6)]}
         layers.append({"data": some, "mark": {**dot, "tooltip": None}, "encoding": place})
     if dense or not appearance.marker:
@@ -136,7 +136,7 @@ def _dashes(mark: Mark) -> dict[str, Any]:
 
 
 def _interval(data: dict, mark: dict[str, Any], x: dict, y: dict, **more: Any) -> dict[str, Any]:
-    """Bands or whiskers, where the rows have them."""
+    """Bands or whiskers, if the rows have them."""
     encoding = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **more}
     return {"data": data, "transform": [{"filter": "isValid(datum.low)"}], "mark": mark, "encoding": encoding}
 
@@ -176,14 +176,14 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
 
 
 def _log_ends(rows: list[dict]) -> list[float]:
-    """A bar on a logarithmic axis stands on the power of ten below the smallest value."""
+    """On a logarithmic axis bars start at the power of ten below the smallest value."""
     lowest = min((v for row in rows if (v := row.get("low", row["y"])) > 0), default=1.0)
     highest = max((row.get("high", row["y"]) for row in rows), default=1.0)
     return [10.0 ** math.floor(math.log10(lowest) - 0.2), 2 * max(highest, lowest)]
 
 
 def _sideways(panel: Panel, bars: list[Mark], values: dict) -> dict[str, Any]:
-    """Bars on their side: categories down, values to the right."""
+    """Horizontal bars: categories down, values to the right."""
     side, color = _series_side(bars)
     names = {"field": "x", "type": "nominal", "sort": panel.categories, "title": panel.x.title}
     scale: dict[str, Any] = {"zero": True}

@@ -1,4 +1,4 @@
-"""The ledger and the table of good starts, from what the stored runs carry."""
+"""The ledger and the table of good starts, from the stored runs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ABOUT = (
 
 
 def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
-    """What the template of the ledger needs: every entry that a stored run speaks of, with its checks and runs."""
+    """What the template of the ledger needs: every entry with a stored check or run, and those checks and runs."""
     results = list(results)
     spoken: dict[str, list[dict[str, str]]] = {}
     for item in _texts(results, "ledger"):
         spoken.setdefault(item["statement"], []).append(_check(item))
     for item in _texts(results, "certificates"):
-        certificate = Certificate.from_dict(item["certificate"])  # the verdict is computed again, not trusted
+        certificate = Certificate.from_dict(item["certificate"])  # the verdict is recomputed, not trusted
         reason = f"{certificate.claim}: {certificate.reason}"
         verdict = {"run": item["run"], "name": certificate.verdict.name, "reason": reason}
         spoken.setdefault(certificate.statement, []).append(verdict)
@@ -46,7 +46,7 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
 
 
 def _row(entry: Statement, verdicts: list[dict[str, str]]) -> dict[str, Any]:
-    """An entry with one chip per kind of verdict and the reasons of the first few; the worst come first."""
+    """An entry with one chip per kind of verdict and the first few reasons, the worst first."""
     order = {Verdict.VIOLATED.name: 0, Verdict.SILENT.name: 2}
     ranked = sorted(verdicts, key=lambda verdict: order.get(verdict["name"], 1))
     counts = Counter(verdict["name"] for verdict in ranked)
@@ -67,7 +67,7 @@ def _texts(results: list[Results], name: str) -> Iterator[dict[str, Any]]:
 
 
 def _check(item: dict[str, Any]) -> dict[str, str]:
-    """A check of an entry in words: the number of trials and how much of the bounds they reached."""
+    """A check of an entry in words: the number of trials and the share of the bounds they reached."""
     parts = [f"{item['trials']:,} {'trial' if item['trials'] == 1 else 'trials'}"]
     for share, what in ((item["ours"], "our form"), (item["printed"], "the printed form")):
         if share is not None:
@@ -77,7 +77,7 @@ def _check(item: dict[str, Any]) -> dict[str, str]:
 
 
 def good_starts(results: Iterable[Results]) -> list[dict[str, str]]:
-    """One row per start and number of heads, of the first seed that has one: P1, P2, P3 and whether it is good."""
+    """One row per start and number of heads, from the first seed that has one: P1, P2, P3 and whether it is good."""
     rows = []
     for result in results:
         for dataset in result.values():

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const views = document.getElementById("page-views");  // none on a page of drawings, which the style sheet recolors
+  const views = document.getElementById("page-views");  // absent on a static page, whose drawings the style sheet recolors
   const { figures, colors } = views ? JSON.parse(views.textContent) : {};
   const root = document.documentElement;
   const wide = window.matchMedia("(prefers-color-scheme: dark)");
@@ -9,7 +9,7 @@
   const theme = () => remembered() || (wide.matches ? "dark" : "light");
   const variable = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-  // The same view on dark paper: every color of the light palette has its counterpart.
+  // The same view on a dark background: every color of the light palette has a counterpart.
   const recolor = (part) => {
     if (Array.isArray(part)) return part.map(recolor);
     if (part && typeof part === "object") return Object.fromEntries(Object.entries(part).map(([k, v]) => [k, k === "values" ? v : recolor(v)]));
@@ -54,7 +54,7 @@
   });
   wide.addEventListener("change", () => { if (!remembered()) draw(theme()); });
 
-  // Paper is white, and what is folded away cannot be opened there.
+  // For printing: light colors, and everything unfolded.
   let before = null;
   window.addEventListener("beforeprint", () => {
     before = root.dataset.theme;
@@ -66,7 +66,7 @@
     if (before === "dark") draw("dark");
   });
 
-  // Press a name of a legend: its curve goes and comes back.
+  // Clicking a legend entry hides or shows its series.
   document.addEventListener("click", (event) => {
     const entry = event.target.closest(".legend button");
     if (!entry) return;
@@ -75,7 +75,7 @@
     entry.closest(".panel, .first-figure, figure").classList.toggle(`off-${entry.dataset.place}`, !shown);
   });
 
-  // Values of a drawing: of the mark under the pointer, or of the nearest point.
+  // Values of a static drawing: those of the mark under the pointer, or of the nearest point.
   const reach = 28;
   const tip = document.createElement("div");
   tip.id = "page-tip";
@@ -104,7 +104,7 @@
     const [series, ...names] = group.dataset.names.split("|");
     return [series, ...text.split("|").map((value, i) => `${names[i] || "95% interval"}: ${value}`)].filter(Boolean).join("\n");
   };
-  // Vega shows values under a mouse; its marks carry them, and a finger gets those of the nearest one.
+  // Vega shows values only under a mouse; for touch, show those of the nearest mark.
   const carried = (event, chart) => {
     let best = { distance: reach };
     for (const mark of chart.querySelectorAll("path")) {
@@ -136,7 +136,7 @@
       links.forEach((a) => a.classList.remove("here"));
       const link = links.get(entry.target.id);
       link?.classList.add("here");
-      const bar = link?.closest("ol");  // on a narrow screen the contents are a strip
+      const bar = link?.closest("ol");  // on a narrow screen the contents are a horizontal strip
       if (bar && bar.scrollWidth > bar.clientWidth) bar.scrollTo({ left: link.offsetLeft - 40, behavior: "smooth" });
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
