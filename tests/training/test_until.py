@@ -63,7 +63,7 @@ def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
     promise = mh.forecast(run, data)
     assert promise.speaks and run.observed["steps_to_half"][-1] == promise.steps_to_reduce
     assert run.reason == (
-        f"from step {run.last_step} on the loss, {promise.loss:.4g}, is proved to be halved within "
+        f"from step {run.last_step} on the loss, {promise.loss:.4g}, is proved to halve within "
         f"{promise.steps_to_reduce} more steps"
     )
     assert "falls to 0." in told[-1] and "(proved) (indicator 1" in told[-1]

@@ -56,11 +56,17 @@ def test_the_curve_and_the_words():
     found = mh.forecast(run_of("A", 8, 0), s.dataset, reduce=2)
     assert np.all(np.diff(found.certified_loss) < 0) and np.all(np.diff(found.steps) >= 0)
     assert found.steps_to(found.loss) == 0 and found.steps_to(found.certified_loss[-1] * 0.99) is None
-    assert str(found).startswith("From here, gradient descent with step size 1 halves the loss (0.693) within 12 steps")
-    assert "nothing is promised, because the margin over the region is no longer positive" in str(found)
+    assert str(found).startswith(
+        "From here, gradient descent with step size 1 is proved to halve the loss (0.693) within 12 steps"
+    )
+    assert "nothing is proved, because the margin over the region is no longer positive" in str(found)
     assert found.indicator == pytest.approx(1.97, abs=0.01)
     silent = mh.forecast(mh.first_phase(setting("B").fresh, 1), setting("B").dataset, step_size=0.1)
-    assert not silent.speaks and silent.steps_to_reduce is None and "brings the loss from 0.481 to 0.469" in str(silent)
+    assert (
+        not silent.speaks
+        and silent.steps_to_reduce is None
+        and "is proved to bring the loss from 0.481 to 0.469" in str(silent)
+    )
 
 
 def test_ten_random_labels_are_promised_at_the_start():
@@ -99,7 +105,7 @@ def test_steps_of_changing_size_take_as_long_as_their_sum():
     for factor in np.linspace(1, 2, 40):  # the last level is asked for by its own number, however its logarithm rounds
         scaled = dataclasses.replace(constant, loss=factor * constant.loss)
         assert scaled.steps_to(scaled.certified_loss[-1]) == scaled.steps[-1]
-    assert found.step_size == 1 and "with step sizes of at most 1 halves the loss" in str(found)
+    assert found.step_size == 1 and "with step sizes of at most 1 is proved to halve the loss" in str(found)
     assert np.array_equal(dataclasses.replace(found, schedule=np.ones(9)).steps, constant.steps[constant.steps <= 9])
     for steps, level in zip(found.steps, found.certified_loss, strict=True):
         time = constant.steps_to(level)
@@ -127,7 +133,7 @@ def test_data_that_nothing_separates_get_no_promise():
     s = setting("A")
     twice = mh.Dataset.from_arrays(np.repeat(s.dataset.tokens[:4], 2, axis=0), np.tile([1, -1], 4))
     found = mh.forecast(mh.first_phase(s.fresh, 2), twice, step_size=0.1)
-    assert found.pieces == () and "is promised nothing, because no direction" in str(found)
+    assert found.pieces == () and "is not proved to lower the loss, because no direction" in str(found)
 
 
 @pytest.mark.parametrize("last", [1, 4, 30])

@@ -1,7 +1,7 @@
 """The paper's "our results also apply to": Corollary 1 and Theorem 1 for every readout and loss but its own.
 
-Each check goes through all pairs of a readout and a loss and tells the largest share of the bound that each reached:
-at random points, by ascent in a full check, and at the point that attains the bound or approaches it.
+Each check tries all pairs of a readout and a loss and reports the largest share of the bound that each reaches: at
+random points, by ascent in a full check, and at the point that attains or approaches the bound.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCORES = np.concatenate([[0.0], np.linspace(-15, 15, 61)])  # where |l'|/l may b
 
 
 def pairs(effort: Effort) -> list[tuple[str, Loss]]:
-    """Every readout with every loss, but the paper's own pair; in a quick check two of them."""
+    """Every readout with every loss except the paper's own pair; a quick check uses two of them."""
     others = [(decoder, loss) for decoder in DECODERS for loss in (LOGISTIC, HYPERBOLIC)][1:]
     return others[2:4] if effort.quick else others
 
@@ -164,14 +164,15 @@ def silent_heads(decoder: str, loss: Loss, heads: float = MANY, num_tokens: int 
 def idle_heads(decoder: str, loss: Loss, heads: float = MANY) -> tuple[float, float]:
     r"""$-\lambda_{\min}/\hat L$ and $b_3/\sqrt H$: two idle heads beside others that make the score the worst one.
 
-    Attention that is half on +1 and half on −1 bends most. For a full readout half of the tokens are −1, for the last
-    token one of two is; for a pooled one all queries but one look from +1, at the only −1 as much as at all others.
+    Attention split evenly between +1 and −1 has the largest curvature. For a full readout half of the tokens are −1,
+    for the last token one of two; for a pooled one all queries but one are +1, and attend to the only −1 as much as to
+    all others.
     """
     T = {"full": 4, "pooled": LONG, "last": 2}[decoder]
     minus = {"full": T // 2, "pooled": 1, "last": 1}[decoder]
     tokens, shape = np.where(np.arange(T) < minus, -1.0, 1.0)[:, None], Shape(T, 1, 1.0, decoder, loss)
     look = -0.5 * math.log((T - minus) / minus)
-    # a sharp head looks from each token at its like
+    # a sharp head attends from each token to tokens of its own kind
     queries = {"full": tokens, "pooled": np.full((1, 1), T - 2.0), "last": np.ones((1, 1))}[decoder]
     row = worst_score(loss) / (math.sqrt(heads) * float(np.sum(queries**2) if decoder == "full" else queries[0, 0]))
     U = row * tokens if decoder == "full" else np.full(1, row)
@@ -206,7 +207,7 @@ GRADIENT = Statement(
     title="self-bounded gradient for every readout and loss",
     ours=f"‖∇L̂‖ ≤ C f L̂ and ‖∇L̂‖ ≤ G f, where {TERMS}",
     proof=PROOF,
-    remark="identical tokens and heads that bring the score where |ℓ'|/ℓ is largest attain it",
+    remark="attained by identical tokens and heads that put the score where |ℓ'|/ℓ is largest",
     check=check_gradient,
     tightness=1.0,
     used_by=("thm1", "thm2", "lemma3"),
@@ -223,7 +224,7 @@ SMOOTHNESS = Statement(
     title="smoothness for every readout and loss",
     ours=f"‖∇²L̂‖ ≤ G g/√H + S f², where {TERMS}",
     proof=PROOF,
-    remark="U = 0, identical tokens and many heads approach it",
+    remark="approached by U = 0, identical tokens and many heads",
     check=check_smoothness,
     tightness=1.0,
     used_by=("descent", "thm1"),
@@ -240,7 +241,7 @@ CONVEXITY = Statement(
     title="self-bounded weak convexity for every readout and loss",
     ours=f"λ_min(∇²L̂) ≥ −(C g/√H) L̂, where {TERMS}",
     proof=PROOF,
-    remark="two idle heads attain it for a full and a last-token readout, and up to 1/T for a pooled one",
+    remark="attained by two idle heads for a full and a last-token readout, and up to 1/T for a pooled one",
     check=check_convexity,
     tightness=1.0,
     used_by=("glqc", "thm1", "thm2"),
@@ -267,7 +268,7 @@ def check_carried_runs(effort: Effort) -> Finding:
         tally.add(run.walk.mean_loss, run.conditions.bound)
         told.setdefault(f"{decoder} {loss.name}", []).append(run.case.num_heads)
     asked = "; ".join(f"{name} {min(heads):,.0f} to {max(heads):,.0f}" for name, heads in told.items())
-    return tally.finding(f"all conclusions hold; heads asked for: {asked}")
+    return tally.finding(f"all conclusions hold; heads needed: {asked}")
 
 
 TRAINING = Statement(
@@ -277,7 +278,7 @@ TRAINING = Statement(
     ours="Theorem 1 and Theorem 1′ with b1 = C f, b3 = C g, b2 = G g/√H + S f² and the drift of a readout "
     f"C sR in place of √T R, where {TERMS}; in the kernel step S in place of ¼ and C η L̂(θ_0) in place of η L̂(θ_0)",
     proof="docs/theory/training.md#other-readouts-and-losses",
-    remark="runs at the smallest number of heads that certifies 0.8 of the loss of knowing nothing",
+    remark="runs at the smallest number of heads that certifies 0.8 of the loss at score zero",
     check=check_carried_runs,
     tightness=0.65,
     used_by=("certify",),

@@ -1,4 +1,4 @@
-r"""The constants that everything rests on: what a bound depends on besides the readout norm of a head.
+r"""The constants of all bounds: what they depend on besides the readout norm of a head.
 
 Letters: $T$ tokens of norm at most $R \ge 1$ in dimension $d$, $H$ heads, $x = \|U\|_{2,\infty}$ the largest readout
 norm of a head. Functions of $x$ work on floats and on arrays of any library. Proofs: docs/theory/derivatives.md and
@@ -36,7 +36,7 @@ class Shape:
     def __post_init__(self) -> None:
         if not self.token_radius >= 1:
             raise ValueError(
-                f"token_radius={self.token_radius:g} is below 1; Assumption 1 asks for R >= 1: pass max(1, largest "
+                f"token_radius={self.token_radius:g} is below 1; Assumption 1 requires R >= 1: pass max(1, largest "
                 "token norm)"
             )
 
@@ -103,7 +103,7 @@ class Shape:
 
     @property
     def gap_limit(self) -> str:
-        """What `stability` asks of a step size, in words."""
+        """The condition of `stability` on the step size, in words."""
         return "eta <= 1/b1(M)^2" if self.loss is LOGISTIC else "eta <= 1/(C G f(M)^2)"
 
     def drift(self, losses):
@@ -112,7 +112,7 @@ class Shape:
 
     # printed, for a full readout and the logistic loss ------------------------------------------------------
     def unprinted(self) -> tuple[Hypothesis, ...]:
-        """What the printed constants lack here: nothing in the setting they are printed for."""
+        """Why the printed constants do not apply here; empty in the setting they are printed for."""
         if self.decoder == "full" and self.loss.name == "logistic":
             return ()
         text = "the paper prints its constants for the full readout and the logistic loss"
@@ -143,12 +143,12 @@ class Shape:
         return max(target_readout, start_readout + self.drift(DRIFT * distance**2) / math.sqrt(num_heads))
 
     def heads_printed(self, target_norm, distance):
-        r"""$\sqrt H$ asked for by (3) with its constant read as 1: $d\sqrt T R^5\|\theta\|_{2,\infty}D^3$."""
+        r"""$\sqrt H$ required by (3) with its constant taken as 1: $d\sqrt T R^5\|\theta\|_{2,\infty}D^3$."""
         T, d, R = self.num_tokens, self.dim, self.token_radius
         return d * math.sqrt(T) * R**5 * target_norm * distance**3
 
     def heads_explicit(self, target_norm, distance):
-        r"""$\sqrt H$ asked for by the route of Section 6.1: $18D^2\beta_3(\|\theta\|_{2,\infty}+3D)$."""
+        r"""$\sqrt H$ required by the route of Section 6.1: $18D^2\beta_3(\|\theta\|_{2,\infty}+3D)$."""
         return HEADS_EXPLICIT * distance**2 * self.beta3(target_norm + 3 * distance)
 
     def rho_printed(self, target_norm, distance):

@@ -159,7 +159,7 @@ class CurvedSegment:
 
 
 def curved_segment(heads: float, num_tokens: int = 4, length: float = 0.05) -> CurvedSegment:
-    """The extremal case of Corollary 1 (3), followed along its eigenvector: two idle heads move against each other."""
+    """The extremal case of Corollary 1 (3), followed along its eigenvector: two idle heads move in opposite ways."""
     T, shape, root = num_tokens, Shape(num_tokens, 1, 1.0), math.sqrt(heads)
     tokens = np.where(np.arange(T) < T // 2, 1.0, -1.0)[:, None]
     U = np.stack([np.zeros((T, 1)), np.zeros((T, 1)), SCORE / T / root * tokens])
@@ -196,7 +196,7 @@ def check_taylor(effort: Effort) -> Finding:
     tally = _added(Tally(), s.gap, -0.5 * fine * square, noise=0.5 * (coarse - fine) * square + 1e-14)
     tally.add(e.gap, -0.5 * e.least * e.length**2)
     return tally.finding(
-        "convexity gap against −½ λ_min D²; a short segment along the least convex direction uses it up"
+        "convexity gap against −½ λ_min D²; a short segment along the least convex direction attains it"
     )
 
 
@@ -207,7 +207,7 @@ TAYLOR = Statement(
     printed="L̂(θ) ≤ L̂(θ_k) + ⟨∇L̂(θ_k), θ−θ_k⟩ + ½ min λ_min ‖θ−θ_k‖²",
     corrected="L̂(θ) ≥ L̂(θ_k) + ⟨∇L̂(θ_k), θ−θ_k⟩ + ½ min λ_min ‖θ−θ_k‖² (the sign is reversed in print)",
     proof="docs/theory/training.md#taylor",
-    remark="a short segment along the least convex direction uses it up",
+    remark="attained by a short segment along the least convex direction",
     check=check_taylor,
     tightness=0.999,
     errata=("E8",),
@@ -276,7 +276,7 @@ def check_regret(effort: Effort) -> Finding:
         between = loop.Observer(_toward, None, (target.displacement,))
         walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=[target], observe={"between": between})
         if not np.all(np.diff(walk.loss) + eta / 2 * walk.gradient_norm[:-1] ** 2 <= 1e-15):
-            raise AssertionError("a run arranged to descend did not")
+            raise AssertionError("a run set up to descend did not descend")
         losses, whole = (kept[:K] for kept in walk.observed["between"])
         top, square, root = losses.max(axis=1), walk.target_distance[0, :K] ** 2, math.sqrt(heads)
         ours = shape.b3(np.maximum(walk.readout_norm[:K], target.readout_norm)) / root * top * square
@@ -337,7 +337,7 @@ def check_quasi_convexity(effort: Effort) -> Finding:
 
 
 def _large_kappa(s: Segments, shares: np.ndarray) -> str:
-    """The largest share at κ ≥ 1: for small κ it is near 1 whatever the inequality is worth."""
+    """The largest share at κ ≥ 1: for small κ it is near 1 however loose the inequality is."""
     return f"{shares[s.kappa >= 1].max():.3f} where κ ≥ 1"
 
 
@@ -368,7 +368,7 @@ QUASI_CONVEXITY = Statement(
     ours="κ = (b3(M)/√H)‖θ1−θ2‖² < π² implies max_{[θ1,θ2]} L̂ ≤ (L̂(θ1) ∨ L̂(θ2))/cos(√κ/2): "
     "the printed hypothesis gives 1.066 and 4/3 holds up to κ = 2.088",
     proof="docs/theory/training.md#glqc",
-    remark="random and adversarial segments with κ up to π²; near 1 by itself for small κ, where the factor tends "
+    remark="random and adversarial segments with κ up to π²; trivially near 1 for small κ, where the factor tends "
     "to 1; random segments with κ ≥ 1 reach 0.87",
     check=check_quasi_convexity,
     tightness=0.999,
@@ -406,7 +406,7 @@ ONE_STEP = Statement(
     title="one-step inequality",
     ours="⟨∇L̂_k, θ−θ_k⟩ ≤ A L̂(θ) − B L̂_k, A = √κ/sin√κ, B = √κ cot√κ, for κ < π²",
     proof="docs/theory/training.md#one-step",
-    remark="random segments; near 1 by itself for small κ, in whose limit it is exact; with κ ≥ 1 they reach 0.51",
+    remark="random segments; trivially near 1 for small κ, in whose limit it is exact; with κ ≥ 1 they reach 0.51",
     check=check_one_step,
     tightness=0.999,
     used_by=("thm1", "thm2"),

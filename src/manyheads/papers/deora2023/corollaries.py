@@ -59,7 +59,7 @@ def good_start_radius(good: GoodStart, num_steps: float) -> float:
 def heads_for_good_start(
     good: GoodStart, num_steps: float, variant: str = OURS, constant: float = HEADS_TRAINING
 ) -> float:
-    """Heads asked for by a version of Corollary 2, with the target's norm at the start's own number of heads."""
+    """Heads required by a version of Corollary 2, with the target's norm at the start's own number of heads."""
     D = reach(good, num_steps, variant)
     if variant == OURS:
         return (constant * D**2 * good.shape.b3(good_start_radius(good, num_steps))) ** 2
@@ -141,7 +141,7 @@ def corollary_runs(effort: Effort) -> tuple[tuple[GoodStart, Walk, float], ...]:
         step = largest_good_step(good, STEPS)
         ours = good_start_conditions(good, num_steps=STEPS, step_size=step, generalization=True)[2]
         if not ours.holds:
-            raise AssertionError(f"the hypotheses of Corollary 2 fail where they were arranged: {ours.missing}")
+            raise AssertionError(f"the hypotheses of Corollary 2 fail where they should hold: {ours.missing}")
         target, _ = realize(good, 1 / STEPS)
         runs.append((good, follower.follow(good.start, data, step_size=step, num_steps=STEPS, targets=[target]), step))
     return tuple(runs)
@@ -171,7 +171,7 @@ def certify_corollary_2(work: Examination) -> list[Certificate]:
 
 
 def check_corollary_2(effort: Effort) -> Finding:
-    """Corollary 2: train loss on runs whose hypotheses are literally true; the gap against fresh data."""
+    """Corollary 2: train loss on runs that satisfy its hypotheses; the gap against fresh data."""
     tally = Tally()
     problems = small_problems(effort.seed, effort.count(200, 1))
     for k, ((mixture, data, _), (good, walk, step)) in enumerate(zip(problems, corollary_runs(effort), strict=True)):
@@ -197,7 +197,7 @@ COROLLARY_2 = Statement(
     ours="D = √2(B_Φ + 9/80 + log K)/γ, c = D/√2, M = B_2 + max(1, c‖θ_*‖_{2,∞}), √H ≥ (40/9)D²b3(M) (8 for the gap), "
     "η ≤ min(1/b2(M), 1/b1(M)², D², D²/log(1+e^{B_Φ})) imply train ≤ 2/K + 5D²/(4ηK), gap ≤ 17D²/(ηn)",
     proof="docs/theory/initialization.md#corollary-2",
-    remark="run on the mixture at the head count it asks for",
+    remark="run on the mixture at the number of heads it requires",
     check=check_corollary_2,
     about=certify_corollary_2,
     tightness=0.015,
@@ -244,7 +244,7 @@ def check_corollary_4(effort: Effort) -> Finding:
         data = mixture.sample(n, key=jax.random.key(500 + k))
         good = good_start(start, data, **known)
         if not good_start_conditions(good, num_steps=STEPS, step_size=step, generalization=True)[2].holds:
-            raise AssertionError("the hypotheses of Corollary 4 fail where they were arranged")
+            raise AssertionError("the hypotheses of Corollary 4 fail where they should hold")
         gaps.append(_gap(follower.follow(start, data, step_size=step, num_steps=STEPS), fresh))
         g0 = reach(good, STEPS)
         bounds.append(4 / n * (2 + 9 * g0**2 / (4 * step)))

@@ -109,7 +109,7 @@ def check_loss_gradient(effort: Effort) -> Finding:
     attack(tally, GRADIENT_SEARCH, effort)
     for heads in MANY:
         tally.add(*many_aligned_heads(heads))
-    return tally.finding("identical tokens, many heads with small aligned readouts approach it")
+    return tally.finding("approached by identical tokens and many heads with small aligned readouts")
 
 
 def shape_of(work: Examination) -> Shape:
@@ -169,7 +169,7 @@ def check_smoothness(effort: Effort) -> Finding:
     attack(tally, SMOOTHNESS_SEARCH, effort)
     for heads in MANY:
         tally.add(*many_zero_heads(heads))
-    return tally.finding("identical tokens, U = 0 and many heads approach it")
+    return tally.finding("approached by identical tokens, U = 0 and many heads")
 
 
 def last_curvature(work: Examination) -> Curvature:
@@ -179,7 +179,7 @@ def last_curvature(work: Examination) -> Curvature:
 
 
 def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hypothesis]]:
-    """At the last step: shape, largest readout norm, largest head norm, heads; and that the eigenvalues were found."""
+    """At the last step: shape, largest readout and head norms, heads; and whether the eigenvalues converged."""
     walk, converged = work.shared(training.repetition), work.shared(last_curvature).converged
     remedy = "use fewer heads of different kinds, or loss_curvature with more products"
     found = Hypothesis("the eigenvalue was found: the iteration converged", converged, remedy)
@@ -232,8 +232,8 @@ CONVEXITY_SEARCH = _search("cor1.3", relative_concavity, convexity_bounds, direc
 def idle_heads(heads: float, num_tokens: int = 4) -> tuple[float, float, float]:
     """−λ_min/L, b3/√H and β3/√H: two idle heads on ±1 tokens, the other heads attend sharply and make the score large.
 
-    A sharp head looks from +1 at +1 and from −1 at −1; with readout rows along its own token its part of the score is
-    √T times its readout norm. The idle heads have U = W = 0, where the model's Hessian has the norm √T.
+    A sharp head attends from +1 to +1 and from −1 to −1; with readout rows along its own token it contributes √T times
+    its readout norm to the score. The idle heads have U = W = 0, where the model's Hessian has norm √T.
     """
     T, root, shape = num_tokens, math.sqrt(heads), Shape(num_tokens, 1, 1.0)
     tokens = np.where(np.arange(T) < T // 2, 1.0, -1.0)[:, None]
@@ -252,7 +252,7 @@ def check_weak_convexity(effort: Effort) -> Finding:
     attack(tally, CONVEXITY_SEARCH, effort)
     for heads in MANY:
         tally.add(*idle_heads(heads))
-    return tally.finding("two idle heads on ±v tokens beside many heads that make the score large approach it")
+    return tally.finding("approached by two idle heads on ±v tokens beside many heads that make the score large")
 
 
 def certify_weak_convexity(work: Examination) -> list[Certificate]:

@@ -26,7 +26,7 @@ starts = lazy("manyheads.training.start")
 def misprint(
     weight: str, place: str, title: str, *, printed: str, corrected: str, remark: str, used_by: tuple[str, ...]
 ) -> Callable[[Callable[[Effort], Finding]], Statement]:
-    """An erratum from the function that reproduces it, named as the function is."""
+    """An erratum from the function that reproduces it; the function's name is its id."""
 
     def state(check: Callable[[Effort], Finding]) -> Statement:
         name: str = check.__name__  # ty: ignore[missing-attribute]
@@ -63,7 +63,7 @@ def e1(effort: Effort) -> Finding:
     "real", "Section 5.2", "softmax Jacobian at zero",
     printed="φ'(0) = I − 11ᵀ/T",
     corrected="φ'(0) = (1/T)(I − 11ᵀ/T)",
-    remark="T = 4: printed off by .5625; only the corrected one makes (7) come out",
+    remark="T = 4: printed off by .5625; only the corrected one gives (7)",
     used_by=("prop2",),
 )  # fmt: skip
 def e2(effort: Effort) -> Finding:
@@ -134,7 +134,7 @@ def e4(effort: Effort) -> Finding:
     used_by=("cor1.3",),
 )  # fmt: skip
 def e5(effort: Effort) -> Finding:
-    """λ_min is negative and rises towards 0 with H: the same heads, ever more of them."""
+    """λ_min is negative and rises towards 0 as the same heads are repeated more often."""
     U, W = np.zeros((1, 4, 1)), np.zeros((1, 1, 1))
     X, y = np.random.default_rng(effort.seed).standard_normal((1, 4, 1)), np.ones(1)
     least = [formula.class_spectrum(U, W, np.array([h]), X, y).min() for h in (2.0, 8.0, 32.0, 128.0)]
@@ -146,8 +146,8 @@ def e5(effort: Effort) -> Finding:
     "debatable", "Theorem 1, (3)", "product form of the head condition",
     printed="√H ≳ d√T R⁵‖θ‖_{2,∞}D³",
     corrected="√H ≥ 18D²β3(‖θ‖_{2,∞} + 3D), of order D²(1 + ‖θ‖_{2,∞} + D)",
-    remark="from the zero start with an evenly spread target ‖θ‖_{2,∞} = D/√H: (3) then asks for ever less while the "
-    "sketch does not. The product form needs ‖θ‖_{2,∞} ≥ 1 and D ≥ 1",
+    remark="from the zero start with an evenly spread target ‖θ‖_{2,∞} = D/√H: (3) then requires ever fewer heads "
+    "while the sketch does not. The product form needs ‖θ‖_{2,∞} ≥ 1 and D ≥ 1",
     used_by=("thm1",),
 )  # fmt: skip
 def e6(effort: Effort) -> Finding:
@@ -156,7 +156,7 @@ def e6(effort: Effort) -> Finding:
     norms = [D / math.sqrt(H) for H in (1e2, 1e4, 1e6, 1e8)]
     shares = [shape.heads_printed(norm, D) / shape.heads_explicit(norm, D) for norm in norms]
     good = all(b < 0.2 * a for a, b in zip(shares, shares[1:], strict=False))
-    detail = f"(3) asks for {shares[0]:.1g} to {shares[-1]:.1g} of the sketch's √H as H goes from 1e2 to 1e8"
+    detail = f"(3) requires {shares[0]:.1g} to {shares[-1]:.1g} of the sketch's √H as H goes from 1e2 to 1e8"
     return erratum(good, detail, trials=4)
 
 
@@ -229,11 +229,11 @@ def e9(effort: Effort) -> Finding:
     "typographic", "Section 6.2, (21)", "misplaced parenthesis",
     printed="(1 + ηβ̃3/√H)·max L̂^{-i}·‖·‖",
     corrected="(1 + (ηβ̃3/√H)·max L̂^{-i})·‖·‖",
-    remark="where the loss is small the printed factor is far below 1: leave-one-out runs break it",
+    remark="where the loss is small the printed factor is far below 1, and leave-one-out runs violate it",
     used_by=("eq21",),
 )  # fmt: skip
 def e10(effort: Effort) -> Finding:
-    """(21) with the printed parenthesis breaks late in a leave-one-out run, where the loss is small; η ≤ 1/b2."""
+    """(21) with the printed parenthesis fails late in a leave-one-out run, where the loss is small; η ≤ 1/b2."""
     mixture, data, fresh = small_problem(effort.seed)
     start, shape = starts.first_phase(fresh, 1024), Shape(4, 6, mixture.token_radius)
     steps = recursion.twin_steps(start, data, 0, 0.5, 600, shape)

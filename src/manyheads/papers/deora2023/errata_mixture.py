@@ -45,7 +45,7 @@ def _margin(mixture, seed: int, heads: int, **signs) -> float:
     used_by=("prop2",),
 )  # fmt: skip
 def e14(effort: Effort) -> Finding:
-    """The margin along θ_* is γ_* (not γ_*/2) for one head as for many."""
+    """The margin along θ_* is γ_* (not γ_*/2) for any number of heads."""
     mixture = mixture_of(effort)
     margins = [_margin(mixture, 1, H, signs="rademacher", key=jax.random.key(H)) for H in (1, 3, 5)]
     formula = first_phase_margin(mixture)
@@ -149,7 +149,7 @@ def e19(effort: Effort) -> Finding:
     used_by=("prop3",),
 )  # fmt: skip
 def e20(effort: Effort) -> Finding:
-    """Section 7's margin is no equality, and with Z_μ/S in place of Z_μ/S² it is not (11)."""
+    """Section 7's margin is not an equality, and with Z_μ/S in place of Z_μ/S² it differs from (11)."""
     mixture = mixture_of(effort, signal=0.8, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3, noise="vertex")
     data, mass = mixture.sample(40, key=jax.random.key(5)), 0.05
     model = attention.MultiHead.create(sharpness(mixture, mass) * mixture.W_opt[None], mixture.U_opt[None])
@@ -221,7 +221,7 @@ def e23(effort: Effort) -> Finding:
     used_by=("def1.p1", "def1.p2", "prop2"),
 )  # fmt: skip
 def e24(effort: Effort) -> Finding:
-    """Weak signals: Proposition 2's B_2 is below the 1 that Definition 1 asks for."""
+    """Weak signals: Proposition 2's B_2 is below the 1 that Definition 1 requires."""
     bounds = first_phase_bounds(mixture_of(effort, signal=0.2), 0.01, num_examples=50, failure=0.1)
     printed = bounds.printed_parameter_bound
     return erratum(printed < 1 <= bounds.parameter_bound, f"√T(S+P) = {printed:.3f} < 1")
@@ -230,12 +230,12 @@ def e24(effort: Effort) -> Finding:
 @misprint(
     "loose", "Proposition 2, P2", "union bound over samples",
     printed="√(2log(n/δ))",
-    corrected="√(2log(2/δ)): with W^{(1)} = 0 one random sum serves all samples; printed is right for n ≥ 2",
+    corrected="√(2log(2/δ)): with W^{(1)} = 0 all samples share one random sum; printed is right for n ≥ 2",
     remark="the ratio |Φ̃(X_i)|/|c(X_i)| is the same for every sample",
     used_by=("def1.p2", "prop2"),
 )  # fmt: skip
 def e25(effort: Effort) -> Finding:
-    """P2: one random sum serves all samples, so no union over n is needed."""
+    """P2: all samples share one random sum, so no union bound over n is needed."""
     mixture = mixture_of(effort)
     data, fresh = (mixture.sample(n, key=jax.random.key(key)) for n, key in ((60, 6), (50, 7)))
     one, worst = starts.first_phase(fresh, 1), 0.0

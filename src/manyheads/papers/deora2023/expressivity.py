@@ -1,4 +1,4 @@
-"""Sections 5.2, 5.3 and 7: what attention can express on the mixture, and why Theorem 1 does not reach it.
+"""Sections 5.2, 5.3 and 7: what attention can express on the mixture, and why Theorem 1 does not cover it.
 
 Proofs: docs/theory/mixture.md.
 """
@@ -216,7 +216,7 @@ LINEAR_MARGIN = Statement(
     title="margin of a linear model",
     printed="γ_lin = Ω(ζS); γ_attn ≥ γ_* ≥ γ_lin",
     corrected="γ_lin ≥ S√(T/2)(ζ − 2(1−ζ)Z_μ/S²); neither inequality of the chain is unconditional, and γ_* "
-    "lives on another scale",
+    "is measured on another scale",
     ours="equality when Z_μ = 0 and 𝓡 is random; S√(ζT/2) when 𝓡 is fixed",
     proof="docs/theory/mixture.md#linear-margin",
     remark="certified margin of a sample against the formula; equal without noise",
@@ -230,8 +230,8 @@ LINEAR_MARGIN = Statement(
 def check_impossibility(effort: Effort) -> Finding:
     r"""Section 5.3: the exponents by linear programming, and the distance of the attention target as H grows.
 
-    Writing $S=H^{s}$, $C=H^{c}$ and letting $\log n$ tend to infinity, each case asks for a set of linear inequalities
-    in $(s,c,p)$ with the power of $\log n$ on one side; infeasibility for every large $\log n$ is the claim.
+    With $S=H^{s}$, $C=H^{c}$ and $\log n$ tending to infinity, each case is a set of linear inequalities in $(s,c,p)$
+    with the power of $\log n$ on one side; the claim is that it is infeasible for every large $\log n$.
     """
     tally = Tally()
     powers = np.geomspace(0.25, 2.0, effort.count(100, 4))
@@ -265,7 +265,7 @@ def _feasible(first: bool, exponent: float) -> bool:
     r"""Whether exponents exist for every large log n in one case, with scaling $1/H^{exponent}$.
 
     Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants drop
-    out as log n grows: the inequalities are asked for with a margin of any $\epsilon>0$ in the exponent of log n.
+    out as log n grows: the inequalities must hold with a margin of any $\epsilon>0$ in the exponent of log n.
     Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model, $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
     """
     # variables: h = log H, s = log S, c = log C, w = p log H, all in units of loglog n; log n itself is 1
@@ -292,10 +292,10 @@ def _feasible(first: bool, exponent: float) -> bool:
 IMPOSSIBILITY = Statement(
     id="sec5.3",
     place="Section 5.3 with (12)",
-    title="the attention target does not fit the theorem",
+    title="the attention target does not satisfy the theorem's conditions",
     printed="U_h = (log n/γ_attn)H^{-1/2}U_opt, W_h = C H^{-p}W_opt cannot satisfy H^{1/2} ≳ S⁵‖θ‖³ (12) for "
     "any C, p; nor with 1/H^c in place of 1/√H",
-    corrected="the conclusion stands for n above an absolute constant, with H^{p−3/4} in place of H^{p−1/4}",
+    corrected="the conclusion holds for n above an absolute constant, with H^{p−3/4} in place of H^{p−1/4}",
     ours="the obstruction is distance: reaching saturation in every head puts the target at a distance growing "
     "like √H, while its convexity gap stays near zero",
     proof="docs/theory/mixture.md#section-53",

@@ -1,7 +1,7 @@
 """The model and its loss by the plain formula, which shares no algebra with the library's gradients or the bounds.
 
-Points are dictionaries of arrays: tokens X, readouts U, key-query matrices W, and a direction dU, dW. Heads come one by
-one, or as classes of many equal ones: multiplicities make 10^8 heads cost nothing.
+Points are dictionaries of arrays: tokens X, readouts U, key-query matrices W, and a direction dU, dW. Heads are stored
+one by one or as classes of equal heads with multiplicities, so that 10^8 heads cost no more than one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train_loss(weights: Point, X: Array, y: Array, decoder: str = "full", loss: 
 
 
 def labels(num_examples: int) -> Array:
-    """+1, −1, +1, ... (any labels will do: a sign flip of U flips them all)."""
+    """+1, −1, +1, ... (the choice does not matter: a sign flip of U flips them all)."""
     return jnp.where(jnp.arange(num_examples) % 2 == 0, 1.0, -1.0)
 
 

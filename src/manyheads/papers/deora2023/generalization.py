@@ -1,8 +1,8 @@
 r"""Sections 4.2 and 6.2: Theorem 2, Lemma 3, average stability and the leave-one-out certificate.
 
-Statements about expectations hold over samples: they are compared as means with half of a 95% interval (Student's), and
-they need a start, a step size, a number of heads and a number of steps that do not depend on the sample, and a bound on
-the norms of all tokens that can be drawn. Proofs: docs/theory/generalization.md.
+Statements about expectations over samples are compared as means, with half of a 95% interval (Student's). They need a
+start, a step size, a number of heads and a number of steps that do not depend on the sample, and a bound on the norms
+of all tokens that can be drawn. Proofs: docs/theory/generalization.md.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def independence(holds: bool) -> Hypothesis:
 
 
 def bounded_norms(holds: bool) -> Hypothesis:
-    """Assumption 1 for the distribution: a statement about sequences not yet seen needs more than the largest seen."""
-    remedy = "" if holds else "R is the largest norm seen: pass token_radius=, or data whose source carries a bound"
+    """Assumption 1 for the distribution: statements about unseen sequences need more than the largest norm seen."""
+    remedy = "" if holds else "R is the largest norm seen: pass token_radius=, or data whose source has a known bound"
     return Hypothesis("R bounds the norm of every token of the distribution (Assumption 1)", holds, remedy)
 
 
 def one_sample() -> Hypothesis:
-    """What a single run cannot show."""
+    """The hypothesis that fails for a single run."""
     remedy = "one sample is one draw: use certify_generalization on several (`verify thm2` does)"
     return Hypothesis("the expectation over samples is estimated", False, remedy)
 
@@ -79,7 +79,7 @@ def stability_bound(case: Case, num_examples: int, *, printed: bool = False) -> 
 
 
 def generalization_conditions(case: Case, num_examples: int, *, independent: bool) -> tuple[Conditions, ...]:
-    """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent`: the plan ignored the sample."""
+    """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent`: the plan did not use the sample."""
     versions = []
     for conditions in training.training_conditions(case):
         hypotheses, needed = [*conditions.hypotheses, independence(independent)], conditions.heads_needed
@@ -103,7 +103,7 @@ def generalization_conditions(case: Case, num_examples: int, *, independent: boo
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """What the n + 1 runs on one sample give: distances, left-out losses, Lipschitz constants of the segments."""
+    """Results of the n + 1 runs on one sample: distances, left-out losses, Lipschitz constants of the segments."""
 
     distances: np.ndarray  # |theta_K - theta_K^{-i}|
     left_out_losses: np.ndarray  # loss_i(theta_K^{-i})
@@ -148,15 +148,15 @@ def measure_leave_one_out(
 ) -> LeaveOneOut:
     """Train on the sample and once without each sequence (weights 1/n), and measure what Lemma 3 needs.
 
-    `token_radius` is R where it is known; else the bound that the data carry, or else the largest norm seen, in the
-    sample and in `test`, is assumed. Ctrl-C gives no result: the average over a part of the twins is another number.
+    `token_radius` is R if it is known; otherwise the bound stored with the data, or else the largest norm seen in the
+    sample and in `test`, is assumed. Ctrl-C gives no result, since an average over some of the twins is another number.
     """
     require_scope(start)
     bound = distribution_radius(token_radius, dataset)
     shape = Shape.of(dataset, bound, test, decoder=start.decoder, loss=get_loss(loss))
     plan = {"step_size": step_size, "num_steps": num_steps, "loss": shape.loss}
     twins = stability.leave_one_out(start, dataset, **plan, progress=progress)
-    if twins.status != "finished":  # Ctrl-C: a part of the twins is no average over all
+    if twins.status != "finished":  # after Ctrl-C there is no average over all twins
         raise KeyboardInterrupt
     larger = np.maximum(twins.readout_norm[:, -1], twins.reference_readout_norm[-1])
     test_loss = math.nan
@@ -188,7 +188,7 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
         ),
         Hypothesis("test loss was measured", all(math.isfinite(s.test_loss) for s in samples), "pass test data"),
         Hypothesis(
-            "every run stayed finite",
+            "all runs stayed finite",
             all(math.isfinite(s.train_loss + s.test_certificate) for s in samples),
             "use a smaller step size",
         ),
@@ -214,7 +214,7 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
             for case, s in zip(cases, samples, strict=True)
         ]
         values, hypotheses = {}, {}
-        for versions in zip(*every, strict=True):  # of each version the hypotheses of the sample that misses most
+        for versions in zip(*every, strict=True):  # per version, the hypotheses of the worst sample
             worst = max(versions, key=lambda v: (len(v.missing), max((h.factor for h in v.missing), default=1.0)))
             values[worst.variant] = np.array([v.bound for v in versions])
             hypotheses[worst.variant] = (*common, *worst.hypotheses)
@@ -223,7 +223,7 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
 
 
 def _expectation(statement, claim, left, right, hypotheses, details) -> Certificate:
-    """`right` and `hypotheses` by version; only the version of ours is without a hidden constant here."""
+    """`right` and `hypotheses` by version; only our version has no hidden constant here."""
     excess = left - right[OURS]
     noise = half_width(excess) if len(left) > 1 and np.isfinite(excess).all() else 0.0
     bounds = tuple(Bound(v, float(np.mean(right[v])), hypotheses[v], v != OURS) for v in right)
@@ -256,7 +256,7 @@ def _problem(effort: Effort) -> tuple[TokenizedMixture, Dataset, Dataset]:
 
 @cache
 def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
-    """Theorem 2 where its hypotheses are literally true: H and η are fixed before the samples are drawn; all twins."""
+    """Theorem 2 where its hypotheses hold: H and η are fixed before the samples are drawn; all twins are trained."""
     mixture, first, fresh = _problem(effort)
     K, R = 60, mixture.token_radius
     small = starts.first_phase(first, 2)
@@ -275,14 +275,14 @@ def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
         target = targets.along(direction, scale, start, data)
         case = training.case_of(start, data, target, num_steps=K, token_radius=R, step_size=eta)
         if not generalization_conditions(case, EXAMPLES, independent=True)[2].holds:
-            raise AssertionError("the hypotheses of Theorem 2 fail where they were arranged")
+            raise AssertionError("the hypotheses of Theorem 2 fail where they should hold")
         runs.append((case, _twins_of(start, data, eta, fresh, R)))
     return tuple(runs)
 
 
 @cache
 def lively_runs(effort: Effort) -> tuple[LeaveOneOut, ...]:
-    """The same without Theorem 2's hypotheses: few heads, a step size at which training gets somewhere."""
+    """The same without Theorem 2's hypotheses: few heads and a step size at which training makes progress."""
     mixture, first, fresh = _problem(effort)
     start = starts.first_phase(first, 4)
     samples = (mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed)) for k in range(effort.count(200, 6)))
@@ -342,7 +342,7 @@ THEOREM_2 = Statement(
     ours="√H ≥ 8 D² b3(M), the step size of Theorem 1 and η ≤ 1/b1(M)² imply (5); "
     "pathwise (1/n)Σ_i‖θ_K−θ_K^{-i}‖ ≤ (2ηb1(M)/n)(2K L̂(θ) + 9D²/(4η))",
     proof="docs/theory/generalization.md#theorem-2",
-    remark="true and vacuous at the sizes that can be run: below a hundredth of the bound is used",
+    remark="true but vacuous at the sizes that can be run: less than a hundredth of the bound is used",
     check=check_theorem_2,
     about=certify_theorem_2,
     errata=("E23",),
@@ -352,7 +352,7 @@ THEOREM_2 = Statement(
 
 
 def check_lemma_3(effort: Effort) -> Finding:
-    """Lemma 3 on lively runs (few heads): mean gap against 2·mean(b1·stability), with half of a 95% interval."""
+    """Lemma 3 on fast runs (few heads): mean gap against 2·mean(b1·stability), with half of a 95% interval."""
     found = certify_generalization(lively_runs(effort))[0]
     detail = f"gap {found.measured:.3g} against {found.bound().value:.3g}, {found.noise_source}, 4 heads"
     return _in_expectation(found, detail, max(found.measured, 0.0), len(lively_runs(effort)))
@@ -400,7 +400,7 @@ STABILITY = Statement(
 
 
 def check_leave_one_out(effort: Effort) -> Finding:
-    """The leave-one-out certificate on lively runs: mean test loss against its mean, with half of a 95% interval."""
+    """The leave-one-out certificate on fast runs: mean test loss against its mean, with half of a 95% interval."""
     found = certify_generalization(lively_runs(effort))[1]
     plain, bound = found.details["left-out loss"], found.bound().value
     detail = f"test loss {found.measured:.3g}, left-out loss {plain:.3g}, certificate {bound:.3g}"

@@ -1,6 +1,6 @@
 r"""Section 4.3: good initialization (Definition 1), measured on any start and any data, and realizability from it.
 
-Proposition 7 stands in an appendix that we do not have; the version here is ours. Proofs:
+Proposition 7 is in an appendix that we do not have; the version here is ours. Proofs:
 docs/theory/initialization.md.
 """
 
@@ -62,7 +62,7 @@ class GoodStart:
         return self.start.num_heads
 
     def theta_star(self) -> Direction:
-        """The direction θ_*; an error where P3 fails."""
+        """The direction θ_*; an error if P3 fails."""
         if self.direction is None or not self.margin > 0:
             raise ValueError(
                 "P3 fails: no direction separates the data in the tangent kernel (no margin above "
@@ -90,7 +90,7 @@ class GoodStart:
         )
 
     def certificates(self) -> tuple[Certificate, Certificate, Certificate]:
-        """P1, P2, P3 as certificates. P3 is SILENT, with the dual proof, where the data are not separable."""
+        """P1, P2, P3 as certificates. P3 is SILENT, with the dual proof, if the data are not separable."""
         low, high = self.interval.p3_interval
         p3 = Bound(OURS, 0.0, self.hypotheses()[2:])
         return (
@@ -144,7 +144,7 @@ def start_of(work: Examination) -> GoodStart:
 
 
 def outside(good: GoodStart) -> tuple[Hypothesis, ...]:
-    """What a start that has not been examined lacks."""
+    """The hypotheses that fail for a start outside the theory's setting."""
     return tuple(h for h in model_scope(good.start) if not h.holds)
 
 
@@ -174,12 +174,12 @@ def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple
 
 @guarded()
 def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
-    r"""$g_0(1/K)$: the distance at which a target with train loss $1/K$ is sure to exist.
+    r"""$g_0(1/K)$: the distance within which a target with train loss $1/K$ is guaranteed to exist.
 
     Ours $\sqrt2(B_\Phi+9/80+\log K)/\gamma$, for another loss
     $\sqrt2(B_\Phi+9/(80C)+m_{1/K})/\gamma$; printed $(2B_\Phi+\log K)/\gamma$ with $B_\Phi\ge1$.
     """
-    good.theta_star()  # an error where P3 fails
+    good.theta_star()  # an error if P3 fails
     if variant == PRINTED:
         return (2 * max(1.0, good.model_bound) + math.log(num_steps)) / good.margin
     loss = good.shape.loss
@@ -325,7 +325,7 @@ SEPARABILITY = Statement(
     printed="some θ_* with ‖θ_*‖ = √2 has y_i⟨∇Φ̃(X_i; θ_0), θ_*⟩ ≥ γ > 0 for every i",
     corrected="as printed",
     ours="the best γ is √2 times the distance of 0 from conv{y_i∇Φ̃(X_i)}: a certified interval from a primal "
-    "and a dual point, and a dual proof where the data are not separable",
+    "and a dual point, and a dual proof if the data are not separable",
     proof="docs/theory/initialization.md#definition-1",
     remark="lower and upper end of the interval agree to about 1e-6",
     check=check_separability,
@@ -335,7 +335,7 @@ SEPARABILITY = Statement(
 
 
 def without_margin(statement: Statement, good: GoodStart) -> list[Certificate]:
-    """What is said where P3 fails."""
+    """The hypothesis that fails where P3 does."""
     return [Certificate(statement.id, statement.title, math.nan, (Bound(OURS, math.nan, good.hypotheses()),))]
 
 
@@ -356,7 +356,7 @@ def check_proposition_7(effort: Effort) -> Finding:
             for loss in (0.3, 0.01):
 
                 def at(heads, base=base, fresh=fresh, loss=loss, allowance=allowance):
-                    # with balanced signs nothing but the start itself depends on an even number of heads
+                    # with balanced signs only the start itself depends on whether the number of heads is even
                     start = starts.first_phase(fresh, 2 * math.ceil(heads / 2))
                     return realize(replace(base, start=start), loss, allowance)
 

@@ -97,8 +97,8 @@ def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
 def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error`.
 
-    It holds for $q\le1/4$ on every sample and for every number of heads, and says something where it is positive: on
-    the default mixture with the bound of Lemma 2 as `error` only from about 20,000 sequences of the first phase on.
+    It holds for $q\le1/4$ on every sample and for every number of heads, and is useful only if it is positive: on the
+    default mixture, with the bound of Lemma 2 as `error`, from about 20,000 sequences of the first phase on.
     """
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
     q = noise_level(mixture, 0.25, "where this margin is proved; measure the margin instead, or lower the noise")

@@ -280,7 +280,7 @@ def check_gradient_bound(effort: Effort) -> Finding:
     """Random, adversarial, and identical tokens with U = 0."""
     tally = Tally()
     attack(tally, GRADIENT_SEARCH, effort, extra=[gradient_point()])
-    return tally.finding("identical tokens with U = 0 attain it")
+    return tally.finding("attained by identical tokens with U = 0")
 
 
 PROPOSITION_1_GRADIENT = Statement(
@@ -319,7 +319,7 @@ def check_hessian_bound(effort: Effort) -> Finding:
         with jax.enable_x64(True):
             hessian = np.asarray(_model_hessian(*(jnp.asarray(point[name], jnp.float64) for name in "UWX")))
         tally.add(np.abs(np.linalg.eigvalsh(hessian)).max(), bound, printed)
-    return tally.finding("half of the tokens at +v, half at −v, U = W = 0 attain it")
+    return tally.finding("attained by half of the tokens at +v, half at −v, U = W = 0")
 
 
 @compiled()

@@ -1,4 +1,4 @@
-"""How many heads, which step size, how many steps: what each version of the theory asks for, and what is enough."""
+"""How many heads, which step size, how many steps: what each version of the theory requires, and what is enough."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SEPARABLE, NOT_SEPARABLE = "separable", "not separable"  # the third answer is "
 
 @dataclass(frozen=True)
 class Demand:
-    """What one version of the theory asks for to certify the loss."""
+    """What one version of the theory requires to certify the loss."""
 
     version: str
     num_heads: float  # infinite where no number is enough
@@ -89,11 +89,11 @@ class Measured:
 class Plan:
     """An answer to "how many heads, which step size, how many steps", with the numbers behind it.
 
-    `training` is the part of the data that was not used for planning: train on it, and the plan does not depend on it.
+    `training` is the part of the data that was not used for planning; the plan does not depend on it, so train on it.
     `start` has the heads of the plan's start (two of them for a first phase, one for zero, 64 for a Gaussian start);
     for more heads each stands for many, in equal shares. `kernel_answer` and `linear_answer` say whether the planning
     data are "separable", "not separable" or "undecided", by the model near its start and by a linear model. Kernel,
-    margins and trial runs look at no more than 1000 sequences: `looked_at` is how many, and of how many.
+    margins and trial runs use at most 1000 sequences: `looked_at` is how many were used, and of how many.
     """
 
     target_loss: float
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def separable(self) -> bool:
-        """Whether some small change of the model at its start is proved to separate the planning data."""
+        """Whether a small change of the model at its start is proved to separate the planning data."""
         return self.kernel_answer == SEPARABLE
 
     @property
@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def linear_does_as_well(self) -> bool:
-        """Whether a linear model on the same tokens has to move no farther for the same loss."""
+        """Whether a linear model on the same tokens reaches the same loss without moving farther."""
         return self.linear_answer == SEPARABLE and self.linear_margin[0] >= self.kernel_margin[1]
 
     def to_dict(self) -> dict:
@@ -148,12 +148,12 @@ class Plan:
         return "\n".join(
             [
                 f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} "
-                f"sequences; {left} are left for training and were not looked at."
+                f"sequences; {left} are left for training and were not used."
                 + (f" Margins and trials: on {seen:,} of {of:,}, drawn at random." if seen < of else ""),
                 *(trials if self.measured else ()),
                 *map(str, self.measured),
                 "",
-                "What guarantees it before the first step (mean loss over the run; known for the planning data only, "
+                "What guarantees it before the first step (mean loss over the run; proved for the planning data only, "
                 "so\ncertify the run on the others):",
                 *(map(str, self.demands) if self.demands else [f"{nothing} silent."]),
                 "",
@@ -226,7 +226,7 @@ def plan(
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
     if not 1e-100 <= target_loss < loss.at(0.0):
         nothing = "log 2 = 0.69" if loss is LOGISTIC else f"{loss.at(0.0):.4g}"
-        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to {nothing}, the loss of knowing nothing.")
+        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to {nothing}, the loss of zero scores.")
     sample, training, make = planned_parts(dataset, start, planning_share, key, decoder, loss)
     whole_sample = sample
     if sample.num_examples > MOST_SAMPLED:
@@ -239,7 +239,7 @@ def plan(
     linear = margins.hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
     kernel = kernels.tangent_kernel(model, sample)
     readout = margins.hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
-    tell("what the theory asks for")
+    tell("what the theory requires")
     demands = _demands(good, target_loss, num_steps) if good.holds else []
     measured = []
     if trials:
@@ -258,7 +258,7 @@ def plan(
 def planned_parts(
     dataset: Dataset, start: str, planning_share: float, key: jax.Array, decoder: str, loss: Loss
 ) -> tuple[Dataset, Dataset, Callable[..., MultiHead]]:
-    """The sequences a plan is about, those left for training, and what makes the plan's start with many heads."""
+    """The planning sequences, those left for training, and a function that makes the plan's start with many heads."""
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
@@ -321,7 +321,7 @@ def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) ->
     eta = _stable_step(model, sample, loss)
     if math.isnan(eta):
         return Measured(model.num_heads, eta, math.inf, math.nan)
-    for steps in (SHORT_BUDGET, STEP_BUDGET):  # most targets are reached soon
+    for steps in (SHORT_BUDGET, STEP_BUDGET):  # most targets are reached within the short budget
         walk = follower.follow(model, sample, step_size=eta, num_steps=steps, loss=loss)
         below = np.flatnonzero(walk.loss <= target_loss)
         if len(below):
@@ -330,7 +330,7 @@ def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) ->
 
 
 def _stable_step(model: MultiHead, sample: Dataset, loss: Loss = LOGISTIC) -> float:
-    """The largest power of two at which the descent lemma (13) holds in fact at every one of 60 steps; NaN if none."""
+    """The largest power of two at which (13), the descent lemma, holds at all of 60 measured steps; NaN if none."""
 
     def descends(power: int) -> bool:
         walk = follower.follow(model, sample, step_size=2.0**power, num_steps=60, loss=loss)
@@ -350,7 +350,7 @@ def _stable_step(model: MultiHead, sample: Dataset, loss: Loss = LOGISTIC) -> fl
 
 
 def below(number: float) -> str:
-    """A number that is promised to be small enough, in four digits, rounded down."""
+    """A number that is guaranteed to be small enough, in four digits, rounded down."""
     return f"{Decimal(number).normalize(Context(prec=4, rounding=ROUND_FLOOR)):g}"
 
 

@@ -36,7 +36,7 @@ def _samples(mixture: TokenizedMixture, seed: int) -> Problem:
 
 
 def small_problems(seed: int, count: int) -> Iterator[Problem]:
-    """The small problem, then others of its shape whose signal, sparsity and noise are drawn: one program for all."""
+    """The small problem, then others of its shape with random signal, sparsity and noise; one program for all."""
     yield small_problem(seed)
     rng = np.random.default_rng(seed)
     for k in range(1, count):

@@ -1,4 +1,4 @@
-"""Section 6.2, (19) to (22): how far a gradient step carries two points, or a run and its leave-one-out twin, apart."""
+"""Section 6.2, (19) to (22): how far a gradient step moves two points, or a run and its leave-one-out twin, apart."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, le
 
 @cache
 def leave_one_out_runs(effort: Effort) -> tuple[Step, ...]:
-    """Steps of leave-one-out twins on the mixture: few heads with a small step, and a lively run with a large one."""
+    """Steps of leave-one-out twins on the mixture: few heads with a small step, and a fast run with a large one."""
     mixture, data, fresh = small_problem(effort.seed)
     shape = Shape(4, 6, mixture.token_radius)
     steps: list[Step] = []

@@ -55,7 +55,7 @@ STEPS = (300, 3000, 30_000)
 
 @dataclass(frozen=True, eq=False)
 class Threshold:
-    """The smallest number of heads found for a goal, with the target and the plan that go with it."""
+    """The smallest number of heads found for a goal, with its target and plan."""
 
     num_heads: float
     scale: float
@@ -66,7 +66,7 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)
 class LiteralRun:
-    """Theorem 1 where its hypotheses are literally true: the plan, the run, and its conclusions as certificates."""
+    """Theorem 1 where all its hypotheses hold: the plan, the run, and its conclusions as certificates."""
 
     case: Case
     conditions: Conditions
@@ -176,7 +176,7 @@ def heads_to_realize(
 ) -> Threshold:
     r"""Smallest $H \ge$ `need(case)` for the target on the ray with $\hat L\le$ `level` (by default $1/K$).
 
-    $H$ is a real number, found by bisection in $\log H$; the target is chosen anew for every $H$.
+    $H$ is a real number, found by bisection in $\log H$; the target is chosen again for every $H$.
     """
     level = 1 / num_steps if level is None else level
 
@@ -277,7 +277,7 @@ def fixed_plan(ray: Ray, variant: str, certified: float) -> Threshold:
 
 
 def whole_heads(num_heads: float, start: MultiHead) -> float:
-    """That many heads or a few more: whole, and the same number of each kind."""
+    """That many heads or a few more, rounded up to whole numbers with the same count of each kind."""
     return float(start.num_classes * math.ceil(num_heads / start.num_classes))
 
 
@@ -315,7 +315,7 @@ def run_literally(
 
 @cache
 def literal_runs(effort: Effort) -> tuple[LiteralRun, ...]:
-    """Runs where the hypotheses of our Theorem 1 are literally true and its bound is not vacuous."""
+    """Runs where all hypotheses of our Theorem 1 hold and its bound is not vacuous."""
     return tuple(_small_run(problem, OURS) for problem in small_problems(effort.seed, effort.count(100, 1)))
 
 
@@ -325,7 +325,7 @@ def explicit_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     runs = tuple(_small_run(problem, EXPLICIT) for problem in small_problems(effort.seed, effort.count(100, 1)))
     for run in runs:
         if not run.conditions.holds:
-            raise AssertionError(f"the explicit hypotheses fail where they were arranged: {run.conditions.missing}")
+            raise AssertionError(f"the explicit hypotheses fail where they should hold: {run.conditions.missing}")
     return runs
 
 

@@ -1,4 +1,4 @@
-"""What every statement assumes about model and optimizer. The rest has not been examined, or cannot be had."""
+"""What every statement assumes about model and optimizer. Other settings are unexamined or known to be impossible."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def loss_scope(loss: Loss | None) -> Hypothesis:
     if not math.isfinite(loss.lipschitz + loss.smoothness + loss.self_bound):
         return Hypothesis(text, False, f"the {loss.name} loss declares no finite constants; use another loss")
     wrong = misdeclared(loss)
-    return Hypothesis(text, not wrong, f"of the {loss.name} loss {wrong}; correct what it declares" if wrong else "")
+    return Hypothesis(text, not wrong, f"of the {loss.name} loss {wrong}; fix its constants" if wrong else "")
 
 
 def require_scope(start: MultiHead) -> None:
-    """An error where a function that gives no verdict is asked about another model."""
+    """Raise an error if a function that gives no verdict is called with a model outside the setting."""
     missing = [h for h in model_scope(start) if not h.holds]
     if missing:
         raise ValueError(f"the start does not have: {', '.join(h.text for h in missing)}; {missing[0].remedy}")

@@ -2,7 +2,7 @@ r"""Theorem 1′: Theorem 1 with its constants left free, for any $\kappa<\pi^2/
 
 With $A=\sqrt\kappa/\sin\sqrt\kappa$, $B=\sqrt\kappa\cot\sqrt\kappa$, $\tau=\eta K\hat L(\theta)/D^2$ and
 $\sigma=\eta\hat L(\theta_0)/D^2$ the iterates stay within $rD$ of the target, $r^2=1+2A\tau+2(1-B)\sigma$. Proof:
-docs/theory/training.md. `Terms` works on arrays of cases, so that the best case is found by looking at many.
+docs/theory/training.md. `Terms` works on arrays of cases, so that the best of many cases is found at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ training, regime = lazy("manyheads.papers.deora2023.training"), lazy("manyheads.
 
 LARGEST = math.pi**2 / 4  # kappa below it, so that B > 0
 KAPPAS = np.concatenate([np.geomspace(1e-4, 0.1, 12, endpoint=False), np.linspace(0.1, 2.3, 45)])
-ENLARGE = 1e-9  # relative, of bounds that are computed from data: ten thousand times what float64 loses here
+ENLARGE = 1e-9  # relative, for bounds computed from data: ten thousand times the float64 rounding here
 EXACT_UP_TO = 3000  # sequences whose tangent kernel is computed
 
 
@@ -56,7 +56,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the theorem is made of; every field may be an array, and they are broadcast."""
+    """The quantities in the theorem; every field may be an array, and they are broadcast."""
 
     shape: Shape
     num_heads: Any
@@ -117,7 +117,7 @@ class Terms:
 
     @cached_property
     def root_heads(self):
-        r"""$\sqrt H$ asked for, with M taken at the number of heads there is."""
+        r"""The $\sqrt H$ required, with M at the case's own number of heads."""
         return np.square(self.reach * self.distance) * self.shape.b3(self.radius) / self.kappa
 
     @cached_property
@@ -130,7 +130,7 @@ class Terms:
 
     @property
     def holds(self):
-        """Whether the hypotheses are true."""
+        """Whether the hypotheses hold."""
         enough = np.sqrt(self.num_heads) >= self.root_heads
         return enough & (self.step_size * self.smoothness <= 1) & (np.asarray(self.distance) > 0)
 
@@ -143,7 +143,7 @@ def terms_of(case: Case, kappa: Any, features: Features | None) -> Terms:
 
 
 def best_kappa(case: Case, features: Features | None) -> float:
-    r"""The $\kappa$ with the smallest bound among those whose hypotheses hold; else the one that lacks least."""
+    r"""The $\kappa$ with the smallest bound among those whose hypotheses hold; else the one nearest to that."""
     with np.errstate(all="ignore"):
         terms = terms_of(case, KAPPAS, features)
         missing = np.maximum(terms.root_heads / math.sqrt(case.num_heads), case.step_size * terms.smoothness)
@@ -196,7 +196,7 @@ def least_bound(
     free = terms.step_size is None
     axes = [np.geomspace(1e-3 * largest, largest, 25), top * np.geomspace(1e-6, 1, 37), KAPPAS[::3]]
     best = None
-    for _ in range(5):  # everywhere, then ever closer to the best
+    for _ in range(5):  # a coarse grid, then finer ones around the best
         if not free:
             axes[1] = np.array([terms.step_size])
         scales, steps, kappas = axes
@@ -223,7 +223,7 @@ def _between(axis: np.ndarray, i: int) -> np.ndarray:
 
 
 def sharp_conclusions(case: Case, walk: Walk, conditions: Conditions, index: int = 0) -> tuple[Certificate, ...]:
-    """The conclusions of Theorem 1′ on a run that was watched from the target number `index`."""
+    """The conclusions of Theorem 1′ on a run, for the target number `index`."""
     noise, mean, D, r = training.rounding(case, walk), walk.mean_loss, case.distance, conditions.reach
     claims = (
         ("the mean train loss is at most (A/B) L(theta) + D^2/(2 B eta K) + (1/B - 1) L(theta_0)/K", mean,
@@ -243,7 +243,7 @@ def sharp_conclusions(case: Case, walk: Walk, conditions: Conditions, index: int
 
 
 def certify_sharp(work: Examination) -> list[Certificate]:
-    """From the target with the smallest bound where the theorem speaks, else from the one that lacks least."""
+    """For the target with the smallest bound if the theorem applies, else for the one that misses it by least."""
     walk, features = work.shared(training.repetition), Features.of(work.run.start, work.dataset)
     found = []
     for index, target in enumerate(walk.targets):
@@ -282,7 +282,7 @@ THEOREM_1_SHARP = Statement(
     "((1−B)/B) L̂(θ_0)/K. In b2, b1²/4 may be ¼(√(λ_max(K_0)/n) + (b3/√H)ρ)² with K_0 the tangent kernel at the start "
     "and ρ = (1+r)D + η L̂(θ_0)(max_i‖∇Φ̃_i(θ_0)‖ + (b3/√H)(1+r)D)",
     proof="docs/theory/training.md#theorem-1-sharp",
-    remark="runs at the smallest number of heads whose bound is below a goal, with the step size that goes with it",
+    remark="runs at the smallest number of heads whose bound is below a goal, with the matching step size",
     check=check_sharp,
     about=certify_sharp,
     tightness=0.3,

@@ -1,6 +1,6 @@
 r"""Theorem 1: its hypotheses on a concrete case, in three versions side by side, and its conclusions on a run.
 
-*Printed*: (3) and the order of $\rho$ with their hidden constants read as 1, marked so. *Explicit*: the route of
+*Printed*: (3) and the order of $\rho$ with their hidden constants taken as 1, and marked so. *Explicit*: the route of
 Section 6.1 with its own constants. *Ours*: docs/theory/training.md.
 """
 
@@ -38,7 +38,7 @@ initialization = lazy("manyheads.papers.deora2023.initialization")
 
 @dataclass(frozen=True)
 class Case:
-    """The numbers that Theorems 1 and 2 speak of: data, start, target and plan."""
+    """The numbers in Theorems 1 and 2: data, start, target and plan."""
 
     shape: Shape
     num_heads: float
@@ -143,7 +143,7 @@ def largest_step(case: Case, variant: str = OURS) -> float:
 
 
 def heads_needed(case: Case, variant: str = OURS, constant: float = HEADS_TRAINING) -> float:
-    """The number of heads that a version asks for on this case (its M taken at the case's own number of heads)."""
+    """The number of heads that a version requires on this case (with M at the case's own number of heads)."""
     if variant == OURS:
         return (constant * case.distance**2 * case.shape.b3(case.radius)) ** 2
     if variant == EXPLICIT:
@@ -179,12 +179,12 @@ def _conditions(case: Case, variant: str) -> Conditions:
 
 
 def _over(top: float, bottom: float) -> float:
-    """top/bottom; no limit where the bottom is 0, and NaN where it is NaN."""
+    """top/bottom; infinite if the bottom is 0, and NaN if it is NaN."""
     return math.inf if bottom <= 0 else top / bottom
 
 
 def conclusions(case: Case, walk: Walk, versions: Sequence[Conditions], index: int = 0) -> tuple[Certificate, ...]:
-    """The conclusions of Theorem 1 on a run that was watched from the target number `index`."""
+    """The conclusions of Theorem 1 on a run, for the target number `index`."""
     printed, explicit, ours = versions
     noise, mean, D = rounding(case, walk), walk.mean_loss, case.distance
 
@@ -226,7 +226,7 @@ def rounding(case: Case, walk: Walk) -> float:
 
 
 def repetition(work: Examination) -> Walk:
-    """The run again, in float64, watched from every target there is."""
+    """The run repeated in float64, measured against every available target."""
     start, data, eta, K = work.run.start, work.dataset, work.step_size, work.num_steps
     loss, scales = work.loss, decomposition.SCALES
     along = partial(targets.along, start=start, dataset=data, loss=loss)
@@ -253,7 +253,7 @@ def repetition(work: Examination) -> Walk:
 
 
 def best_case(work: Examination) -> tuple[int, Case]:
-    """The target on which our Theorem 1 says most: smallest bound where it speaks, else fewest missing heads."""
+    """The best target for our Theorem 1: the smallest bound if it applies, else the fewest missing heads."""
     walk = work.shared(repetition)
     cases = [
         case_of(
@@ -272,7 +272,7 @@ def best_case(work: Examination) -> tuple[int, Case]:
 
 
 def concluded(work: Examination) -> tuple[Certificate, ...]:
-    """What Theorem 1 concludes about the run, from the best target."""
+    """The conclusions of Theorem 1 about the run, from the best target."""
     (index, case), walk = work.shared(best_case), work.shared(repetition)
     details = {"target": str(walk.targets[index])}
     return tuple(replace(c, details=details) for c in conclusions(case, walk, training_conditions(case), index))
@@ -312,8 +312,8 @@ THEOREM_1 = Statement(
     "η ≤ min(1/b2(M), D²/(K L̂(θ)), D²/L̂(θ_0)) imply descent at every step, ‖θ_k−θ‖ ≤ 2D, ‖θ_k−θ_0‖ ≤ 3D, "
     "‖U_k‖_{2,∞} ≤ M and (4). Heads grow like D⁴ instead of D⁶, with no power of d",
     proof="docs/theory/training.md#theorem-1",
-    remark="run where its hypotheses are literally true; the bound is about 5 times the measured mean loss at "
-    "the smallest such H",
+    remark="run where all its hypotheses hold; the bound is about 5 times the measured mean loss at the "
+    "smallest such H",
     check=check_theorem_1,
     about=certify_theorem_1,
     tightness=0.2,
@@ -331,7 +331,7 @@ def certify_descent(work: Examination) -> list[Certificate]:
     return [
         Certificate(
             "descent", DEFECT, defect, (Bound(OURS, 0.0, (step,)),), noise=noise, noise_source="rounding of the loss",
-            details={"descended in fact": bool(defect <= noise)},
+            details={"descended": bool(defect <= noise)},
         )
     ]  # fmt: skip
 
@@ -388,8 +388,8 @@ DESCENT = Statement(
     corrected="as printed",
     ours="η ≤ 1/b2(M) with M ≥ ‖U_k‖_{2,∞}, ‖U_{k+1}‖_{2,∞} suffices",
     proof="docs/theory/training.md#descent",
-    remark="share of the allowed value L̂_k − (η/2)‖∇L̂_k‖² that is used, at the largest allowed step: near 1 by "
-    "itself where the gradient is small; the promised decrease is up to 0.51 of the actual one",
+    remark="share of the allowed value L̂_k − (η/2)‖∇L̂_k‖² that is used, at the largest allowed step: trivially "
+    "near 1 where the gradient is small; the promised decrease is up to 0.51 of the actual one",
     check=check_descent,
     about=certify_descent,
     tightness=0.999,
@@ -420,8 +420,7 @@ ITERATES = Statement(
     corrected="as printed; the paper's own route gives √(13/3)·D for the second",
     ours="‖θ_k−θ‖ ≤ 2D and ‖θ_k−θ_0‖ ≤ 3D under our hypotheses",
     proof="docs/theory/training.md#theorem-1",
-    remark="on runs where the hypotheses are literally true the iterates never leave the ball of radius D "
-    "around the target",
+    remark="on runs where all hypotheses hold the iterates never leave the ball of radius D around the target",
     check=check_iterates,
     about=certify_iterates,
     tightness=0.5,

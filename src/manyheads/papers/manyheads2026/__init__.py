@@ -1,4 +1,4 @@
-"""What this project proved itself, beyond sharper forms of other people's statements."""
+"""Results proved by this project, beyond sharper forms of other papers' statements."""
 
 from manyheads.certificates.statement import Paper
 from manyheads.papers.deora2023.setting import scope

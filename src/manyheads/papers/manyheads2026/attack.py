@@ -1,4 +1,4 @@
-"""Attacks on the forecast: points inside balls that come as close to each local bound as ascent can, and runs.
+"""Attacks on the forecast: points inside balls that ascent brings as close to each local bound as it can, and runs.
 
 The measured side is automatic differentiation of the plain formula, which shares no algebra with the bounds.
 """
@@ -24,7 +24,7 @@ regions = lazy("manyheads.papers.manyheads2026.region")
 twins = lazy("manyheads.papers.manyheads2026.twins")
 
 EXAMPLES, TOKENS, DIM, CLASSES = 4, 3, 2, 2
-FREE = ("raw", "turn")  # what ascent moves; the rest of a point is the problem
+FREE = ("raw", "turn")  # the arrays that ascent changes; the rest of a point is the problem
 
 
 def scores(point, move):
@@ -138,7 +138,7 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
     U = rng.standard_normal((CLASSES, TOKENS, DIM)) * 10 ** rng.uniform(-1, 0.5)
     v = rng.standard_normal(CLASSES * DIM * (DIM + TOKENS))
     v /= np.linalg.norm(v)
-    if rng.random() < 0.25:  # a direction in the readout alone has a bound of its own
+    if rng.random() < 0.25:  # a direction in the readout alone has its own bound
         v[: CLASSES * DIM * DIM] = 0.0
         v /= np.linalg.norm(v)
     cut = CLASSES * DIM * DIM
@@ -148,7 +148,7 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
     rho = 10 ** rng.uniform(-2, 0.5) if radius is None else radius
     drift = center.ball.drift(rho)
     low, high = regions.margin_box(center, drift, rho)
-    # autodiff's own rounding shows where saturated attention leaves nothing to bound
+    # with saturated attention both sides are at the rounding level of autodiff
     R = np.linalg.norm(X, axis=2).max()
     noise = 1e-14 * R**3 * (1 + R**2 * np.linalg.norm(U)) / np.sqrt(N.sum())
     level = float(np.mean(loss.at(center.margins))) * rng.uniform(1.0, 1.5)
@@ -164,7 +164,7 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
 
 
 def local_bounds(tally: Tally, effort: Effort, ratios: Mapping[str, Callable] = ATTACKS) -> dict[str, float]:
-    """Every inequality at random points of random balls, in a full check from there by ascent; the largest shares."""
+    """The largest share of every bound at random points of random balls; a full check also runs ascent from there."""
     rng = np.random.default_rng(effort.seed)
     size, several = CLASSES * DIM * (DIM + TOKENS), effort.count(6, 8)
     points = [
@@ -191,7 +191,7 @@ def _evaluated(points, ratios):
 
 
 def runs(tally: Tally, effort: Effort) -> tuple[int, int]:
-    """Forecasts on small mixtures, followed by the descent they speak about; how many spoke, and of how many."""
+    """Forecasts on small mixtures, each followed by the descent itself; how many were not silent, and of how many."""
     spoke, cases = 0, []
     for k in range(8 * effort.seed, 8 * effort.seed + effort.count(8, 1)):
         mixture = mixtures.TokenizedMixture(

@@ -1,7 +1,7 @@
 r"""Corollary P: the forecast before a run is made, from the margin at the start and worst-case constants.
 
 Over the ball of radius $2\sigma$ around the start the constants $b_1$, $b_3$ of Corollary 1 take the place of the local
-bounds of Theorem F, so that nothing has to be evaluated but the start. Proof: docs/theory/forecast.md.
+bounds of Theorem F, so that only the start has to be evaluated. Proof: docs/theory/forecast.md.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ initialization = lazy("manyheads.papers.deora2023.initialization")
 targets, follower = lazy("manyheads.certificates.targets"), lazy("manyheads.certificates.walk")
 starts = lazy("manyheads.training.start")
 
-PIECES = 100  # at least, of a region that ends because no margin is left
+PIECES = 100  # the fewest pieces of a region that ends because no margin is left
 MOST_PIECES = 1000
 SHARES = [2.0**-k for k in range(7)]  # of the step size 4/b1^2 that are tried
 
 
 @dataclass(frozen=True)
 class Before:
-    """What the corollary needs to know of a start, for any number of heads in the same shares."""
+    """What the corollary needs from a start, for any number of heads in the same shares."""
 
     shape: Shape
     margin: float  # of the tangent features, along a unit vector
@@ -98,14 +98,14 @@ class Before:
             return None
         top = 1 / self.shape.loss.smoothness / self.shape.features(self.readout_norm) ** 2
         best = None
-        for share in reversed(SHARES):  # small steps lose least, so the larger ones are seldom searched
+        for share in reversed(SHARES):  # small steps lose least, so larger ones rarely need a search
             best = self._least(loss, share * top, best) or best
         return best
 
     def _least(
         self, loss: float, step_size: float, best: tuple[float, Forecast] | None
     ) -> tuple[float, Forecast] | None:
-        """The smallest number of heads with this step size and its forecast; None where it is no less than the best."""
+        """The smallest number of heads with this step size, and its forecast; None if it is not below the best."""
         goal = math.log(self.loss / loss)
 
         def certified(log_heads):
@@ -141,7 +141,7 @@ def certify_before(work: Examination) -> list[Certificate]:
 
 
 def check_before(effort: Effort) -> Finding:
-    """Runs from starts whose margin is known: steps to several levels, and the loss falls at every step until then."""
+    """Runs from starts with a known margin: steps to several levels, with the loss falling at every step until then."""
     tally, spoke = Tally(), []
     for k in range(effort.count(200, 6)):
         _, data, fresh = small_problem(effort.seed + k)

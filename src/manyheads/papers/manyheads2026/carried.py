@@ -20,7 +20,7 @@ forecasts, starts = lazy("manyheads.papers.manyheads2026.forecast"), lazy("manyh
 
 
 def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:
-    """The two local bounds that know the loss, at points of random balls, in a full check by ascent from there."""
+    """The two local bounds that depend on the loss, at points of random balls; a full check adds ascent from there."""
     rng = np.random.default_rng(effort.seed)
     size = attacks.CLASSES * attacks.DIM * (attacks.DIM + attacks.TOKENS)
     points = [

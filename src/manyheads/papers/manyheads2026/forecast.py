@@ -37,24 +37,24 @@ questions = lazy("manyheads.training.until")
 provenance = lazy("manyheads.certificates.provenance")
 attacks = lazy("manyheads.papers.manyheads2026.attack")
 
-PIECE = 0.03  # nats that one piece of the region would certify if nothing were lost
+PIECE = 0.03  # nats that one piece of the region would certify without losses
 MOST_PIECES = 250
 MOST_STEPS = 2.0**62
-HOPELESS, LIKELY = 0.25, 0.55  # first_forecast tries no step with a smaller indicator, and begins from the second on
-HALVINGS = 4  # of a piece, before the region is said to end
+HOPELESS, LIKELY = 0.25, 0.55  # first_forecast skips steps with an indicator below the first, and starts at the second
+HALVINGS = 4  # of a piece, before the region ends
 REASONS = {
     "margin": "the margin over the region is no longer positive",
     "inseparable": "no direction of the parameters raises all margins",
     "step": "the step size is too large for the curvature that the bounds allow over the region",
     "slow": "the bounds promise no further decrease",
-    "pieces": f"the region was followed for {MOST_PIECES} pieces only",
+    "pieces": f"the region was followed for only {MOST_PIECES} pieces",
     "ended": "the step sizes that were given end there",
 }
 
 
 @dataclass(frozen=True)
 class Piece:
-    r"""One stretch of the region: balls of radius up to `radius`, on which the three local bounds hold.
+    r"""One piece of the region: balls of radius up to `radius`, on which the three local bounds hold.
 
     `margin` $\Gamma$: every tangent feature has at least this margin. `ratio` $c$: the mean slope is at least $c$ times
     the loss. `efficiency` $e = 1-\eta\beta/2$: the share of the linear decrease that is kept. `nats` is the fall of the
@@ -71,7 +71,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What is proved about the next steps of gradient descent, whatever else happens.
+    """What is proved about the next steps of gradient descent.
 
     `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
     `certified_loss[i]`; until then the loss decreases at every step, and the iterates stay within `radius` of a known
@@ -89,7 +89,7 @@ class Forecast:
     schedule: np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Leave out what is promised for after so many steps that they cannot be counted, or are not given."""
+        """Drop promises beyond the given steps, or after more steps than can be counted."""
         total, before, last = 0.0, 0.0, len(self.pieces)
         for i, p in enumerate(self.pieces):
             total += math.exp(min(p.nats, 700.0)) - math.exp(before)
@@ -139,7 +139,7 @@ class Forecast:
     def steps_to(self, loss: float) -> int | None:
         """Steps within which some iterate has at most this loss; None where that is not certified."""
         if not loss > 0:
-            raise ValueError(f"loss={loss} must be above 0; the forecast says from where on nothing is promised.")
+            raise ValueError(f"loss={loss} must be above 0; pass a positive loss.")
         if loss < (self.certified_loss[-1] if self.pieces else self.loss):
             return None
         return max(0, self._count(min(math.log(self.loss / loss), self.nats)))
@@ -180,17 +180,17 @@ class Forecast:
         start = f"From here, gradient descent with step {sizes} {self.step_size:g}"
         end = f"because {REASONS[self.reason]}"
         if not self.pieces:
-            return f"{start} is promised nothing, {end}."
+            return f"{start} is not proved to lower the loss, {end}."
         last = f"{self.certified_loss[-1]:.3g}"
         if self.speaks:
-            verb = "halves the loss" if self.reduce == 2 else f"divides the loss by {self.reduce:g}"
+            fall = "halve the loss" if self.reduce == 2 else f"divide the loss by {self.reduce:g}"
             return (
-                f"{start} {verb} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps, whatever else happens; "
-                f"beyond a loss of {last} nothing is promised, {end}."
+                f"{start} is proved to {fall} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps; below a loss of "
+                f"{last} nothing is proved, {end}."
             )
         return (
-            f"{start} brings the loss from {self.loss:.3g} to {last} within {self.steps[-1]:,} steps, whatever else "
-            f"happens; beyond that nothing is promised, {end}."
+            f"{start} is proved to bring the loss from {self.loss:.3g} to {last} within {self.steps[-1]:,} steps; "
+            f"below that nothing is proved, {end}."
         )
 
     __repr__ = __str__
@@ -208,9 +208,9 @@ def forecast(
 ) -> Forecast:
     """What plain gradient descent on a loss, by default the logistic one, is proved to reach from this model.
 
-    `model` may be a run on these data: then its last parameters, its step size and its loss are meant. The curve is
-    followed until the bounds end it, or for `most_pieces` pieces. `step_size` may be the sizes of the steps to come, in
-    their order; nothing is promised for after the last of them.
+    `model` may be a run on these data: then its last parameters, its step size and its loss are used. The curve is
+    followed until the bounds end it, or for `most_pieces` pieces. `step_size` may be a list of the coming step sizes;
+    nothing is promised after the last of them.
     """
     if hasattr(model, "settings"):
         provenance.check_data(model, dataset)
@@ -249,10 +249,10 @@ def followed(state: Center, eta: float, reduce: float, most_pieces: int, enough:
 def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
     """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
 
-    The run is repeated in float64, and steps 0, 1, 2, 3, 5, 8, ... are tried, never those with a hopeless indicator.
-    The first try is where the indicator promises success; from there earlier steps are tried until one is silent, or
-    later ones until one speaks, and the interval before it is halved until it is one step. So the answer is the
-    earliest one if success is never lost again; it is None only if all these steps are silent.
+    The run is repeated in float64, and steps 0, 1, 2, 3, 5, 8, ... are tried, except those with a hopeless indicator.
+    The first try is where the indicator suggests success. From there earlier steps are tried until one is silent, or
+    later ones until one is certified, and the interval before it is halved down to one step. The answer is the earliest
+    step if certification, once reached, is never lost; it is None only if all these steps are silent.
     """
     provenance.check_data(run, dataset)
     _, eta, loss = checked(run, None, reduce)
@@ -267,7 +267,7 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     def speaks(center: Center) -> bool:
         return followed(center, eta, reduce, MOST_PIECES, math.log(reduce)).speaks
 
-    ahead = iter([k for k in grid if k in path])  # a step is looked at only once the search has come to it
+    ahead = iter([k for k in grid if k in path])  # evaluated lazily, as the search reaches each step
     seen: list[int] = []
     for k in ahead:
         seen += [k] if hopeful(k) else []
@@ -278,7 +278,7 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     first = max(seen, key=lambda k: centers[k].indicator)
     later = itertools.chain([k for k in seen if k >= first], filter(hopeful, ahead))
     step = next((k for k in later if speaks(centers[k])), None)
-    if step in (first, None):  # success may lie before; without any, every step was tried
+    if step in (first, None):  # an earlier step may succeed; if none has, every step was tried
         for k in (k for k in reversed(seen) if k < first):
             if speaks(centers[k]):
                 step = k
@@ -317,7 +317,7 @@ class _Path:
 
 
 def checked(model, step_size, reduce, settings: dict | None = None, loss=None) -> tuple[MultiHead, float, Loss]:
-    """The model, the step size and the loss of a descent that the forecast can speak about."""
+    """The model, the step size and the loss of a descent covered by the forecast."""
     run = getattr(model, "settings", None)
     settings = run if settings is None else settings
     if settings is not None and settings.get("optimizer") != "gd":
@@ -365,7 +365,7 @@ def _next(state: Center, direction, length: float, last: Piece, eta: float, star
 
 
 def certify_forecast(work: Examination) -> list[Certificate]:
-    """From `from_step`, or the first step that speaks: steps to half the loss, measured against certified."""
+    """From `from_step`, or the first certified step: steps to half the loss, measured against certified."""
     work.progress("the forecast along the run")
     claim, where = "steps in which the loss is halved", "some step"
     if work.from_step is None:
@@ -384,7 +384,7 @@ def certify_forecast(work: Examination) -> list[Certificate]:
 
 
 def _at(run: Trajectory, dataset: Dataset, step: int) -> tuple[int, Forecast] | None:
-    """That step of a run with its forecast, where it certifies half the loss."""
+    """That step of a run with its forecast, if it certifies half the loss."""
     _, eta, loss = checked(run, None, 2.0)
     model = _Path(run.start, dataset, eta, loss)([step])[step]
     found = followed(Center.at(model, dataset, loss), eta, 2.0, MOST_PIECES, math.log(2.0))
@@ -398,7 +398,8 @@ def check_forecast(effort: Effort) -> Finding:
     spoke, runs = attacks.runs(tally, effort)
     text = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     how = "at random points" if effort.quick else "by ascent"
-    return tally.finding(f"largest shares {how}: {text}; {spoke} of {runs} forecasts spoke and every promise was kept")
+    found = f"{spoke} of {runs} forecasts were not silent, and every promise was kept"
+    return tally.finding(f"largest shares {how}: {text}; {found}")
 
 
 REMEDY = "use a smaller step size, more heads, or more steps before the forecast"

@@ -1,4 +1,4 @@
-"""The forecast while a run goes on: `train(..., forecast=True)` shows it, `until="certified"` ends the run with it."""
+"""The forecast during a run: `train(..., forecast=True)` shows it, `until="certified"` ends the run with it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REDUCE = 2.0
 
 @CONDITIONS.register("certified")
 class Certified:
-    """Asks whether half the loss is certified from a step on; a step with a hopeless indicator is not followed.
+    """Checks whether the loss is certified to halve from a step on; steps with a hopeless indicator are skipped.
 
-    `numbers` holds the indicator, and the steps within which the loss is proved to be halved (infinite: not proved).
+    `numbers` holds the indicator, and the steps within which the loss is proved to halve (infinite if not proved).
     """
 
     def __init__(self, model: MultiHead, dataset: Dataset, settings: dict):
@@ -48,4 +48,4 @@ class Certified:
             return ""
         self.numbers["steps_to_half"] = float(steps)
         self.note = f"halves within {steps:,} steps (proved)"
-        return f"from step {step} on the loss, {found.loss:.4g}, is proved to be halved within {steps:,} more steps"
+        return f"from step {step} on the loss, {found.loss:.4g}, is proved to halve within {steps:,} more steps"

@@ -30,7 +30,7 @@ starts, descent = lazy("manyheads.training.start"), lazy("manyheads.training.des
 jax = lazy("jax")
 
 CORRECTIONS = 100  # most rounds of correcting the heads of an even length in exact arithmetic
-FAR = 1e150  # no preference is looked for beyond
+FAR = 1e150  # the largest preference searched for
 LONGEST = 41  # tokens for which heads are built, in a minute; the theorem has no limit
 
 
@@ -40,9 +40,9 @@ def heads_bound(num_tokens: int) -> int:
 
 
 def count_parity(num_tokens: int, padded_to: int | None = None, signal: float = 2.0) -> Dataset:
-    """All sequences of two orthogonal tokens, labeled +1 where the second occurs an even number of times.
+    """All sequences of two orthogonal tokens, labeled +1 if the second occurs an even number of times.
 
-    Padded with masked tokens to a common length, so that one compiled program serves all.
+    Padded with masked tokens to a common length, so that one compiled program works for all.
     """
     rows = np.array(list(itertools.product((0, 1), repeat=num_tokens)))
     tokens = np.zeros((len(rows), padded_to or num_tokens, 2))
@@ -117,7 +117,7 @@ def _pole(c: Fraction) -> Fraction:
 
 
 def _zeros(T: int) -> list[Fraction]:
-    """Where the score shall change its sign: between the values of w at neighboring counts; the first is infinite."""
+    """Where the score must change sign: between the values of w at neighboring counts; the first is infinite."""
     w = [Fraction((T - r) ** 2 + r * r, r * (T - r)) for r in range(1, T // 2 + 1)]
     return [2 * w[0], *((a + b) / 2 for a, b in zip(w, w[1:], strict=False))]
 
@@ -199,7 +199,7 @@ class _Pairs:
         return sum(map(math.log, self.balance(k, far)))
 
     def nearly_balanced(self) -> list[float]:
-        """One pair after the other, each by halving the interval in which it has a solution, until none moves."""
+        """Solve the pairs in turn, each by bisecting the interval that holds its solution, until none changes."""
         pairs = self.in_float()
         low, high = pairs.near, [FAR, *pairs.near[:-1]]
         far, before = [e * (1 + 1e-6) for e in low], [0.0] * len(low)

@@ -79,14 +79,14 @@ class Center:
 
     @cached_property
     def indicator(self) -> float:
-        r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first look, larger where more is certified."""
+        r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first estimate, larger where more is certified."""
         _, along = self.direction
         curved = self.ball.drift(0.0).curvature.max()
         return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
 
 
 def margin_box(state: Center, drift: Drift, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Between which values each margin stays over a ball."""
+    """The interval in which each margin stays over a ball."""
     width = radius * state.norms + radius**2 / 2 * drift.curvature
     width = width * (1 + ENLARGE) + 1e-12 * np.abs(state.margins)
     return state.margins - width, state.margins + width

@@ -1,4 +1,4 @@
-r"""Theorem W: how long attention sleeps, before a run is made and for every number of heads.
+r"""Theorem W: how long attention sleeps, proved before the run for every number of heads.
 
 A head's readout moves by at most $aG/\sqrt H$ and its key-query matrix by $w(\|U_h\|G/\sqrt H+aG^2/2H)$, where $G$ is
 the sum of $\eta\,\frac1n\sum_i|\ell'_i|$ over the steps. Where uniform attention separates the data by a margin
@@ -32,8 +32,8 @@ datasets, margins = lazy("manyheads.data.dataset"), lazy("manyheads.measures.mar
 shifts = lazy("manyheads.certificates.shift")
 starts, attacks = lazy("manyheads.training.start"), lazy("manyheads.papers.manyheads2026.sleep_attack")
 
-SHARES = np.geomspace(1e-6, 0.5, 400)  # of the attention that moved, among which a run's bound is looked for
-MOST_STEPS = 1e300  # that are promised; more would overflow
+SHARES = np.geomspace(1e-6, 0.5, 400)  # shares of moved attention among which a run's bound is searched
+MOST_STEPS = 1e300  # the most that are promised; more would overflow
 LARGEST = math.log(MOST_STEPS)
 
 
@@ -43,7 +43,7 @@ class Sleep:
 
     `travel` is the $G$ that this movement takes, `margin` is $\gamma_\delta$, the margin of uniform attention less what
     the movement can take from it, and `step_limit` the largest step size for which it is proved. `normalized_steps` is
-    the same for normalized descent, whose steps have the length `step_size`. Both are 0 where nothing is proved.
+    the same for normalized descent, whose steps have the length `step_size`. Both are 0 if nothing is proved.
     """
 
     moved: float
@@ -68,7 +68,7 @@ class Sleep:
 
     @property
     def reason(self) -> str:
-        """Why nothing is proved, and what would help; empty where something is."""
+        """Why nothing is proved, and what would help; empty if something is."""
         if not self.margin > 0:
             return "uniform attention does not separate the data by enough; ask for a smaller movement, or other data"
         if self.step_size > self.step_limit:
@@ -91,7 +91,7 @@ def _count(steps: float) -> str:
 
 
 class Uniform:
-    """What the theorem needs to know of the data under uniform attention, and of the start."""
+    """What the theorem needs from the data under uniform attention, and from the start."""
 
     def __init__(self, start: MultiHead, dataset: Dataset):
         X, y = dataset.tokens.astype(float), dataset.labels.astype(float)
@@ -145,7 +145,7 @@ class Uniform:
         return self.root_tokens * moved * math.sqrt(float(np.mean(self.diameter**2)))
 
     def least_movement(self, step_size: float, num_steps: int) -> Sleep | None:
-        """The smallest movement, among `SHARES`, that so many steps are promised not to exceed; None where none is."""
+        """The smallest movement in `SHARES` that this many steps are proved not to exceed; None if there is none."""
         found = (self.sleep(float(share), step_size) for share in SHARES)
         return next((promise for promise in found if promise.steps >= num_steps), None)
 
@@ -165,7 +165,7 @@ def _unmet(start: MultiHead, dataset: Dataset) -> list[Hypothesis]:
 def attention_sleep(start: MultiHead, dataset: Dataset, *, step_size: float, moved: float = 0.05) -> Sleep:
     """For how many steps of gradient descent from `start` no query moves more than the share `moved` of its attention.
 
-    Proved before the run is made, for the logistic loss and starts with uniform attention (zero, first phase).
+    Proved before the run, for the logistic loss and starts with uniform attention (zero, first phase).
     """
     require_scope(start)
     for hypothesis in _unmet(start, dataset):
@@ -199,7 +199,7 @@ def certify_sleep(work: Examination) -> list[Certificate]:
 def add_run(
     tally: Tally, start: MultiHead, data: Dataset, share: float, step_size: float, most: int
 ) -> dict[str, float]:
-    """One run as long as it is promised to sleep (at most `most` steps), and every inequality of the proof along it."""
+    """One run for as long as it is proved to sleep (at most `most` steps), with every inequality of the proof."""
     uniform = Uniform(start, data)
     promise = uniform.sleep(share, step_size)
     steps = int(min(promise.steps, most))
@@ -237,7 +237,7 @@ def extremal(spread: float) -> Dataset:
 
 
 def check_sleep(effort: Effort) -> Finding:
-    """Runs as long as they are promised to sleep, from both starts, and tokens that ascent chose against it."""
+    """Runs for as long as they are proved to sleep, from both starts, and on tokens chosen by ascent to break it."""
     tally, best = Tally(), {}
     cases = [(share, heads) for heads in (1.0, 8.0, 64.0, 1024.0, 1e5, 1e8) for share in (0.02, 0.1, 0.2)]
     for k in range(effort.count(90, 1)):

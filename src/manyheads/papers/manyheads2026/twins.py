@@ -1,8 +1,8 @@
-r"""Theorem S: how far leaving out one sequence can carry a run away, bounded along the run itself.
+r"""Theorem S: how far leaving out one sequence can move a run, bounded along the run itself.
 
 The distance of a run from its leave-one-out twin grows in one step by at most the norm of $I-\eta\nabla^2\hat L^{-i}$
 on the segment between them. The Hessian at the run is computed, and over the ball in which the twin is known to be it
-changes by no more than a local bound on the third derivative allows. No worst-case constant, no twin is trained.
+changes by no more than a local bound on the third derivative allows. It uses no worst-case constant and trains no twin.
 Proof: docs/theory/generalization.md.
 """
 
@@ -88,7 +88,7 @@ def bound_twins(start: MultiHead, dataset: Dataset, *, step_size: float, num_ste
     if run.status == "interrupted":
         raise KeyboardInterrupt
     apart, factors = np.zeros(n), []
-    with np.errstate(over="ignore", invalid="ignore"):  # bounds that outgrow the numbers are infinite below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflowing bounds become infinite below
         for k in range(run.last_step):
             here = Place(run.model(k), dataset, float(apart.max()))
             factor = here.expansion(apart, eta)
@@ -110,7 +110,7 @@ def bound_twins(start: MultiHead, dataset: Dataset, *, step_size: float, num_ste
 
 
 class Place:
-    """One step of the run: what is known at it, and over the ball around it that holds all twins."""
+    """One step of the run: its values, and bounds over the ball around it that holds all twins."""
 
     def __init__(self, model: MultiHead, dataset: Dataset, radius: float):
         self.model, self.dataset, self.radius = model, dataset, np.float64(radius)  # its square may overflow
@@ -175,7 +175,7 @@ def certify_twins(work: Examination) -> list[Certificate]:
 
 
 def check_twins(effort: Effort) -> Finding:
-    """Twins that are trained against their bounds, and the third derivatives at adversarial points."""
+    """Trained twins against their bounds, and the third derivatives at adversarial points."""
     tally = Tally()
     shares = attacks.local_bounds(tally, effort, attacks.THIRDS)
     expansions = []

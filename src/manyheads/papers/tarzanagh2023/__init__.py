@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def scope(work: Examination) -> tuple[Hypothesis, ...]:
-    """One query per sequence, one head, a readout that stays as it is."""
+    """One query per sequence, one head, a readout that is not trained."""
     run, data = work.run, work.dataset
     start, final = (getattr(model, "full", model) for model in (run.start, run.final))  # a block may be frozen
     last = getattr(start, "decoder", None) == "last"

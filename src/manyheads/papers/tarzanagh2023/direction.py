@@ -1,4 +1,4 @@
-r"""In which direction W goes when the logistic loss is made small: minimizers of given norm, and runs of descent.
+r"""The direction in which W grows as the logistic loss becomes small: minimizers of given norm, and runs of descent.
 
 The loss of a sequence is $\log(1+e^{-f})$ with $f=\sum_sa_sv_s$; $L_*$ is the mean loss when every best token is
 selected, and $L(W)-L_*$ the excess loss. Proofs: docs/theory/attention-svm.md.
@@ -62,13 +62,13 @@ def cosine(problem: Selection, W: np.ndarray) -> float:
 
 
 def cosine_bound(problem: Selection, W: np.ndarray) -> float:
-    """`direction`: what excess loss and norm say about the correlation with W_svm."""
+    """`direction`: a lower bound on the correlation with W_svm from excess loss and norm."""
     ratio = pulls(problem)[0] / (len(problem.best) * excess(problem, W))
     return math.log(ratio - 1) / (problem.upper * float(np.linalg.norm(W))) if ratio > 2 else -math.inf
 
 
 def path_bounds(problem: Selection, norm: float) -> tuple[float, float, float]:
-    """`path` at a norm B: excess loss at least, excess loss of B·Ŵ at most, correlation of the minimizer at least."""
+    """`path` at norm B: lower bound on the excess loss, upper bound for B·Ŵ, lower bound on the correlation."""
     n, others, (c, C) = len(problem.best), problem.num_others, pulls(problem)
     least = c / n / (1 + math.exp(norm * problem.upper))
     most = C * others / (others + math.exp(norm * problem.lower))
@@ -211,7 +211,7 @@ def cone_bound(problem: Selection) -> float:
 
 
 def gradient_rounding(problem: Selection, W: np.ndarray) -> float:
-    """How far a computed step can be off, as a share of it: terms of size one cancel to the unselected mass."""
+    """Relative rounding error of a computed step: terms of size one cancel down to the unselected mass."""
     return 16 * np.finfo(float).eps * (1 + np.abs(problem.features).max()) / problem.worst_mass(W)
 
 

@@ -39,7 +39,7 @@ Tried = list[tuple["Selection", np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The problem of selecting the best token of each sequence."""
+    """The task of selecting the best token of each sequence."""
 
     features: np.ndarray  # (n, T - 1, d^2)
     best: np.ndarray  # (n,): score of the best token
@@ -104,7 +104,7 @@ class Selection:
         return float(self.attention(W).sum(axis=1).max())
 
     def mass_range(self, norm: float) -> tuple[float, float]:
-        """`selection`: between these lies the smallest possible `worst_mass` of a W of at most this norm."""
+        """`selection`: an interval that contains the smallest possible `worst_mass` of a W of at most this norm."""
         return 1 / (1 + math.exp(norm * self.upper)), self.num_others / (self.num_others + math.exp(norm * self.lower))
 
 
@@ -138,7 +138,7 @@ def matrices(rng: np.random.Generator, problem: Selection, count: int) -> Tried:
 
 
 def attack(effort: Effort, ratio: Callable, problems: list[Selection]) -> Tried:
-    """For each problem the W at which gradient ascent brings a ratio highest."""
+    """For each problem, the W at which gradient ascent makes a ratio largest."""
     rng, found = np.random.default_rng(effort.seed + 1), []
     for problem in problems:
         data = {"features": problem.features, "dual": problem.dual}
