@@ -103,7 +103,7 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(desk):
         ("#T=4&relevant=9", "fewer than the 4 tokens must be relevant"),
         ("#M=16&d=4", "orthogonal patterns need that width"),
         ("#noise=1&noiseNorm=0", "at least its part along the patterns"),
-        ("#data=own", "not in it; the mixture is shown"),
+        ("#data=own", "which it does not contain; the mixture is shown"),
         ("#<script>alert(1)</script>=1", "is not a setting"),
         ("#__proto__=1&constructor=2", "is not a setting"),
     ],

@@ -67,7 +67,7 @@ def test_only_this_machine_is_served(server):
 
 
 def test_other_sites_and_other_names_are_refused(server):
-    assert server.post("/api/draw", headers={}) == (403, "only the explorer's own page may ask.")
+    assert server.post("/api/draw", headers={}) == (403, "only the explorer's own page may send requests.")
     status, text = server.post("/api/draw", headers={"X-Manyheads": "explorer", "Host": "evil.example"})
     assert status == 403 and "127.0.0.1 and localhost only" in text
     assert server.post("/api/shell")[0] == 404

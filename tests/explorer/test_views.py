@@ -91,7 +91,7 @@ def test_a_bound_that_says_nothing_says_so(desk):
     desk.visit(SMALL)
     desk.train()
     text = desk.page.locator("#verdictsBody article", has_text="Theorem 2").inner_text()
-    assert "says nothing here either" in text and "when guessing has a loss of 0.693" in text
+    assert "says nothing here either" in text and "while guessing has a loss of 0.693" in text
     desk.visit(
         "#T=4&d=6&M=2&relevant=2&signal=1&noise=0&noiseNorm=0&n=500&nTest=20&heads=1e12&stepSize=0.4&numSteps=30&target=1"
     )

@@ -51,7 +51,7 @@ def test_a_csv_has_a_row_for_each_token():
         ("x.csv", b"\xff\xfe\x00", "is not a readable .csv file"),
         ("x.csv", b"", "starts with nothing; it needs a first line"),
         ("x.csv", b"a,b\n1,2\n", "starts with a, b; it needs a first line with the columns sequence, label"),
-        ("x.csv", b"sequence,label,x\n", "has a first line and no tokens"),
+        ("x.csv", b"sequence,label,x\n", "has a header line but no tokens"),
         ("x.csv", b"sequence,label,x\n1,a,hello\n", "line 2 of x.csv has 3 cells"),
         ("x.csv", b"sequence,label,x\n1,a,1\n1,b,2\n", "sequence 1 of x.csv has several labels"),
     ],

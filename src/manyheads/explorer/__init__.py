@@ -1,1 +1,1 @@
-"""The explorer: one page that trains attention in the browser, and what the library adds when it is served."""
+"""The explorer: one page that trains attention in the browser, and the server that connects it to the library."""

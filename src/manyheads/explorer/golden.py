@@ -1,4 +1,4 @@
-"""Settings that the page and the library both run: the library's arrays and what it records on them."""
+"""Settings that the page and the library both run: the library's arrays and its records for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HARD = {**MIXTURE, "sparsity": 0.125, "noise_mu": 0.5, "noise_nu": 0.5, "noise_n
 RECORDS = {"trainLoss": "train_loss", "testLoss": "test_loss", "margin": "margin", "gradientNorm": "gradient_norm",
            "distance": "distance", "readoutNorm": "readout_norm", "mass": "attention_mass"}  # fmt: skip
 
-# name -> what differs from: noisy mixture, first phase, 8 heads, plain descent, logistic loss, full readout, no mask.
+# name -> changes to: noisy mixture, first phase, 8 heads, plain descent, logistic loss, full readout, no mask.
 # Few shapes of arrays, so that the library compiles few programs.
 SETTINGS: dict[str, dict[str, Any]] = {
     "the default": {},

@@ -1,4 +1,4 @@
-"""The page as one file: the sources of `static/` put together, with the palette and the ledger's words.
+"""The page as one file: the sources in `static/` joined, with the palette and the statements of the ledger.
 
 `python -m manyheads.explorer.page` writes docs/explorer/index.html.
 """
@@ -66,7 +66,7 @@ def _palette() -> dict[str, dict]:
 
 
 def _ledger() -> dict[str, dict]:
-    """What the explanations quote: place and words of a statement."""
+    """What the explanations quote: place and text of each statement."""
     wanted = json.loads(_text("terms.json"))
     names = sorted({term["ledger"] for term in wanted.values() if term.get("ledger")})
     quoted = {name: entry(name) for name in names}

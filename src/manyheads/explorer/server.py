@@ -1,6 +1,6 @@
-"""The explorer served on this machine alone: the page, and a process for each question to the library.
+"""Serves the explorer on this machine only: the page, and one process for each question to the library.
 
-The server computes nothing and does not load JAX. A question ends with the tab that asked it.
+The server computes nothing and does not load JAX. Closing a tab ends its questions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manyheads.explorer.page import render
 QUESTIONS = ("certify", "good-start", "margins", "draw", "upload")
 MOST_BYTES = 64 * 10**6  # of a question
 AT_ONCE = 4  # questions answered at a time
-BEAT = 0.5  # seconds between signs of life; a tab that is gone is noticed then
+BEAT = 0.5  # seconds between heartbeats, at which a closed tab is noticed
 LONGEST_LINE = 2**28
 HERE = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
@@ -41,14 +41,14 @@ def application() -> Starlette:
         if refused := _refusal(request):
             return refused
         if kind not in QUESTIONS:
-            return PlainTextResponse(f"there is no question {kind!r}; there are {', '.join(QUESTIONS)}.", 404)
+            return PlainTextResponse(f"unknown question {kind!r}; ask one of {', '.join(QUESTIONS)}.", 404)
         body, sent = bytearray(), 0
-        async for chunk in request.stream():  # read to the end even if too long: else the page would not hear why
+        async for chunk in request.stream():  # read to the end even if too long, or the page gets no reply
             sent += len(chunk)
             if sent <= MOST_BYTES:
                 body += chunk
         if sent > MOST_BYTES:
-            return PlainTextResponse(f"more than {MOST_BYTES // 10**6} MB were sent; send less.", 413)
+            return PlainTextResponse(f"the request exceeds {MOST_BYTES // 10**6} MB; send less.", 413)
         extra = [request.query_params.get("name", "file")[:200]] if kind == "upload" else []
         lines = _answer([kind, *extra], bytes(body), request, turn)
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=HEADERS)
@@ -57,17 +57,17 @@ def application() -> Starlette:
 
 
 def _refusal(request: Request) -> Response | None:
-    """Only pages of this server may ask: no other name for this machine, no other site."""
+    """Refuse requests under another host name or from another site's pages."""
     host = request.headers.get("host", "").rsplit(":", 1)[0]
     if host not in HERE:
         return PlainTextResponse("this server answers 127.0.0.1 and localhost only.", 403)
     if request.method == "POST" and request.headers.get("x-manyheads") != "explorer":
-        return PlainTextResponse("only the explorer's own page may ask.", 403)
+        return PlainTextResponse("only the explorer's own page may send requests.", 403)
     return None
 
 
 async def _answer(arguments: list[str], body: bytes, request: Request, turn: asyncio.Semaphore) -> AsyncIterator[bytes]:
-    """What the process says, line by line; it is killed when the tab is gone."""
+    """The output of the process, line by line; the process is killed when the tab is closed."""
     while turn.locked():
         yield _line(progress="waiting for other questions")
         await asyncio.sleep(BEAT)
@@ -106,7 +106,7 @@ def _line(**values) -> bytes:
 
 
 def serve(port: int = 0, started: Callable[[str], None] = print) -> None:
-    """Serve until Ctrl-C. Port 0 takes a free one; `started` is told the address."""
+    """Serve until Ctrl-C. Port 0 picks a free one; `started` is called with the address."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     with listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

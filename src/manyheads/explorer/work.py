@@ -1,8 +1,8 @@
 """One question of the page, answered by the library in a process of its own: `python -m manyheads.explorer.work KIND`.
 
-The question is the first part of standard input: its length in eight bytes, then itself. The process ends with its
-server: when standard input ends it stops, whatever it is doing. The answer is lines of JSON on standard output,
-`{"progress": text}` and at last the answer or `{"error": text}`.
+Standard input holds the length of the question in eight bytes, then the question. When standard input closes, the
+server is gone and the process exits, whatever it is doing. The answer is lines of JSON on standard output:
+`{"progress": text}`, and last the answer or `{"error": text}`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from manyheads.data.planted import Planted, RandomLabels
 jax = lazy("jax")
 MOST_NUMBERS = 500_000  # of a file that the page can hold
 MOST_BYTES = 2**28  # of a file when unpacked
-CERTIFIED = 0.5  # mean train loss, for the number of heads at which Theorem 1 says something
+CERTIFIED = 0.5  # mean train loss for which the number of heads that Theorem 1 needs is computed
 READOUT, TANGENT = "readout scale: ", "tangent scale: "
+NEEDED = "thm1: number of heads from which it applies"
 
 
 class Question(NamedTuple):
@@ -67,7 +68,7 @@ def certify(body: bytes) -> dict:
 
 
 def good_start(body: bytes) -> dict:
-    """P1, P2, P3 with numbers, and from how many heads on Theorem 1 says something."""
+    """P1, P2, P3 with numbers, and the number of heads from which Theorem 1 applies."""
     import manyheads as mh
     from manyheads.certificates.targets import mixture_direction
 
@@ -83,7 +84,7 @@ def good_start(body: bytes) -> dict:
         }
         for c, h in zip(good.certificates(), good.hypotheses(), strict=True)
     ]
-    tell("looking for the number of heads at which Theorem 1 speaks")
+    tell("searching for the number of heads from which Theorem 1 applies")
     have = asked.start.num_heads
     try:
         directions = [good.theta_star()]
@@ -99,12 +100,12 @@ def good_start(body: bytes) -> dict:
         cards.append(
             {
                 "verdict": "HOLDS" if enough else "SILENT",
-                "title": "thm1: from how many heads on it speaks",
+                "title": NEEDED,
                 "lines": lines,
             }
         )
     except ValueError as error:
-        cards.append({"verdict": "SILENT", "title": "thm1: from how many heads on it speaks", "lines": [str(error)]})
+        cards.append({"verdict": "SILENT", "title": NEEDED, "lines": [str(error)]})
     return {"title": f"{asked.start}", "cards": cards}
 
 
@@ -126,7 +127,7 @@ def margins(body: bytes) -> dict:
              (TANGENT + "best direction (P3)", f"in [{low:.6g}, {high:.6g}]")]  # fmt: skip
     if ladder.along_star is not None:
         rows.append((TANGENT + "along the paper's direction", f"{ladder.along_star:.6g}"))
-    return {"title": "Numbers on different scales do not compare.", "cards": [], "rows": rows}
+    return {"title": "Numbers on different scales cannot be compared.", "cards": [], "rows": rows}
 
 
 def draw(body: bytes) -> dict:
@@ -207,10 +208,10 @@ def read_csv(body: bytes, name: str) -> Dataset:
             sequences.setdefault(row[header.index("sequence")], []).append((token, row[header.index("label")], flag))
         except (ValueError, IndexError):
             raise ValueError(
-                f"line {place} of {name} has {len(row)} cells that are not all what the first line says; mend it."
+                f"line {place} of {name} has {len(row)} cells that do not match the columns of the first line; fix it."
             ) from None
     if not sequences:
-        raise ValueError(f"{name} has a first line and no tokens; add one line for each token.")
+        raise ValueError(f"{name} has a header line but no tokens; add one line for each token.")
     T, d = max(map(len, sequences.values())), len(numbers)
     tokens, mask = np.zeros((len(sequences), T, d)), np.zeros((len(sequences), T), bool)
     relevant, labels = np.zeros_like(mask), []
@@ -327,7 +328,7 @@ def _say(line: dict) -> None:
 
 
 def _end_with_the_server() -> None:
-    sys.stdin.buffer.read(1)  # nothing more is sent: this returns when the server is gone
+    sys.stdin.buffer.read(1)  # nothing more is sent, so this returns only when the server is gone
     os._exit(1)
 
 
@@ -344,7 +345,7 @@ def main(arguments: list[str]) -> int:
         _say(upload(body, rest[0]) if kind == "upload" else KINDS[kind](body))
     except (ValueError, OSError, MemoryError) as error:
         _say({"error": " ".join(str(error).split())})
-    except Exception as error:  # the page shows it; the server goes on
+    except Exception as error:  # the page shows it, and the server keeps running
         _say(
             {"error": f"a bug in manyheads: {type(error).__name__}: {' '.join(str(error).split())}; please report it."}
         )

@@ -23,7 +23,7 @@ class Chart {
     const { log, floor, lines = [] } = this.options, left = 46, right = this.room || 60, top = 8, bottom = 24;
     let last = 1, low = Infinity, high = -Infinity, least = 0;
     for (const { steps, values } of this.series) {
-      let own = Infinity; // the least of this curve
+      let own = Infinity; // the smallest value of this curve
       for (let i = 0; i < steps.length; i++) {
         const y = values[i];
         if (!Number.isFinite(y) || (log && y <= 0)) continue;
@@ -34,7 +34,7 @@ class Chart {
       low = Math.min(low, own);
       if (own < Infinity) least = Math.max(least, own);
     }
-    if (log) low = Math.max(low, 1e-6 * least); // a curve that falls much deeper than another leaves the chart: else the other looks flat
+    if (log) low = Math.max(low, 1e-6 * least); // a curve that falls much lower than another is cut off, or the other would look flat
     for (const line of lines) if (line.y !== null) { low = Math.min(low, line.y); high = Math.max(high, line.y); }
     if (!(low <= high)) [low, high] = log ? [0.1, 1] : [0, 1];
     if (floor !== undefined) low = Math.min(low, floor);
@@ -52,7 +52,7 @@ class Chart {
   }
 
   ticks(s) {
-    const most = Math.max(1, Math.floor((s.bottom - s.top) / 17)); // that do not touch
+    const most = Math.max(1, Math.floor((s.bottom - s.top) / 17)); // labels that fit without overlap
     if (!this.options.log) {
       const step = niceStep((s.topValue - s.bottomValue) / Math.min(4, most)), found = [];
       for (let v = Math.ceil(s.bottomValue / step) * step; v <= s.topValue + 1e-12; v += step) found.push(Math.abs(v) < step / 1e6 ? 0 : Number(v.toPrecision(12)));
@@ -147,7 +147,7 @@ class Chart {
     c.setLineDash([]);
   }
 
-  // Direct labels at the ends of the curves, pushed apart where they would touch.
+  // Direct labels at the ends of the curves, pushed apart where they would overlap.
   labels(c, s) {
     const wanted = [];
     for (const one of this.series) {

@@ -55,10 +55,10 @@ class Charts {
   }
 }
 
-// What the mean loss can be decomposed against; the last one is where the run has come to, so it is there for all data.
+// Targets for the decomposition of the mean loss; the last one is the current end of the run, available for all data.
 const TARGETS = { paper: "the paper's solution", attention: "sharp attention", end: "the end of this run" };
 
-// The identity at one step as signed bars; they add up to the mean loss, and the residual says how exactly.
+// The identity at one step as signed bars; they add up to the mean loss, up to the residual.
 class Decomposition {
   constructor(place, choose) {
     this.when = el("span", {});
@@ -69,7 +69,7 @@ class Decomposition {
     place.append(el("figcaption", {}, term("identity"), this.when), el("label", { class: "against" }, term("target", "Compared with"), " ", this.choice), this.body);
   }
 
-  // The target asked for, or the end of the run where the data know no other.
+  // The chosen target, or the end of the run if the data have no other.
   static target(run, asked) {
     const { last } = run;
     if (run.theory.targets[asked]) return { name: asked, ...run.theory.targets[asked] };
@@ -84,7 +84,7 @@ class Decomposition {
     this.when.textContent = shown ? `mean train loss of steps 1 to ${number(row.step)}` : "";
     this.place.classList.toggle("empty", !shown);
     if (!shown) {
-      fill(this.body, el("p", { class: "note" }, plain ? "It appears with the first step." : "The identity is about plain gradient descent; choose it on the left."));
+      fill(this.body, el("p", { class: "note" }, plain ? "It appears with the first step." : "The identity holds for plain gradient descent; choose it on the left."));
       return;
     }
     const terms = Engine.decompose(run.model, run.settings.stepSize, row, target), used = terms.distanceTerm - terms.returned;

@@ -84,7 +84,7 @@ class Mixture {
 }
 
 class RandomLabels {
-  // Tokens of equal norm in uniform directions, labels by a fair coin: nothing to learn, only to memorize.
+  // Tokens of equal norm in uniform directions, labels by a fair coin: they can only be memorized.
   constructor(settings) { Object.assign(this, settings); }
 
   sample(n, random) {

@@ -1,5 +1,5 @@
-// Full-batch descent. A Run evaluates, records, moves; the displacement from the start is kept apart from the start, so
-// that 10^12 heads, which move by tiny steps, move exactly.
+// Full-batch descent. A Run evaluates, records, moves. The displacement is stored separately from the start, so that the
+// tiny steps of 10^12 heads are not lost to rounding.
 
 // Recorded steps: all up to 100, then about forty for every factor e; the last one always.
 const isRecorded = (step, last) => step <= 100 || step === last || step % Math.floor(step / 40) === 0;
@@ -25,7 +25,7 @@ class Run {
 
   due(step) { return this.wanted ? this.wanted.has(step) : isRecorded(step, this.numSteps); }
 
-  // Evaluate the current step and move on; returns the record where one is due, else null.
+  // Evaluate the current step and take it; returns the record if one is due, else null.
   advance() {
     const due = this.due(this.step), { objective } = this;
     const { loss, margin } = objective.evaluate(this.W, this.U, due);
@@ -69,7 +69,7 @@ class Run {
     for (let k = 0; k < U.length; k++) this.U[k] = U[k] + this.dU[k];
   }
 
-  // The factor of the gradient for "normalized" and "polyak"; where the loss underflows, all is divided by one unit.
+  // The factor of the gradient for "normalized" and "polyak"; where the loss underflows, everything shares one scale factor.
   unitSize(loss, gradientNorm) {
     const { labels } = this.train, { scores, loss: kind } = this.objective;
     let top = -Infinity, largest = this.stepSize;
@@ -95,7 +95,7 @@ class Run {
 
 // The exact decomposition of the mean train loss (the ledger's "identity"): for plain descent and any target
 //   mean loss = L(target) + (D^2 - |target - theta_k|^2)/(2 eta k) + mean of (c_j + delta_j), j < k.
-// What it takes from the run are sums that know no target, so that the page can change the target afterwards.
+// The sums taken from the run do not depend on the target, so the page can change the target afterwards.
 class Identity {
   // With a target also the positive parts of c_j are summed: what non-convexity costs.
   constructor(run, target) {
@@ -113,7 +113,7 @@ class Identity {
     this.defectUp += Math.max(defect, 0);
   }
 
-  // Before descent moves on.
+  // Before the step is taken.
   leave(loss, gradientNorm) {
     const { run, target } = this, { gW, gU } = run.objective, along = inner(run.model, gW, gU, run.dW, run.dU);
     for (let k = 0; k < gW.length; k++) this.gW[k] += gW[k];

@@ -1,10 +1,10 @@
-// Numbers and elements as text: units, superscripts, and text that stays text.
+// Numbers and elements as text: units, superscripts, and text that is never parsed as markup.
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 const raised = (k) => (k < 0 ? "⁻" : "") + String(Math.abs(k)).replace(/\d/g, (c) => SUPERSCRIPT[c]);
 
 const commas = (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ",");
 
-// A number with so many significant digits: 0.0331, 24,300, 6.8·10⁷.
+// A number with the given significant digits: 0.0331, 24,300, 6.8·10⁷.
 function number(value, digits = 4) {
   if (typeof value !== "number") return String(value);
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "none" : value > 0 ? "∞" : "−∞";
@@ -20,7 +20,7 @@ function number(value, digits = 4) {
   return sign + commas(whole) + (part ? `.${part}` : "");
 }
 
-// A count in few letters: 12, 3,200, 10⁶.
+// A count in few characters: 12, 3,200, 10⁶.
 const short = (count) => {
   if (count < 1e5) return number(count, 3);
   const [front, exponent] = count.toExponential(1).split("e");
@@ -52,14 +52,14 @@ const $ = (selector) => document.querySelector(selector);
 const fill = (place, ...children) => place.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
 const dark = () => document.documentElement.dataset.theme === "dark";
 const ink = (role) => PALETTE[role][dark() ? "dark" : "light"];
-// Colors of the style sheet, read once for each theme: asking the browser between two changes of the page is slow.
+// Colors of the style sheet, read once per theme: reading styles between two changes of the page is slow.
 const painted = {};
 const paint = (name) => (painted[`${dark()}${name}`] ??= getComputedStyle(document.documentElement).getPropertyValue(name).trim());
 
-// The width of an element, kept up to date without asking for it: for the same reason.
+// The width of an element, kept up to date by an observer for the same reason.
 const widths = new WeakMap();
 const watchWidth = new ResizeObserver((entries) => {
-  let moved = false; // what was drawn for another width is drawn again: else the browser stretches it
+  let moved = false; // redraw after a change of width, or the browser stretches the canvas
   for (const { target, contentRect: { width } } of entries) { moved ||= width > 0 && Math.abs(width - widths.get(target)) > 0.5; widths.set(target, width); }
   if (moved && window.explorer) window.explorer.app.later();
 });

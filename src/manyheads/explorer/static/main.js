@@ -35,7 +35,7 @@ class App {
     $("#play").addEventListener("click", () => this.play());
     $("#time").addEventListener("input", (event) => { this.stopPlaying(); this.cursorAt(Number(event.target.value)); });
     $("#speed").addEventListener("change", (event) => { this.perSecond = Number(event.target.value); if (this.training) this.start(); });
-    $("#share").addEventListener("click", () => this.copy(this.link(), "The link is copied; it holds the whole state."));
+    $("#share").addEventListener("click", () => this.copy(this.link(), "The link is copied; it contains the whole state."));
     $("#python").addEventListener("click", () => this.run && this.copy(pythonCode(this.run), "The Python code is copied; the library repeats this run with it."));
     $("#download").addEventListener("click", () => this.download());
     $("#startTour").addEventListener("click", () => this.tour.go(0));
@@ -78,13 +78,13 @@ class App {
     this.prepare();
   }
 
-  // Whether what the library drew is still right when this setting changes.
+  // Whether data drawn by the library are still valid when this setting changes.
   keepsDraw(name) {
     if (["stepSize", "numSteps", "optimizer", "loss", "target"].includes(name)) return true;
     return ["heads", "decoder"].includes(name) && !this.own.start;
   }
 
-  // Show a state; with `pin`, first make that run, unless it is there, pin it, and then this one.
+  // Show a state; with `pin`, first train that run unless it exists, pin it, then train this one.
   visit(settings, pin, train) {
     this.visiting = true;
     const there = (one) => one && one.status === "finished" && !one.own && pin && toLink(one.settings) === toLink(mended({ ...pin }).settings);
@@ -93,7 +93,7 @@ class App {
     const fitted = mended({ ...settings });
     if (fitted.settings.data === "own") {
       fitted.settings.data = "mixture";
-      this.say("The link is about data of its author, which are not in it; the mixture is shown.", true);
+      this.say("The link refers to its author's own data, which it does not contain; the mixture is shown.", true);
     }
     const first = pin && !this.pinned;
     this.queue = first ? { settings: fitted.settings, train } : null;
@@ -112,7 +112,7 @@ class App {
     this.measureEdge();
   }
 
-  // The edge of stability, in a worker of its own, once the settings have been still for a moment.
+  // The edge of stability, in a separate worker, once the settings have not changed for a moment.
   measureEdge() {
     clearTimeout(this.edgeTimer);
     if (this.edgeWorker) this.edgeWorker.end();
@@ -144,7 +144,7 @@ class App {
       this.showMarks();
       this.redraw();
       document.documentElement.dataset.ready = "yes";
-      if (this.tour.at !== null && this.visiting) this.tour.look(); // it may have moved
+      if (this.tour.at !== null && this.visiting) this.tour.look(); // its position may have changed
       this.visiting = Boolean(this.queue);
       if (this.wanted) this.start();
       this.buttons();
@@ -153,7 +153,7 @@ class App {
     if (heard.type !== "rows") return;
     this.run.add(heard.rows);
     this.run.step = heard.step;
-    this.run.status = heard.status === "running" && !this.training ? "paused" : heard.status; // what was on its way
+    this.run.status = heard.status === "running" && !this.training ? "paused" : heard.status; // a message sent before the pause
     if (heard.status === "diverged") this.say(`The loss is no longer finite after step ${number(this.run.last.step)}: the step size is too large for this run.`, true);
     if (heard.status !== "running") {
       this.training = false;
@@ -162,7 +162,7 @@ class App {
     this.later();
   }
 
-  // The run to be pinned is done: keep it and make the one that was asked for.
+  // The run to be pinned is done: pin it and train the requested one.
   pinAndGoOn() {
     const { settings, train } = this.queue;
     Object.assign(this, { queue: null, pinned: this.run, settings });
@@ -203,7 +203,7 @@ class App {
     this.redraw();
   }
 
-  // Two of the runs that a sentence was decided with; in the tour they are framed, and the sentences stay.
+  // Show two of the runs that decided a sentence; in the tour they are framed, and the sentences stay.
   showTwo(one, sets) {
     if (this.tour.asking) this.tour.showAnswer(one, sets); else { this.tour.go(null); scrollTo({ top: 0 }); }
     this.visit(sets[sets.length - 1][0], sets[0][0], true);

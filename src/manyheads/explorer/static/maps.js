@@ -40,7 +40,7 @@ class Maps {
     };
     add(run, pinned ? ", this run" : "");
     if (pinned) add(pinned, ", pinned");
-    if (this.grid.children.length !== panels.length) { // all frames, before widths are read again
+    if (this.grid.children.length !== panels.length) { // add all frames before widths are read again
       while (this.grid.children.length > panels.length) this.grid.lastChild.remove();
       while (this.grid.children.length < panels.length) this.grid.append(this.frame());
       for (const box of this.grid.children) widths.delete(box.lastChild);

@@ -39,7 +39,7 @@ function looking(seen, g, train, i, t, from, to) {
     stroke: ink(relevant ? "test" : "reference"), "stroke-width": 0.4 + 5 * columnShare(seen, g, train.T, t) });
 }
 
-// A class of heads, and what flows from it to the score.
+// A class of heads, and its contribution to the score.
 function headBox(run, seen, g, name, on, y, middle, most) {
   const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
   return [

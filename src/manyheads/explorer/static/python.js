@@ -1,4 +1,4 @@
-// "Copy as Python": code that makes the library repeat the run shown, on the very arrays, or on its own draws by seed.
+// "Copy as Python": code that makes the library repeat the run shown, on the exact arrays, or on its own draws by seed.
 function base64(array) {
   const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
   let text = "";
@@ -35,7 +35,7 @@ function pythonCode(run) {
   const { settings: s, model } = run, { G, T, d, rows } = model;
   const title = `# manyheads explorer: ${run.name}; ${s.numSteps} steps on ${run.train.name.replace(/[^\x20-\x7e]/g, "?")}\n`;
   if (run.own && run.own.recipe) {
-    return `${title}# The data were drawn by the library from the seed, so these lines are all it takes.\nimport jax\nimport manyheads as mh\n\n${run.own.recipe}\n${startRecipe(run)}${trainCode(run)}`;
+    return `${title}# The library drew the data from the seed, so these lines are all that is needed.\nimport jax\nimport manyheads as mh\n\n${run.own.recipe}\n${startRecipe(run)}${trainCode(run)}`;
   }
   let code = `${title}# The arrays are the page's own, bit for bit.\nimport base64\n\nimport numpy as np\n\nimport manyheads as mh\n\n
 def array(text, kind, shape):

@@ -1,5 +1,5 @@
 // Seeded draws: sfc32 for uniform numbers, Box and Muller for normal ones. This is the page's own generator, not the
-// library's; "copy as Python" therefore exports arrays. A stream per purpose: more training data leave the test data alone.
+// library's; "copy as Python" therefore exports arrays. One stream per purpose: more training data do not change the test data.
 const STREAMS = { frame: 1, fresh: 2, train: 3, test: 4, start: 5, teacher: 6 };
 
 function makeRandom(seed, stream) {

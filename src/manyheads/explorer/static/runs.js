@@ -1,4 +1,4 @@
-// Runs on this side of the worker: what was recorded so far, the worker that makes it, and the one pinned beside it.
+// Runs on the page's side of the worker: what was recorded so far, the worker that trains, and the pinned run.
 const MOST_BYTES = 48e6; // of parameters kept for scrubbing; beyond it every other record loses its parameters
 
 class ShownRun {
@@ -16,7 +16,7 @@ class ShownRun {
       this.rows.push(row);
       this.steps.push(row.step);
     }
-    const bytes = 16 * (this.model.W.length + this.model.U.length); // where it is, and the gradients so far
+    const bytes = 16 * (this.model.W.length + this.model.U.length); // the displacement, and the gradients so far
     for (let every = 2; this.rows.filter((row) => row.dW).length * bytes > MOST_BYTES; every *= 2) {
       this.rows.forEach((row, k) => { if (k % every && k < this.rows.length - 1) row.dW = row.dU = row.sums = null; });
     }
@@ -39,7 +39,7 @@ class ShownRun {
   }
 }
 
-// One worker, made from the text of the page itself: a page opened from a disk may not load one from a file.
+// One worker, made from the text of the page itself: a page opened from disk may not load a worker from a file.
 class Worker_ {
   constructor(hear) {
     const text = $("#engine").textContent + $("#worker").textContent;
@@ -51,7 +51,7 @@ class Worker_ {
     this.worker.onerror = (event) => hear({ type: "error", text: event.message || "the engine stopped" });
   }
 
-  // A new question: answers to earlier ones are not heard any more.
+  // A new question: answers to earlier ones are ignored from now on.
   ask(type, rest = {}) { this.id++; this.worker.postMessage({ type, id: this.id, ...rest }); }
 
   // More of the same question.
@@ -60,8 +60,8 @@ class Worker_ {
   end() { this.worker.terminate(); }
 }
 
-// A whole run in a worker of its own, for the takeaways: resolves with its records. With `count` runs that leave out each of
-// so many sequences: resolves with what that changes, and tells so far.
+// A whole run in its own worker, for the takeaways: resolves with its records. With `count`, runs that leave out each of
+// that many sequences: resolves with what that changes, and reports progress.
 function trial(settings, own, progress, stop, count = 0) {
   return new Promise((resolve, reject) => {
     const worker = new Worker_((heard) => {

@@ -1,4 +1,4 @@
-// What needs the library: asked of `manyheads explore` where the page is served, else told how to get it.
+// What needs the library: asked of `manyheads explore` if it serves the page, else a note on how to start it.
 const MOST_UPLOAD = 64e6; // bytes
 const served = location.protocol.startsWith("http") && document.documentElement.dataset.served === "yes";
 
@@ -36,7 +36,7 @@ class Library {
     if (!served) {
       fill(place, el("p", {}, "The verdicts of all theorems, the good-start card, hard margins and your own data need the library. Run"),
         el("pre", {}, "pip install 'manyheads[explore]'\nmanyheads explore"),
-        el("p", { class: "note" }, "and the same page opens with these panels at work. Nothing leaves your machine."));
+        el("p", { class: "note" }, "and the same page opens with these panels enabled. Nothing leaves your machine."));
       return;
     }
     const button = (id, label, kind) => el("button", { type: "button", id, onclick: () => this.ask(kind) }, label);
@@ -50,7 +50,7 @@ class Library {
     fill(place, el("div", { class: "row" }, questions), drop, this.file, this.out);
   }
 
-  // One question at a time; a new one ends the one before.
+  // One question at a time; a new one cancels the previous one.
   async talk(path, body, answer) {
     this.cancel();
     const control = (this.stop = new AbortController());

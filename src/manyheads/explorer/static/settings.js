@@ -1,4 +1,4 @@
-// One flat record of settings is the whole state of a run: controls, presets, tour, takeaways and links are written in it.
+// One flat record of settings is the whole state of a run: controls, presets, tour, takeaways and links all use it.
 const SETTINGS = {
   data: { group: "Data", label: "Data", kind: "choice", start: "mixture", term: "data",
     choices: { mixture: "tokenized mixture", random: "random labels", planted: "planted attention", own: "your own data" } },
@@ -8,7 +8,7 @@ const SETTINGS = {
   M: { group: "Data", label: "Distracting patterns", kind: "whole", start: 4, low: 1, high: 16, term: "patterns", only: "mixture" },
   signal: { group: "Data", label: "Signal strength", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "signal", only: "mixture" },
   noise: { group: "Data", label: "Noise on patterns", kind: "real", start: 0.1, low: 0, high: 1, step: 0.01, term: "noiseAlong", only: "mixture" },
-  noiseNorm: { group: "Data", label: "Noise in all", kind: "real", start: 0.5, low: 0, high: 4, step: 0.05, term: "noise", only: "mixture" },
+  noiseNorm: { group: "Data", label: "Total noise", kind: "real", start: 0.5, low: 0, high: 4, step: 0.05, term: "noise", only: "mixture" },
   tokenNorm: { group: "Data", label: "Norm of a token", kind: "real", start: 2, low: 0.25, high: 4, step: 0.05, term: "radius", only: "random" },
   teacherHeads: { group: "Data", label: "Teacher's heads", kind: "whole", start: 4, low: 1, high: 16, unit: "heads", term: "planted", only: "planted" },
   teacherScale: { group: "Data", label: "Teacher's weights", kind: "real", start: 1, low: 0.25, high: 4, step: 0.05, term: "planted", only: "planted" },
@@ -33,7 +33,7 @@ const SETTINGS = {
 const MOST_EXPLICIT = 256; // heads of a Gaussian start, which all differ
 const DEFAULTS = Object.fromEntries(Object.entries(SETTINGS).map(([name, field]) => [name, field.start]));
 
-// A value as given (a string from a link or a box), or null where it is none.
+// The value of a given string (from a link or a box), or null if it is not allowed.
 function parsed(name, given) {
   const field = SETTINGS[name];
   if (field.kind === "choice") return Object.hasOwn(field.choices, given) ? given : null;
@@ -49,7 +49,7 @@ function allowed(name) {
   return `a ${field.kind === "whole" || field.whole ? "whole number" : "number"} from ${number(field.low)} to ${number(field.high)}`;
 }
 
-// Settings that fit together, and what had to be changed for it, in words.
+// Settings made consistent, and messages about what was changed.
 function mended(given) {
   const settings = { ...DEFAULTS, ...given }, said = [];
   const set = (name, value, why) => { said.push(`${SETTINGS[name].label} is now ${number(value)}: ${why}.`); settings[name] = value; };
@@ -59,13 +59,13 @@ function mended(given) {
       if (settings.M + 2 <= SETTINGS.d.high) set("d", settings.M + 2, `${settings.M} + 2 orthogonal patterns need that width`);
     }
     const least = Math.sqrt(2 + 1 / settings.M) * settings.noise / settings.signal;
-    if (settings.noiseNorm < least * (1 - 1e-9)) set("noiseNorm", Math.ceil(least * 100) / 100, "the noise in all is at least its part along the patterns");
+    if (settings.noiseNorm < least * (1 - 1e-9)) set("noiseNorm", Math.ceil(least * 100) / 100, "the total noise is at least its part along the patterns");
   }
-  if (settings.start === "gaussian" && settings.heads > MOST_EXPLICIT) set("heads", MOST_EXPLICIT, "Gaussian heads all differ, so each costs; starts with equal heads take any number");
+  if (settings.start === "gaussian" && settings.heads > MOST_EXPLICIT) set("heads", MOST_EXPLICIT, "Gaussian heads all differ, so each one costs time; starts with equal heads take any number");
   return { settings, said };
 }
 
-// What the engine is told: its own names for what the controls call otherwise.
+// The settings under the engine's own names.
 function engineSettings(s) {
   return { ...s, sparsity: s.relevant / s.T, noiseMu: s.noise, noiseNu: s.noise };
 }
@@ -86,7 +86,7 @@ function fromLink(text) {
       if (found === null) said.push(`The link has ${name}=${value.slice(0, 40)}; it must be ${allowed(name)}. ${number(DEFAULTS[name])} is used.`);
       else given[name] = found;
     } else if (["run", "pin", "stop", "seq", "against"].includes(name)) extra[name] = value;
-    else if (name !== "v") said.push(`The link has “${name.slice(0, 40)}”, which is not a setting; it is left out.`);
+    else if (name !== "v") said.push(`The link has “${name.slice(0, 40)}”, which is not a setting; it is ignored.`);
   }
   const fitted = mended(given);
   return { settings: fitted.settings, extra, said: [...said, ...fitted.said] };

@@ -1,4 +1,4 @@
-// From settings to everything a run needs: data, start, theory. Settings are the flat record described in settings.js.
+// Turns settings into everything a run needs: data, start, theory. Settings are the flat record described in settings.js.
 
 // A dataset from plain arrays, as the library writes them: nested lists, mask and relevant optional.
 function dataFromLists({ tokens, labels, mask, relevant, name, labelNames }) {
@@ -27,8 +27,8 @@ function subset(data, index) {
     mask: pick(data.mask, T), relevant: pick(data.relevant, T), pattern: pick(data.pattern, T) };
 }
 
-// Fresh, training and test parts: drawn anew, or cut from the user's own data. Drawn lists of the library are used as
-// they are.
+// Fresh, training and test parts: drawn here, or cut from the user's own data. Data drawn by the library are used
+// unchanged.
 function makeParts(settings, own) {
   if (own && own.train) {
     const [fresh, train, test] = ["fresh", "train", "test"].map((part) => (own[part] ? dataFromLists({ ...own[part], name: own.name }) : null));
@@ -92,8 +92,8 @@ function prepare(settings, own = null) {
 
 // What leaving out each of the first `count` sequences does to the end of a run: how far the parameters are from those of
 // the whole run, and the loss of that sequence under both. The sum over the others keeps its 1/n, as in the paper: that is
-// their mean with a smaller step. A generator, so that a worker can stop now and then; it gives what was found so far and
-// how much of all runs is done.
+// their mean with a smaller step. A generator, so that a worker can pause; it yields what was found so far and the
+// share of all runs that is done.
 function* leaveOneOut(spec, count) {
   const { model, train, loss, stepSize } = spec, { n } = train, all = Array.from({ length: n }, (_, i) => i), found = [], most = Math.min(count, n);
   const end = function* (data, size, before) {

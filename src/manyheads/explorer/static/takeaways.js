@@ -1,4 +1,4 @@
-// Five sentences of a popular summary of the paper, each with the runs that decide whether it is so, here and now.
+// Five sentences of a popular summary of the paper, each with the runs that decide whether it is true.
 const last = (run) => run.rows[run.rows.length - 1];
 const share = (run) => { const { mass } = last(run), H = run.counts.reduce((a, b) => a + b, 0); return mass.reduce((sum, x, g) => sum + x * run.counts[g] / H, 0); };
 const geometric = (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length);
@@ -7,7 +7,7 @@ const over = (seeds, settings) => seeds.map((seed) => ({ ...settings, seed }));
 
 const TAKEAWAYS = [
   { id: "more-heads", at: ["#lossChart"], claim: "More heads learn better.",
-    asks: "1 head against 64 from zero, 150 steps of equal size, on data with much noise: the train loss at the end, mean of three random draws.",
+    asks: "1 head against 64 from zero, 150 steps of equal size, on very noisy data: the train loss at the end, mean of three random draws.",
     runs: () => [1, 64].map((heads) => over(SEEDS, { ...HARD_MIXTURE, n: 60, nTest: 0, heads, start: "zero", stepSize: 0.1, numSteps: 150 })),
     judge: ([one, many]) => {
       const ratio = geometric(many.map((run) => last(run).trainLoss)) / geometric(one.map((run) => last(run).trainLoss));
@@ -48,13 +48,13 @@ const TAKEAWAYS = [
     } },
 ];
 
-// What tells two runs of a sentence apart.
+// What distinguishes two runs of a sentence.
 function apart(one, two) {
   const name = one.heads !== two.heads ? ({ heads }) => headsText(heads) : one.n !== two.n ? ({ n }) => `${n} sequences` : ({ start = DEFAULTS.start }) => `${start.replace("_", " ")} start`;
   return `${name(two)}; pinned (dashed): ${name(one)}`;
 }
 
-// Questions are answered one after the other; one that waits or runs can be stopped. What was asked stays beside the answer.
+// Questions are answered one at a time; a waiting or running one can be stopped. The question stays beside its answer.
 class Takeaways {
   constructor(place, show, answered) {
     Object.assign(this, { show, answered, waiting: [], running: null });

@@ -5,7 +5,7 @@ function explanation(term) {
     quoted ? el("span", { class: "quote" }, `${quoted.place}: “${quoted.title}”`, el("code", {}, found.ledger)) : null];
 }
 
-// A word that explains itself.
+// A word with an explanation.
 const term = (name, text) => el("button", { class: "term", type: "button", "data-term": name }, text || LEDGER.terms[name].title);
 
 function watchTerms() {

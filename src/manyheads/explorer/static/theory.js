@@ -36,7 +36,7 @@ function attentionTarget(model, n, { T, M, signal: S, sparsity, oracle }) {
   return { dW, dU };
 }
 
-// A target with what the theorems ask about it.
+// A target with the numbers that the theorems need.
 function measureTarget(model, data, loss, { dW, dU }) {
   const W = model.W.map((x, k) => x + dW[k]), U = model.U.map((x, k) => x + dU[k]);
   return { dW, dU, loss: new Objective(model, data, loss).meanLoss(W, U), distance: fullNorm(model, dW, dU), readout: readoutNorm(model, U) };
@@ -53,7 +53,7 @@ function bestScale(model, data, loss, oracle, stepSize, numSteps) {
   return best.scale;
 }
 
-// Theorem 1, our version: its hypotheses for a target with numbers, and what it would promise.
+// Theorem 1, our version: its hypotheses for a target with numbers, and what it would guarantee.
 function theorem1({ model, data, radius, startLoss, targetLoss, targetReadout, distance, stepSize, numSteps }) {
   const shape = shapeOf(data, radius), { H } = model, D = distance, over = (a, b) => (b <= 0 ? Infinity : a / b);
   const M = Math.max(targetReadout, readoutNorm(model, model.U) + 3.93 * D * D * Math.sqrt(shape.T) * shape.R / Math.sqrt(H));

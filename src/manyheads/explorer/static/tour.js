@@ -1,14 +1,14 @@
-// The paper's story in eight stops. Each sets the state and frames what it speaks of. `text` says what is being done, `first`
-// is shown instead while the run that will be pinned is made, and `seen` says what to see once the run is on the screen: parts,
-// each with what it frames, its words, and which card of the theory it means where it means one. A wide screen shows all
-// parts at once, a narrow one shows one after the other, or as many as frame the same and fit.
+// The paper's story in eight stops. Each sets the state and frames its subject on the page. `text` says what is being done,
+// `first` is shown instead while the run to be pinned is trained, and `seen` says what to look at once the run is done: parts,
+// each with the elements it frames, its text, and the theory card it refers to, if any. A wide screen shows all parts at once,
+// a narrow one shows them one by one, or several that frame the same elements and fit together.
 const ONE_HEAD = { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", stepSize: 0.5, numSteps: 600 };
 const SLEEPER = { ...STUDY_MIXTURE, n: 40, nTest: 0, start: "zero", stepSize: 2, numSteps: 3000 };
 const OPEN = { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 64, stepSize: 0.5, numSteps: 300 };
 const UNSEEN = { ...PRESETS.generalization.settings, nTest: 300 };
 const TOUR = [
   { title: "What attention must find", at: ["#maps"], settings: { ...ONE_HEAD, numSteps: 1 }, train: false,
-    text: "The task: say which of two patterns a sequence of eight tokens carries. Two of the tokens (filled marks) show it; the other six (open marks) are distractions, and nobody tells the model which are which.",
+    text: "The task: say which of two patterns a sequence of eight tokens carries. Two of the tokens (filled marks) show it; the other six (open marks) are distractions, and the model is not told which are which.",
     seen: [
       [["#maps"], "An attention head lets every token look at all tokens and average what it sees. The map shows where each token (row) looks (column). Now all squares have the same shade: every token looks at all tokens equally. A good head would learn to look at the two framed columns."],
       [["#work"], "“The model at work” follows one sequence. All that its tokens saw is multiplied by weights (the readout) and added up to a score: above 0 the model says label +1, below 0 label −1. Nothing is learned yet, so the score is 0. The arrows above the map show other sequences, of both labels."]] },
@@ -18,14 +18,14 @@ const TOUR = [
       [["#lossChart"], "The loss has fallen, on the training sequences and on new ones (test)."],
       [["#marginChart"], "The margin is the score of the worst training sequence, counted toward its right label. Above 0, all of them are classified correctly."],
       [["#focusChart"], "A little after the loss fell, the attention on the relevant tokens rose: the head has found them."],
-      [["#maps"], "In the map the framed columns have the strongest color. Drag the time slider at the top to see how it came about."]] },
+      [["#maps"], "In the map the framed columns have the strongest color. Drag the time slider at the top to see how this happened."]] },
   { title: "Many heads: the lazy regime", at: ["#lossChart"], settings: { ...ONE_HEAD, heads: 1e6 }, train: true, pin: ONE_HEAD,
     first: "Two runs will be compared. First comes the one with one head, as before.",
     text: "A million heads; their answers are added up and divided by a thousand, the square root of their number. The run with one head is pinned beside it (dashed).",
     seen: [
       [["#lossChart"], "The loss fell here too, though less far than with one head."],
       [["#focusChart"], "But the attention did not move: each of the million heads moves only about a thousandth as far (one over the square root of their number)."],
-      [["#maps"], "In the map of this run all squares still have nearly the same shade. What learned is the readout: the readouts of all heads move the same way, so a million moves of a thousandth, divided by a thousand, make 10⁶ × 1/1000 × 1/1000 = 1, as much as one head alone. Where a head looks is no such sum, and hardly changes. This is called the lazy regime."],
+      [["#maps"], "In the map of this run all squares still have nearly the same shade. What learned is the readout: the readouts of all heads move the same way, so a million moves of a thousandth, divided by a thousand, make 10⁶ × 1/1000 × 1/1000 = 1, as much as one head alone. Where a head looks is not such a sum, and hardly changes. This is called the lazy regime."],
       [["#lossChart"], "The paper's theorem is about this regime: with enough heads the loss is nearly convex, shaped like a bowl, so descent cannot get stuck. How many are enough depends on the task and on the loss asked for: here about 23 million."]] },
   { title: "How long attention stays asleep", at: ["#focusChart"], settings: { ...SLEEPER, heads: 64 }, train: true, pin: { ...SLEEPER, heads: 4 }, measure: measureSleep, line: { y: 0.3, label: "awake" },
     first: "Two runs will be compared again: first 4 heads, then 64.",
@@ -33,34 +33,34 @@ const TOUR = [
     seen: [
       [["#focusChart"], "Call a model awake when its attention on the relevant tokens is 0.05 above the even share, 0.25 (upper thin line). The larger model gets there much later (the steps are on a logarithmic axis)."],
       [["#maps"], "In its map the framed columns stand out less than in the map of the 4 heads (pinned). Why: the push on the attention is only as strong as the loss that is left, and the readouts soon make that small. With more heads a push moves each head less, so it takes many more pushes, which get weaker and weaker."],
-      [["#focusChart"], "The time of sleep grows exponentially with the square root of the number of heads. The paper does not say this; it is a result of this project, with a proof that attention cannot wake sooner than such a time. Measure it for 1 to 49 heads:"]] },
+      [["#focusChart"], "The sleeping time grows exponentially with the square root of the number of heads. The paper does not say this; it is a result of this project, with a proof that attention cannot wake before a time that grows this way. Measure it for 1 to 49 heads:"]] },
   { title: "Where the theorem is silent", at: ["#work"], settings: { ...STUDY_MIXTURE, n: 80, heads: 8, stepSize: 0.5, numSteps: 300 }, train: true,
-    text: "Eight heads, an ordinary run. Until now all weights started at zero; the paper starts with one gradient step on fresh sequences. Half of the heads (“+ heads” in “The model at work”) take that step and half (“− heads”) its opposite, so that together they begin by saying nothing. A vote is what they add to the score now.",
+    text: "Eight heads, an ordinary run. Until now all weights started at zero; the paper starts with one gradient step on fresh sequences. Half of the heads (“+ heads” in “The model at work”) take that step and half (“− heads”) its opposite, so that their votes cancel at the start. A vote is what these heads add to the score.",
     seen: [
-      [["#verdicts"], "The run works: its loss has fallen. Theorem 1, the paper's promise about training, says: the lower the loss you ask for, the more heads and the smaller the steps, but any loss can be had.", "theorem1"],
-      [["#verdicts"], "About this run it says nothing: it asks for vastly more heads and far smaller steps. Silent does not mean wrong, it means that the promise does not apply. The card shows what is asked and what is there, so you see by how much it is missed.", "theorem1"]] },
-  { title: "Where it speaks", at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
+      [["#verdicts"], "The run works: its loss has fallen. Theorem 1, the paper's guarantee about training, says: the lower the loss you ask for, the more heads and the smaller steps it needs, but any loss can be reached.", "theorem1"],
+      [["#verdicts"], "About this run it says nothing: it needs vastly more heads and far smaller steps. Silent does not mean wrong, it means that the guarantee does not apply. The card shows what is needed and what this run has, so you see how far apart they are.", "theorem1"]] },
+  { title: "Where it applies", at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
     text: "A smaller task, so fewer heads are needed: 100,000 are enough, and the step size is one that Theorem 1 allows. Heads of one kind (+ or −) stay equal, so the page computes all of them exactly at the cost of two.",
     seen: [
-      [["#verdicts"], "Every condition of Theorem 1 is met, so it promises how large the loss, averaged over the run, can be at most, and the run stays far below. The bound uses the loss and the distance of a target: a solution near the start that the theorem can name in advance. The run goes its own way and may do better, as here.", "theorem1"],
-      [["#identity"], "The exact decomposition shows how the proof works. The mean loss is, with nothing left over, the target's loss, plus the price of the way toward it (distance used up), plus what it costs that the loss is no bowl (convexity gap) and that steps can be too large (descent defect). The last two are costs only above zero. A true bowl and small steps make them zero or less; with enough heads they cannot get far above it, and that is the theorem."],
+      [["#verdicts"], "Every condition of Theorem 1 is met, so it bounds the loss, averaged over the run, and the run stays far below the bound. The bound uses the loss and the distance of a target: a solution near the start that can be named in advance. The run need not go there and may do better, as here.", "theorem1"],
+      [["#identity"], "The exact decomposition shows how the proof works. The mean loss is exactly the target's loss, plus the cost of moving toward it (distance used up), plus the cost of a loss that is not a bowl (convexity gap) and of steps that are too large (descent defect). The last two are costs only above zero. A true bowl and small steps make them zero or less; with enough heads they cannot get far above it, and that is the theorem."],
       [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share, two of four."],
-      [["#verdicts"], "“Every step descends” is a simpler guarantee, that the loss falls at every single step; it asks for smaller steps and stays silent.", "descent"]] },
+      [["#verdicts"], "“Every step descends” is a simpler guarantee, that the loss falls at every single step; it needs smaller steps and stays silent.", "descent"]] },
   { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut, follows: true,
-    text: "Does it work on sequences it has not seen? The test loss says so. The training sequences here are few and have much noise.",
+    text: "Does it work on sequences it has not seen? The test loss tells. The training sequences here are few and noisy.",
     seen: [
       [["#lossChart"], "The test loss stays above the train loss: part of what was learned is noise. The difference is called the gap."],
-      [["#verdicts"], "Theorem 2 bounds the gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, nothing can have been learned by heart. About this run it says nothing: it asks for far more heads, and even with them its bound would be above the loss of guessing.", "theorem2"],
+      [["#verdicts"], "Theorem 2 bounds the gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, little can have been memorized. About this run it says nothing: it needs far more heads, and even with them its bound would be above the loss of guessing.", "theorem2"],
       [["#lossChart"], "Measure it with ten runs, each without one sequence; then try 160 sequences. Four times as many make leaving one out matter about a quarter as much: compare the first row, and the row “what leaving it out adds”. The gap shrinks like that too, but only on average over many data sets."]],
     also: { label: "Try 160 sequences", act: (app) => app.visit({ ...UNSEEN, n: 160 }, UNSEEN, true), after: 160 } },
   { title: "What is open", at: ["#focusChart"], settings: { ...OPEN, optimizer: "normalized" }, train: true, pin: OPEN,
     first: "A harder task: one relevant token of eight, and more noise. First, 64 heads trained by plain descent.",
     text: "A harder task: one relevant token of eight, and more noise. 64 heads learn by normalized descent: the gradient is divided by its length, so steps do not fade as the loss gets small. Plain descent is pinned beside it (dashed).",
     seen: [
-      [["#focusChart"], "Normalized descent brings the attention of the heads much further than plain descent in the same number of steps."],
-      [["#maps"], "In the maps of this run nearly all color is in the framed column, in the pinned ones it is not. Neither the paper nor this project has a theorem that says why. That is open."],
+      [["#focusChart"], "Normalized descent moves the attention of the heads much further than plain descent in the same number of steps."],
+      [["#maps"], "In the maps of this run nearly all color is in the framed column, in the pinned maps it is not. Neither the paper nor this project has a theorem that says why. That is open."],
       [["#focusChart"], "To sum up. The paper claims: if a good solution lies near the start, then with enough heads and small steps plain descent trains attention to any loss, and what it learns carries over to new sequences if there are enough of them."],
-      [["#focusChart"], "It is silent at the few heads that people use, and about how attention finds the relevant tokens, because in its regime attention hardly moves. To end with, five popular sentences about the paper wait to be put to the test."]],
+      [["#focusChart"], "It is silent at the few heads used in practice, and about how attention finds the relevant tokens, because in its regime attention hardly moves. To finish, put five popular sentences about the paper to the test."]],
     also: { label: "Show the five sentences", act: (app) => app.tour.ask() } },
 ];
 
@@ -79,7 +79,7 @@ async function measureSleep(out, stops) {
   const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length, [r, l] = [mean(roots), mean(logs)];
   const slope = roots.reduce((sum, x, k) => sum + (x - r) * (logs[k] - l), 0) / roots.reduce((sum, x) => sum + (x - r) ** 2, 0);
   fill(out, wakingPlot(found, (root) => Math.exp(l + slope * (root - r))),
-    el("p", {}, `The numbers of heads are spaced by their square roots, 1, 2, 3 … A straight line is the law: from each to the next the sleep lasts about ${number(Math.exp(slope), 2)} times as long.`));
+    el("p", {}, `The numbers of heads are spaced by their square roots, 1, 2, 3 … On a straight line, each sleeps longer than the one before by the same factor, here about ${number(Math.exp(slope), 2)}.`));
 }
 
 // Waking times on a logarithmic axis against the square root of the number of heads.
@@ -97,7 +97,7 @@ function wakingPlot(found, line = null) {
       words(x(Math.sqrt(heads)), y(step) - 8, number(step), center)]));
 }
 
-// What leaving out each of ten sequences of the run shown changes: a column for each number of sequences measured so far.
+// How leaving out each of ten sequences changes the run shown: a column for each number of sequences measured so far.
 async function measureLeftOut(out, stops, { app, columns }) {
   const count = 10, { settings, own, run } = app, mean = (found, name) => number(found.reduce((sum, one) => sum + one[name], 0) / found.length, 3);
   const { last } = run, shown = run.settings === settings && run.status === "finished" && last.testLoss !== null;
@@ -117,7 +117,7 @@ async function measureLeftOut(out, stops, { app, columns }) {
   tell(1, found, moved);
 }
 
-// Parts in a row that frame the same and are short become one: [what is framed, [places of the words], card].
+// Merge consecutive short parts that frame the same elements: [what is framed, [indices of the texts], card].
 function together(parts) {
   const found = [];
   let before = null, length = 0;
@@ -178,7 +178,7 @@ class Tour {
       el("ol", { class: "stops" }, TOUR.map(({ title }, n) => el("li", {}, el("button", { type: "button", class: "link", "aria-current": n === k ? "step" : null, "aria-label": `Stop ${n + 1}: ${title}`, title, onclick: () => this.go(n) }, n + 1)))));
   }
 
-  // What a stop marks in the chart of the attention.
+  // The line that a stop marks in the attention chart.
   get line() { return (this.at !== null && !this.asking && TOUR[this.at].line) || null; }
 
   get lastPart() { return !narrow.matches || this.part === this.parts.length - 1; }
@@ -192,7 +192,7 @@ class Tour {
     if (ends) this.app.say("That was the tour. Now choose a study under “Start from a study”, or change any setting and press Train.");
   }
 
-  // Show a part of the words, and frame what it is about; on a wide screen all parts are shown and framed.
+  // Show a part of the text and frame its subject; on a wide screen all parts are shown and framed.
   turn(part) {
     this.part = part;
     const one = narrow.matches, ends = this.lastPart;
@@ -210,7 +210,7 @@ class Tour {
 
   mark() { for (const node of this.words.querySelectorAll("[data-part]")) node.classList.toggle("current", this.parts[this.part][1].includes(Number(node.dataset.part))); }
 
-  // On a phone the words get as much of the screen as they need; the rest is for what they speak of. Whether that changed.
+  // On a phone the text gets as much of the screen as it needs, its subject gets the rest. Returns whether that changed.
   fit() {
     const { style } = document.body, height = `${this.place.offsetHeight}px`;
     if (!narrow.matches || style.getPropertyValue("--sheet") === height) return false;
@@ -218,10 +218,10 @@ class Tour {
     return true;
   }
 
-  // Whether there are more words below, said where they are cut; above, they fade.
+  // Show a button if there is more text below; text scrolled off above fades out.
   cue() { this.told.parentNode.classList.toggle("scrolled", this.told.scrollTop > 2); this.down.hidden = this.told.scrollTop + this.told.clientHeight >= this.told.scrollHeight - 2; }
 
-  // The five sentences in place of the words, so that the curves of what they are answered with are seen beside them.
+  // The five sentences replace the text, so that the curves of the deciding runs are seen beside them.
   ask() {
     Object.assign(this, { asking: true, done: true });
     document.body.classList.add("asking");
@@ -234,14 +234,14 @@ class Tour {
     this.app.redraw();
   }
 
-  // An answer has come: it is read from its beginning, and its runs are framed.
+  // When an answer arrives, scroll to its beginning and frame its runs.
   showAnswer(one, sets) {
     this.answer = { one, runs: [sets[0][0], sets[sets.length - 1][0]] };
     this.told.scrollTop = $(`#takeaway-${one.id}`).offsetTop;
     this.point(one.at);
   }
 
-  // Which runs are seen beside the sentences.
+  // Which runs are shown beside the sentences.
   shownFor() {
     if (!this.answer) return "";
     const { one, runs } = this.answer, { run, queue, training } = this.app, step = run.settings === this.app.settings ? run.step : 0;
@@ -254,7 +254,7 @@ class Tour {
     const stop = TOUR[this.at], { out, told, measureButton } = this, mine = (this.measuring = {});
     this.measured = this.app.settings;
     this.buttons();
-    const show = new ResizeObserver(() => { told.scrollTop = out.offsetTop; }); // it grows while it is measured
+    const show = new ResizeObserver(() => { told.scrollTop = out.offsetTop; }); // it grows during the measurement
     show.observe(out);
     await stop.measure(out, this.stops, this).catch(() => {});
     if (this.measuring === mine) this.measuring = null;
@@ -263,7 +263,7 @@ class Tour {
     setTimeout(() => show.disconnect(), 200);
   }
 
-  // What was measured can be measured again; what comes after it waits for it.
+  // A measurement can be repeated; the follow-up button waits for it.
   buttons() {
     const { also } = TOUR[this.at], { training, queue, settings } = this.app, busy = Boolean(this.measuring || training || queue);
     if (this.measureButton) this.measureButton.disabled = busy;
@@ -272,7 +272,7 @@ class Tour {
     this.alsoButton.hidden = settings.n === also.after;
   }
 
-  // The words follow the run: what is made now, and what to see once it is there. What was measured follows it too.
+  // The text follows the run: what is being trained, then what to look at. Measurements follow it too.
   follow() {
     if (this.at === null || this.asking) return;
     const stop = TOUR[this.at], { app } = this, { run, queue } = app, set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
@@ -281,7 +281,7 @@ class Tour {
       for (const stop_ of this.stops.splice(0)) stop_();
       const { n } = app.settings, now = there && run.step ? `step ${number(run.step)} of ${number(run.settings.numSteps)}` : "preparing";
       if (finished) this.measure();
-      else set(this.out.querySelector("p") || this.out, app.training || app.wanted ? `Training with ${n} sequences: ${now}. Then comes what leaving one out changes …` : "The run has changed; it is measured again when it is trained.");
+      else set(this.out.querySelector("p") || this.out, app.training || app.wanted ? `Training with ${n} sequences: ${now}. Next: what leaving one out changes …` : "The run has changed; it is measured again after training.");
     }
     this.buttons();
     if (this.done) return;
@@ -296,7 +296,7 @@ class Tour {
 
   look() { if (this.framed) this.point(this.framed); }
 
-  // Frame what the words are about; it comes first, and is brought into view where it is not.
+  // Frame the subject of the text, put it first, and scroll it into view if needed.
   point(selectors) {
     this.framed = selectors;
     document.body.dataset.framed = selectors ? selectors.length : 0; // the fewer, the larger on a phone

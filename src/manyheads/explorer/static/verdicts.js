@@ -1,11 +1,11 @@
-// What the theory says about the run shown: computed here for what the golden tests cover, the rest asked of the library.
+// What the theory says about the run shown: what the golden tests cover is computed here, the rest by the library.
 const chip = (verdict) => el("span", { class: `chip ${verdict.toLowerCase()}` }, verdict.toLowerCase());
 
 function verdictCard(verdict, title, lines) {
   return el("article", { class: "verdict", "data-verdict": verdict, "data-card": title.dataset?.term }, el("h4", {}, chip(verdict), title), lines.map((line) => el("p", {}, line)));
 }
 
-// Theorem 1 for the paper's target: every hypothesis with both sides, and what would make a silent one speak.
+// Theorem 1 for the paper's target: every hypothesis with both sides, and what would make it apply.
 function theoremCard(run, row) {
   const { settings: s, theory } = run;
   if (!theory.target || s.loss !== "logistic") {
@@ -18,14 +18,14 @@ function theoremCard(run, row) {
   const lines = [
     `${theorem.enoughHeads ? "✓" : "✗"} Heads: needs ${number(Math.ceil(theorem.headsNeeded))}; you have ${number(s.heads)}.`,
     `${theorem.smallStep ? "✓" : "✗"} Step size: at most ${number(theorem.largestStep, 3)}; yours is ${number(s.stepSize)}.`,
-    `Its bound is computed from a target, a solution that can be named before training: the target's loss is ${number(targetLoss, 3)}, its distance from the start ${number(distance, 3)} (the change of all weights of all heads together, root of the sum of squares). The run goes its own way; it has moved ${number(row.distance, 3)}.`];
-  if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it spoke, it would promise a mean loss of at most ${number(theorem.bound, 3)}.`]);
+    `Its bound is computed from a target, a solution that can be named before training: the target's loss is ${number(targetLoss, 3)}, its distance from the start ${number(distance, 3)} (the change of all weights of all heads together, root of the sum of squares). The run itself has moved ${number(row.distance, 3)}.`];
+  if (!speaks) return verdictCard("SILENT", term("theorem1"), [...lines, `If it applied, it would guarantee a mean loss of at most ${number(theorem.bound, 3)}.`]);
   if (!done) {
-    const promise = `It promises: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;
+    const promise = `It guarantees: the mean loss over ${number(s.numSteps)} steps is at most ${number(theorem.bound)}.`;
     return verdictCard("WAITING", term("theorem1"), [...lines, `${promise} Train to the end to see.`]);
   }
   const kept = mean <= theorem.bound * (1 + 1e-9) ? "HOLDS" : "VIOLATED";
-  return verdictCard(kept, term("theorem1"), [...lines, `Promised: mean loss at most ${number(theorem.bound)}; measured: ${number(mean)}.`]);
+  return verdictCard(kept, term("theorem1"), [...lines, `Guaranteed: mean loss at most ${number(theorem.bound)}; measured: ${number(mean)}.`]);
 }
 
 function stepCard(run) {
@@ -48,14 +48,14 @@ function generalizationCard(run, row) {
   if (theory.target && s.loss === "logistic") {
     const { distance: D, targetLoss, theorem } = theory.target, need = theorem.headsNeeded * (8 / (40 / 9)) ** 2;
     const bound = 4 / run.train.n * (2 * row.step * targetLoss + 9 * D * D / (4 * s.stepSize));
-    const worth = bound > Math.log(2) ? `Its bound on the gap says nothing here either: ${number(bound, 3)}, when guessing has a loss of 0.693.`
+    const worth = bound > Math.log(2) ? `Its bound on the gap says nothing here either: ${number(bound, 3)}, while guessing has a loss of 0.693.`
       : `It would then bound the expected gap by ${number(bound, 3)}.`;
-    lines.push(`It asks for ${number(Math.ceil(need))} heads; you have ${number(s.heads)}. ${worth}`);
+    lines.push(`It needs ${number(Math.ceil(need))} heads; you have ${number(s.heads)}. ${worth}`);
   }
   return verdictCard("SILENT", term("theorem2"), [...lines, "It is about the average over many data sets; here you see one."]);
 }
 
 function showVerdicts(place, run, row) {
   const cards = el("div", {}, theoremCard(run, row), stepCard(run), generalizationCard(run, row));
-  if (place.textContent !== cards.textContent) fill(place, ...cards.childNodes); // a term that is being read stays
+  if (place.textContent !== cards.textContent) fill(place, ...cards.childNodes); // unchanged cards are kept, so that an open explanation stays
 }

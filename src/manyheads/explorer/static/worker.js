@@ -1,10 +1,10 @@
 // The worker: prepares a run, advances it in slices of a few hundredths of a second, and sends what was recorded.
-// Messages: prepare, train, pause, step, edge, trial. Everything it says carries the id of the question.
+// Messages: prepare, train, pause, step, edge, trial. Every message carries the id of the question.
 "use strict";
 let run = null, prepared = null, active = null; // `active` is the token of the loop that is running
 
 const say = (message) => postMessage(message);
-const later = (task) => setTimeout(task, 0); // lets messages in between two slices
+const later = (task) => setTimeout(task, 0); // lets messages be handled between two slices
 
 function slice(token, id, budget, perSecond, began = performance.now(), first = run.step) {
   if (active !== token) return;
