@@ -76,7 +76,7 @@ def test_attention_toward_or_away():
 
 def test_attention_more_and_more_only_if_it_grows():
     assert attention.finding(attention_results(0.5, 0.2)).answer == (
-        "At the relevant tokens, more and more (8 heads unless said, mixture with ζ = 0.25, 80 sequences, 1,000 steps "
+        "At the relevant tokens, more and more (8 heads unless stated, mixture with ζ = 0.25, 80 sequences, 1,000 steps "
         "of size 0.2)"
     )
     still = attention.finding(attention_results(0.5, 0.2, over_time=(1, 1, 1)))

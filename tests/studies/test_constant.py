@@ -37,7 +37,7 @@ def made(over=1.0, bend=12.8, more=1.0, noise=WOBBLE):
 def test_the_constant_is_the_trace_where_the_quotient_says_so():
     found = constant.finding({"easy": made(), "hard": made()})
     assert found.answer == (
-        "The gap times n has come to the trace along the run, within 15%: n × gap / trace = 1.04 on the easy mixture and 1.04 on the "
+        "The gap times n equals the trace along the run, within 15%: n × gap / trace = 1.04 on the easy mixture and 1.04 on the "
         "hard mixture (n = 320, first phase, 100 steps of 0.2); at equal train loss gap / test loss does not clearly "
         "depend on the number of heads"
     )
@@ -46,7 +46,7 @@ def test_the_constant_is_the_trace_where_the_quotient_says_so():
     assert "over_left_out.hard.320" not in found.numbers
     twice = constant.finding({"easy": made(), "hard": made(over=2.0)})
     assert twice.answer.startswith(
-        "The gap times n is still off the trace along the run, its limit: n × gap / trace = 1.04"
+        "The gap times n still differs from the trace along the run, its limit: n × gap / trace = 1.04"
     )
     noisy = constant.finding({"easy": made(), "hard": made(noise=np.array([0.6, 1.5, 0.5, 1.3]))})
     assert noisy.answer.startswith("The gap times n is consistent with the trace along the run, its limit")
@@ -71,7 +71,7 @@ def test_runs_that_are_missing_are_left_out():
     for name in results["hard"]:
         results["hard"][name][0, 0, 1] = np.nan
     found = constant.finding(results)
-    assert "has come to the trace" in found.answer and found.text.endswith("1 of 48 cells is missing and left out.")
+    assert "equals the trace" in found.answer and found.text.endswith("1 of 48 cells is missing and left out.")
     assert constant.figures(results)
     for data in results.values():
         for name in data:

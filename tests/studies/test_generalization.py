@@ -128,7 +128,7 @@ def test_runs_that_are_missing_are_not_called_silent():
         "From n = 80 on the gap falls"
     )
     assert found.text.endswith("2 of 14 cells are missing and left out.") and generalization.figures(made)
-    assert "The runs made for Theorem 2 are missing." in found.text
+    assert "The runs set up for Theorem 2 are missing." in found.text
     for data in made.values():
         for name in data:
             data[name][:] = np.nan
@@ -145,7 +145,7 @@ def test_an_interval_without_an_upper_end_is_not_called_one_seed():
 def test_theorem_2_is_silent_where_its_hypotheses_fail():
     silent = generalization.finding(results(theorem2=0.01, hypotheses=0.0))
     assert silent.answer.endswith("Theorem 2 is silent")
-    assert silent.sentence.endswith("Theorem 2's hypotheses were not true of the runs made for it.")
+    assert silent.sentence.endswith("Theorem 2's hypotheses failed on the runs set up for it.")
 
 
 def test_the_exponent_is_that_of_the_mean_and_its_interval_covers_it():

@@ -21,7 +21,7 @@ def sweep(dim, values, shares, found, scaling=(1.0, 1.0, 1.0, 1.0)):
     return xarray.Dataset(entries, {dim: values, "seed": range(4), "start_norm": ("norm", global_margin.NORMS)})
 
 
-SETTING = " (mixture, ζ = 0.25, starts of norm √2 unless said)"
+SETTING = " (mixture, ζ = 0.25, starts of norm √2 unless stated)"
 
 
 def results(heads, found=(2.0, 1.5, 1.2), sparsity=(0.6, 0.9), signal=(0.9, 0.6, 0.7), scaling=(1.0, 1.0, 1.0, 1.0)):

@@ -71,7 +71,10 @@ def test_the_opposite_order_on_random_labels_is_reported():
     found = heads.finding(results(0.4, random=-0.3))
     assert found.answer.startswith("It depends on the data: more heads train slower on the hard mixture and faster on")
     mixed = heads.finding(results(0.4, best=-0.4, random=-0.3)).answer
-    assert "train slower or faster, by what is held equal, on the hard mixture and faster on random labels" in mixed
+    assert (
+        "train slower or faster, depending on what is held equal, on the hard mixture and faster on random labels"
+        in mixed
+    )
     assert "on random labels from a Gaussian start (2 to 8 heads) they are faster in all 5 comparisons" in found.text
 
 

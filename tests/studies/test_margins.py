@@ -35,10 +35,10 @@ def test_margins_reached_or_not():
         "No: after 2,000 steps one head has 70% of it, 1,024 heads stay below the best linear margin of the sample "
         "(mixture with ζ from 0.125 to 0.5, 80 sequences, zero start, step size 0.2)"
     )
-    assert "still grows" in short.text and "does not get past" in short.text
+    assert "still grows" in short.text and "does not exceed" in short.text
     there = margins.finding(margins_results(1.2, 1.5, growing=False))
     assert there.answer.startswith("Yes: one head reaches the attention margin, 1,024 heads pass the best linear")
-    assert "one head falls" in there.text and "gets past the best linear" in there.text
+    assert "one head falls" in there.text and "exceeds that of the best linear" in there.text
     assert len(margins.figures(margins_results(0.7, 0.8))) == 2
     near = margins.finding(margins_results(0.7, 1.0))
     assert "70% of it (mixture" in near.answer and "is not clearly different from that of the best linear" in near.text

@@ -59,7 +59,7 @@ def test_a_run_below_the_proved_number_is_reported_as_a_contradiction():
 def test_nothing_fitted_is_not_called_a_proof():
     nothing = needed_heads.finding(results(GROWING, FLAT, np.full((2, 3), np.inf)))
     assert nothing.answer.endswith("neither did any number tried")
-    assert "Parity took training more than 16 heads for 2 tokens in 2 of 2 draws" in nothing.text
+    assert "To fit parity, training needed more than 16 heads for 2 tokens in 2 of 2 draws" in nothing.text
 
 
 def test_a_cell_that_failed_does_not_say_that_one_head_fits():

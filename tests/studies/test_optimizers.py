@@ -55,7 +55,7 @@ def test_the_answer_follows_who_reaches_the_attention_margin():
 
 def test_what_is_undecided_does_not_depend_on_the_heads():
     near = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.9, 0.9])))
-    assert near.answer.startswith("Undecided at this number of seeds who reaches 90%")
+    assert near.answer.startswith("Undecided at this number of seeds which reach 90%")
     above = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.99, 0.9])))
     assert above.answer.startswith("Undecided")
 

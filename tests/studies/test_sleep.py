@@ -54,7 +54,7 @@ def test_the_answer_follows_the_law_and_names_its_setting():
     assert found.answer == (
         "On the easy mixture the steps until it wakes grow exponentially with the root of the number of heads (H = 4 to 64)"
     )
-    assert found.conclusion.endswith("where Theorem 1′ speaks, it has not woken.")
+    assert found.conclusion.endswith("where Theorem 1′ applies, it has not woken.")
     assert found.numbers["slope.0.05"].estimate.value == pytest.approx(3.2, rel=1e-6)
     assert found.numbers["normalized"].estimate.value == pytest.approx(0.5, abs=1e-6)
     other = sleep.finding(results(power))

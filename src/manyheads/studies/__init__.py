@@ -1,1 +1,1 @@
-"""Questions asked of the theory, a file or a folder each, found by being here; `kit` is what they are made of."""
+"""Studies: one file or folder per question to the theory, found automatically; `kit` holds their building blocks."""

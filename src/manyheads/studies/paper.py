@@ -79,10 +79,10 @@ def finding(results: Results) -> Finding:
     elif distinct:
         sentences.append(f"From zero there are up to {number(distinct)} distinct heads.")
     notes = (
-        "Heads that start equal get equal gradients and stay equal: that there is one head from zero is so by "
-        "construction, whatever the data.",
-        "What the published figures show is not known to us, and their settings only as far as others report them; the "
-        "rest is chosen.",
+        "Heads that start equal get equal gradients and stay equal, so from zero there is one distinct head by "
+        "construction, on any data.",
+        "We have not seen the published figures, and know their settings only as far as others report them; the rest "
+        "is our choice.",
     )
     cells = [data["final_test_loss"] for data in results.values()]
     steps = ", ".join(f"{int(data['step'].max()):,} steps on {NAMES[name]}" for name, data in results.items())
@@ -131,7 +131,7 @@ def _heads(results: Results) -> str:
 
 
 def distinct_heads(data: xarray.Dataset) -> int:
-    """The largest number of head classes of a run: how many different heads it really has."""
+    """The largest number of head classes of a run: how many distinct heads it has."""
     return int(data["attention_mass"].notnull().any("record").sum("head_class").max())
 
 
@@ -139,7 +139,7 @@ def figures(results: Results) -> list[Figure]:
     mixture, planted = results["mixture"], results["planted"]
     over_time = by_heads("step", mixture["test_loss"].sel(start="zero").isel(record=slice(1, None)))
     train, test, error = Axis("train loss", "nats"), Axis("test loss", "nats"), Axis("test error", "share")
-    whole = Axis("test error", "share", limits=(0.0, 0.5))  # up to guessing: it may be 0 at every H
+    whole = Axis("test error", "share", limits=(0.0, 0.5))  # 0.5 is guessing; the error may be 0 at every H
     sizes = {name: f"{s['num_examples']:,} training and {s['num_test']:,} test sequences" for name, s in SIZES.items()}
     return [
         Figure(

@@ -14,7 +14,7 @@ def test_things_are_told_in_the_order_of_the_story_under_their_headings():
     assert told([(own, "own"), *pairs]) == [
         ("What the paper claims", ["paper"]),
         ("What heads are for", ["needed_heads", "heads"]),
-        ("Where theory speaks at your number of heads", ["forecast", "literal"]),
+        ("Where theory applies at your number of heads", ["forecast", "literal"]),
         ("Further questions", ["own"]),
     ]
     assert list(PARTS)[-1] == "" and len(OPEN) <= 7

@@ -60,7 +60,7 @@ def look(cell: Cell, *, map_steps: list[int]) -> dict:
 
 
 def head_signs(start: MultiHead, U_star: np.ndarray) -> np.ndarray:
-    """+1 or -1 by the side of U_* on which a head's readout starts; +1 where it starts at zero."""
+    """+1 or -1, the sign of the starting readout along U_*; +1 if it starts at zero."""
     along = np.einsum("gtd,td->g", np.asarray(start.readout, np.float64), U_star)
     return np.where(along >= 0, 1, -1)
 

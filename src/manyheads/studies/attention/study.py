@@ -28,7 +28,7 @@ from manyheads.sweeps.spec import Sweep
 DATA = {**tasks.MIXTURE, "num_examples": 80, "num_test": 0}
 SPARSITY, NUM_HEADS, STEP_SIZE = DATA["sparsity"], 8, 0.2
 STEPS = Scaled(1000, 10_000)
-DIP = 5e-4  # of all attention: less than this below uniform is not called looking away
+DIP = 5e-4  # share of attention: a smaller dip below uniform does not count as looking away
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
@@ -99,7 +99,7 @@ def finding(results: Results) -> Finding:
         undecided="Undecided: from some starts attention does not clearly differ from uniform",
     )
     sentences.insert(1, _turns(away, steps))
-    where = [f"{NUM_HEADS} heads unless said", f"mixture with ζ = {SPARSITY:g}", f"{DATA['num_examples']} sequences"]
+    where = [f"{NUM_HEADS} heads unless stated", f"mixture with ζ = {SPARSITY:g}", f"{DATA['num_examples']} sequences"]
     where += [f"{steps:,} steps of size {STEP_SIZE:g}"]
     answer = answer if answer == MISSING else answer + _astray(away)
     cells = [last, results["signs"]["mass"].isel(record=-1, sign=1)]
@@ -108,21 +108,21 @@ def finding(results: Results) -> Finding:
 
 @dataclass(frozen=True)
 class Away:
-    """How the - heads of a first phase look at the relevant tokens: at the least, and at the end, less uniform."""
+    """Attention of a first phase's - heads on the relevant tokens minus uniform: its minimum, and at the end."""
 
     num_heads: float
     least: Estimate
     end: Estimate
-    back: Estimate  # the first step at which they look there more than uniform attention again
+    back: Estimate  # the first step at which it is above uniform again
 
     @property
     def turned(self) -> bool:
-        """Whether they look away at some time."""
+        """Whether it falls below uniform at some step."""
         return self.least.below(-DIP)
 
     @property
     def still(self) -> bool:
-        """Whether they do at the end."""
+        """Whether it is below uniform at the end."""
         return self.turned and self.end.below(-DIP)
 
 
@@ -145,7 +145,7 @@ def _away(numbers: Numbers, data) -> list[Away]:
 
 
 def _turns(found: list[Away], steps: int) -> str:
-    """The way of the - heads in one sentence."""
+    """The course of the - heads in one sentence."""
     parts = []
     for one in found:
         least = number(SPARSITY + one.least.value)
@@ -164,7 +164,7 @@ def _turns(found: list[Away], steps: int) -> str:
 
 
 def _astray(found: list[Away]) -> str:
-    """What the answer says of the - heads."""
+    """What the answer says about the - heads."""
     still, turned = ([one.num_heads for one in found if getattr(one, name)] for name in ("still", "turned"))
     if still:
         return f"; heads with sign - first look away, and with {heads(min(still))} still do"
@@ -186,7 +186,7 @@ def figures(results: Results) -> list[Figure]:
             "attention-mass",
             "Attention on the relevant tokens over time",
             f"Focus: mean attention on relevant tokens. @1: all of {NUM_HEADS} heads. @2: the two kinds of these heads "
-            "that the first phase makes. @3: heads with sign - alone, which first look away. Means and 95% intervals "
+            "that the first phase makes. @3: only heads with sign -, which first look away. Means and 95% intervals "
             "over seeds.",
             [
                 Panel("All heads", STEP, FOCUS, [*by_start("step", later["focus"]), uniform]),

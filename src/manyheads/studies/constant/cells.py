@@ -21,9 +21,9 @@ def constant(cell: Cell, *, total: int, records: list[int], probes: int, most_le
 
     Descent runs on each of total/n samples of n sequences, from one start, and all runs are measured on all samples.
     The gap is the mean loss of a sample under the runs on the others minus that under its own run: its expectation is
-    the gap exactly, and what is hard about a sample or bad about a run is in both terms. The trace and leave-one-out
-    are of the first sample. Twins have weights 1/(n-1): step size $\eta n/(n-1)$ for weights 1/n. NaN where n is more
-    than `most_left_out`.
+    exactly the gap, and a hard sample or a bad run enters both terms. The trace and leave-one-out are those of the
+    first sample. Twins have weights 1/(n-1), that is, step size $\eta n/(n-1)$ for weights 1/n. NaN if n is more than
+    `most_left_out`.
     """
     setup, n = set_up(cell), cell.data.num_examples
     size, steps, samples = cell.train.step_size, [*records, cell.train.num_steps], total // n

@@ -17,8 +17,8 @@ DATA = {"easy": tasks.MIXTURE, "hard": tasks.HARD_MIXTURE}
 STEP_SIZE, STEPS, FRESH = 0.2, 100, 100
 RECORDS = [10, 20, 30, 45, 60, 80]  # and the last step; here runs are compared at equal train loss
 SIZES, TOTAL = Scaled([40], [40, 80, 160, 320]), Scaled(320, 1920)  # sequences in all samples of a seed together
-PROBES, LEFT_OUT = Scaled(8, 12), Scaled(40, 80)  # derivatives of the trace; up to this n all are left out in turn
-CLOSE = (0.85, 1.15)  # a ratio whose interval lies in between is called 1
+PROBES, LEFT_OUT = Scaled(8, 12), Scaled(40, 80)  # derivatives of the trace; largest n with leave-one-out
+CLOSE = (0.85, 1.15)  # a ratio whose interval lies in between counts as 1
 ALIKE = (1 / 1.05, 1.05)  # ratios of two numbers of heads that lie in between count as equal
 
 
@@ -50,9 +50,9 @@ def finding(results: Results) -> Finding:
     n, where = int(data["num_examples"][-1]), f"first phase, {STEPS} steps of {STEP_SIZE:g}"
     far = [e for e in laws.values() if e.count and not (e.above(CLOSE[0]) and e.below(CLOSE[1]))]
     if not far:
-        verb = f"has come to the trace along the run, within {100 * (CLOSE[1] - 1):.0f}%"
+        verb = f"equals the trace along the run, within {100 * (CLOSE[1] - 1):.0f}%"
     elif any(e.above(1) or e.below(1) for e in far):
-        verb = "is still off the trace along the run, its limit"
+        verb = "still differs from the trace along the run, its limit"
     else:
         verb = "is consistent with the trace along the run, its limit"
     values = " and ".join(f"{e} on the {name} mixture" for name, e in laws.items())
@@ -64,9 +64,9 @@ def finding(results: Results) -> Finding:
         undecided="at equal train loss gap / test loss does not clearly depend on the number of heads",
     )
     notes = (
-        "The trace and leave-one-out are of one sample and no test set; the trace is exact but for its probes.",
-        "Twins have weights 1/(n-1). With the paper's 1/n they are trained less, which adds a term of order 1/n.",
-        "The gap is that of runs measured on each other's samples.",
+        "The trace and leave-one-out use one sample and no test set; the trace is exact except for its random probes.",
+        "Leave-one-out runs have weights 1/(n-1); with the paper's 1/n they train less, which adds an O(1/n) term.",
+        "The gap is measured by testing each run on the samples of the others.",
     )
     answer = f"The gap times n {verb}: n × gap / trace = {values} (n = {n}, {where}); {alike}"
     return conclude(answer, sentences, numbers, cells, notes)
@@ -144,13 +144,13 @@ def _heads(name: str, data: xarray.Dataset, numbers: Numbers) -> tuple[Estimate,
     )
     return share, (
         f"With {many} heads instead of {few} ({name} mixture, n = {int(last['num_examples'])}) gap / test loss {word}, "
-        f"at equal train loss ({mean(levels)} nats), and {equal} times after equal steps; the trace says "
+        f"at equal train loss ({mean(levels)} nats), and {equal} times after equal steps; the trace predicts "
         f"{found['trace_matched'][1]} times the gap at equal train loss, and {found['gap_matched'][1]} is measured."
     )
 
 
 def _shares(gaps, tests) -> Estimate:
-    """The quotient of two shares gap / test loss; the test loss hardly varies, so its mean will do."""
+    """The quotient of two shares gap / test loss; the test loss hardly varies, so its mean is used."""
     return quotient(*(np.asarray(gap) / mean(test).value for gap, test in zip(gaps, tests, strict=True)))
 
 
@@ -196,7 +196,7 @@ STUDY = Study(
         stated("start", tasks.FIRST_PHASE),
         chosen("easy mixture", tasks.describe(tasks.MIXTURE)),
         chosen("hard mixture", tasks.describe(tasks.HARD_MIXTURE)),
-        chosen("descent's numbers", f"step size {STEP_SIZE:g}, {STEPS} steps, {FRESH} sequences of the first phase"),
+        chosen("descent", f"step size {STEP_SIZE:g}, {STEPS} steps, {FRESH} sequences of the first phase"),
         chosen("samples", f"{TOTAL} sequences for each seed, cut into samples of n"),
         chosen("trace", f"all derivatives, or {PROBES} random directions where n is larger"),
         chosen("leave-one-out", f"exact, up to n = {LEFT_OUT}"),

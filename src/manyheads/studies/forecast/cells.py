@@ -1,4 +1,4 @@
-"""One run, and what was proved about it before it was made."""
+"""One run, and what was proved about it in advance."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CURVES, POINTS = 3, 40
 
 
 def speaks(cell: Cell, *, draw: bool = False) -> dict:
-    """From which step on half the loss is certified, in how many steps, and how many it takes.
+    """The first step at which the loss is certified to halve, within how many steps, and how many it actually takes.
 
-    `first_step` is infinite where no step of the run certifies it; then `nats_last` and `indicator_last` say how much
-    the last one does. `kept` counts the certified levels that the run
-    reached in time, of `levels`. With `draw` the loss and the certified curves from several steps are kept.
+    `first_step` is infinite if no step of the run certifies it; then `nats_last` and `indicator_last` say how much the
+    last one certifies. `kept` counts the certified levels, out of `levels`, that the run reached in time. With `draw`
+    the loss and the certified curves from several steps are stored.
     """
     setup = set_up(cell)
     run = descend(setup, record="all" if draw else "log")
@@ -50,7 +50,7 @@ def speaks(cell: Cell, *, draw: bool = False) -> dict:
 
 
 def compared(start: MultiHead, data: Dataset, step: int, promise: Forecast) -> dict:
-    """The run from that step on, for as long as the promise speaks of half the loss."""
+    """The run from that step on, for as many steps as are certified to halve the loss."""
     eta, steps = promise.step_size, promise.steps_to_reduce
     assert steps is not None
     at = follow(start, data, step_size=eta, num_steps=step).final
@@ -67,7 +67,7 @@ def compared(start: MultiHead, data: Dataset, step: int, promise: Forecast) -> d
 
 
 def _curves(setup: Setup, run, first: int) -> dict:
-    """Certified curves from the first step that speaks and from later ones, in steps of the run."""
+    """Certified curves from the first certified step and from later ones, in steps of the run."""
     steps, losses = np.full((CURVES, POINTS), np.nan), np.full((CURVES, POINTS), np.nan)
     eta, data = setup.cell.train.step_size, setup.dataset
     for i, step in enumerate(dict.fromkeys([first, max(4 * first, 10), max(16 * first, 40)])):

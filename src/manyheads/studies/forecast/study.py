@@ -1,4 +1,4 @@
-"""From which step of a run on does theory say where it will get, at the number of heads that people use?"""
+"""From which step on can theory predict where a run will get, at the numbers of heads used in practice?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyheads.studies.kit.words import capital, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.forecast.cells:speaks"
-FEW = 8  # heads; the number that the answer speaks of
+FEW = 8  # heads; the number that the answer is about
 EASY = {**tasks.MIXTURE, "num_examples": Scaled(30, 80), "num_test": 0}
 HARD = {**tasks.HARD_MIXTURE, "num_examples": Scaled(40, 80), "num_test": 0}
 PLANTED = {
@@ -70,7 +70,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 
 def _spoken(data: xarray.Dataset) -> xarray.DataArray:
-    """Whether the run spoke; NaN where it was not made."""
+    """Whether the forecast certified half the loss; NaN if the run is missing."""
     return (data["first_step"] < np.inf).where(data["first_step"].notnull())
 
 
@@ -85,22 +85,23 @@ def finding(results: Results) -> Finding:
         cells.append(data["first_step"])
         levels, kept = levels + int(data["levels"].sum()), kept + int(data["kept"].sum())
         few = data.sel(num_heads=FEW)
-        spoke = numbers.add(f"spoke.{name}", f"share of runs that speak, {label}, H = {FEW}", share(_spoken(few)))
+        caption = f"share of runs certified to halve the loss, {label}, H = {FEW}"
+        spoke = numbers.add(f"spoke.{name}", caption, share(_spoken(few)))
         known = few["first_step"].where(np.isfinite(few["first_step"]))
-        first[name] = numbers.add(f"first.{name}", f"first step that speaks, {label}, H = {FEW}", mean(known))
+        first[name] = numbers.add(f"first.{name}", f"first certified step, {label}, H = {FEW}", mean(known))
         loose = ratio(few["promised"], few["measured"])
-        numbers.add(f"loose.{name}", f"steps promised / taken to half the loss, {label}, H = {FEW}", loose)
+        numbers.add(f"loose.{name}", f"steps promised / needed to halve the loss, {label}, H = {FEW}", loose)
         numbers.add(f"nats.{name}", f"nats certified at the start, {label}, H = {FEW}", mean(few["nats_start"]))
         numbers.add(f"indicator.{name}", f"indicator at the start, {label}, H = {FEW}", mean(few["indicator_start"]))
         if spoke.count and spoke.value > 0:
-            made = f"from step {first[name]} on, {loose} times the steps that it takes"
+            made = f"from step {first[name]} on, within {loose} times the steps it takes"
             every = "every run" if spoke.value == 1 else f"{number(100 * spoke.value)}% of the runs"
-            parts.append(f"{capital(label)}: half the loss is certified in {every}, {made}.")
+            parts.append(f"{capital(label)}: the loss is certified to halve in {every}, {made}.")
         elif spoke.count:
             most = float(few["nats_last"].max())
             parts.append(
-                f"{capital(label)}: silent on half the loss; the most that is certified is a factor "
-                f"{number(float(np.exp(most)))} at the end of the run."
+                f"{capital(label)}: never certified to halve; the most that is certified is a factor "
+                f"{number(float(np.exp(most)))}, at the end of the run."
             )
     speaking = [NAMES[name] for name, value in first.items() if value.count]
     if not levels:
@@ -112,7 +113,7 @@ def finding(results: Results) -> Finding:
         answer = f"With {FEW} heads from step {number(soonest)} at the earliest ({listed(speaking)})"
         silent = [NAMES[name] for name in first if not first[name].count]
         answer += f"; silent on {listed(silent)}" if silent else ""
-    note = f"{kept} of {levels} certified levels were reached in time. The forecast knows the parameters at one step."
+    note = f"{kept} of {levels} certified levels were reached in time. The forecast uses the parameters at one step."
     return conclude(answer, parts, numbers, cells, [note])
 
 
@@ -145,22 +146,21 @@ def figures(results: Results) -> list[Figure]:
     panels = [Panel(f"{heads_text(FEW)} heads, easy mixture", STEP, TRAIN_LOSS, curves)] if len(curves) > 1 else []
     speak = [
         Panel("Certified at the start", HEADS, Axis("certified fall of log loss", "nats"), against_heads("nats_start")),
-        Panel("Promised / taken", HEADS, Axis("steps to half the loss", "ratio", log=True), ratios),
+        Panel("Promised / needed", HEADS, Axis("steps to halve the loss", "ratio", log=True), ratios),
     ]  # fmt: skip
     drawn = [
         Figure(
             "forecast-curves",
-            "A run and what was proved about it before",
+            "A run and what was proved about it in advance",
             "Train loss, and the loss that the forecast certifies from the parameters at a step; one seed.",
             panels,
         )
     ]
     heads = Figure(
         "forecast-heads",
-        "Where the forecast speaks",
-        "@1: how much of the log loss is certified to fall from the start on. @2: steps within which the loss is "
-        "certified to be halved, over the steps that it took, from the first step that speaks. Means and 95% intervals "
-        "over seeds.",
+        "What the forecast certifies",
+        "@1: how far the log loss is certified to fall, at the start. @2: steps within which the loss is certified to "
+        "halve over the steps it took, from the first certified step. Means and 95% intervals over seeds.",
         speak,
     )
     return [*(drawn if panels else []), *([heads] if speak[0].marks else [])]
@@ -170,7 +170,7 @@ STUDY = Study(
     name="forecast",
     title="The forecast",
     question="From which step on does theory say where a run will get, at the number of heads that people use?",
-    claim="Theorem 1 asks for thousands of heads before it says anything. Theorem F, ours, speaks at any number, from "
+    claim="Theorem 1 needs thousands of heads before it says anything. Theorem F, ours, applies at any number, using "
     "the parameters at one step.",
     settings=[
         chosen("statement", "Theorem F (docs/theory/forecast.md): half the loss, certified from one step"),

@@ -30,20 +30,20 @@ SCALES = np.geomspace(0.05, 50, 80)  # targets tried along the paper's direction
 def gap(cell: Cell, *, sizes: list[int], records: list[int]) -> dict:
     r"""`gap`: test loss minus train loss along the run, and both losses, for the first n sequences of the sample.
 
-    From the gap that of a reference is subtracted: a run with the same settings on other sequences, measured on the
-    same test and train sequences. The reference does not know these, so its gap is zero in expectation, and what is
-    taken away is noise alone (a control variate). `plain` is the gap without that. The sequences that do not take part
-    have weight zero, so that all sizes share one compiled program.
+    The gap of a reference run is subtracted: a run with the same settings on other sequences, measured on the same test
+    and train sequences. It has seen neither, so its gap is zero in expectation, and subtracting it only removes noise
+    (a control variate). `plain` is the gap without that. Unused sequences have weight zero, so that all sizes share one
+    compiled program.
     """
     setup = set_up(cell)
     if setup.test is None:
-        raise ValueError("data.num_test = 0: the gap needs fresh sequences; write data.num_test = 1000, say.")
+        raise ValueError("data.num_test = 0: the gap needs fresh sequences; write, for example, data.num_test = 1000.")
     data, K = setup.dataset, cell.train.num_steps
     options: dict[str, Any] = {"test": setup.test, "record": [*records, K], "snapshots": "records"}
     others = setup.task.sample(data.num_examples, key=stream(cell.seed, REFERENCE))
     reference = descend(replace(setup, dataset=others), sample_weight=_first(data, data.num_examples), **options)
     scores = np.stack([reference.model(int(step)).scores(data) for step in reference.steps])
-    theirs = np.logaddexp(0.0, -data.labels * scores)  # of the reference on the sample, one row per record
+    theirs = np.logaddexp(0.0, -data.labels * scores)  # losses of the reference on the sample, one row per record
     rows = []
     for size in sizes:
         run = descend(setup, sample_weight=_first(data, size), **options)
@@ -69,14 +69,14 @@ def _first(data: Dataset, size: int) -> np.ndarray:
 def leave_one_out(cell: Cell, *, samples: int) -> dict:
     """Descent on several samples, and again without each of their sequences.
 
-    Per sample: `stability`, the mean distance that leaving one sequence out makes; `test_loss` and the `certificate`
-    for it, `left_out_loss`, the part of the certificate that is a cross-validation; `gap` and its bound `lemma3`;
-    `theorem2` and `stability_bound`, Theorem 2 for the best target along the paper's direction, whose hypotheses are
-    true where `hypotheses` is 1. `certificates` are the verdicts in expectation over the samples.
+    Per sample: `stability`, the mean distance caused by leaving one sequence out; `test_loss` and its `certificate`;
+    `left_out_loss`, the cross-validation part of the certificate; `gap` and its bound `lemma3`; `theorem2` and
+    `stability_bound`, Theorem 2 for the best target along the paper's direction, whose hypotheses hold if `hypotheses`
+    is 1. `certificates` are the verdicts in expectation over the samples.
     """
     runs, rows, cases = [], [], []
     for sample in range(samples):
-        setup = set_up(replace(cell, seed=cell.seed * samples + sample))  # other seeds have samples of their own
+        setup = set_up(replace(cell, seed=cell.seed * samples + sample))  # so that no two seeds share a sample
         run = measure_leave_one_out(
             setup.start,
             setup.dataset,
@@ -112,7 +112,7 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
 
 
 def best_case(setup: Setup) -> Case:
-    """Theorem 2's numbers for the target along the paper's direction that makes its bound least."""
+    """Theorem 2's numbers for the target along the paper's direction with the smallest bound."""
     train_spec, heads = setup.cell.train, setup.start.num_heads
     task = mixture_of(setup)
     direction = mixture_direction(setup.start, task)

@@ -16,12 +16,12 @@ from manyheads.sweeps.spec import Sweep
 CELLS = "manyheads.studies.generalization.cells"
 DATA = {**tasks.MIXTURE, "dim": 14, "num_patterns": 6, "noise_mu": 0.3, "noise_nu": 0.3, "noise_norm": 1.2}
 SIZES = Scaled([40, 80, 160, 320], [20, 40, 80, 160, 320, 640, 1280])
-LARGE = 80  # from this n on the law is read off: below it n times the gap still bends
+LARGE = 80  # the law is fitted from this n on; below it n times the gap is not yet flat
 LAW = (-1.15, -0.85)  # an exponent whose interval lies in between is the law 1/n
-WIDER = (-1.4, -0.6)  # one that holds -1 and lies in between is consistent with it
+WIDER = (-1.4, -0.6)  # one that contains -1 and lies in between is consistent with it
 STEP_SIZE, STEPS, FRESH = 0.2, 100, 100
 RECORDS = [10, 20, 30, 40, 50, 60, 70, 80, 90]  # and the last step; here runs are compared at equal train loss
-UNTRAINED = 0.8  # of log 2: a train loss above it has hardly moved
+UNTRAINED = 0.8  # of log 2: a train loss above this has hardly fallen
 LOOKS = {
     "test_loss": ("test", "test loss"),
     "left_out_loss": ("reference", "left-out loss"),
@@ -30,7 +30,7 @@ LOOKS = {
     "lemma3": ("ours", "Lemma 3"),
     "theorem2": ("printed", "Theorem 2, (5)"),
 }
-LITERAL_HEADS, LITERAL_STEP = 1e12, 0.004  # where Theorem 2's hypotheses are true
+LITERAL_HEADS, LITERAL_STEP = 1e12, 0.004  # where Theorem 2's hypotheses hold
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
@@ -98,7 +98,7 @@ def finding(results: Results) -> Finding:
     notes = (
         "Start, step size, heads and steps do not depend on the training sample, as Theorem 2 and Lemma 3 need.",
         "The certificate and Lemma 3 hold in expectation over samples; verdicts allow half of a 95% interval.",
-        "From every gap that of a run on other sequences is subtracted, which is zero in expectation: less noise.",
+        "To reduce noise, the gap of a run on other sequences, zero in expectation, is subtracted from every gap.",
     )
     cells = [gaps["gap"].isel(size=-1, record=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)]
     return conclude(answer, [confounded, about, *details], numbers, cells, notes)
@@ -165,8 +165,8 @@ def _heads(gaps: xarray.Dataset, numbers: Numbers) -> str:
 
 
 def _theorem2(cover: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
-    """Theorem 2 on the runs made for it: a few words for the answer, and a sentence."""
-    caption = "Theorem 2 / mean gap, where its hypotheses are true"
+    """Theorem 2 on the runs set up for it: a few words for the answer, and a sentence."""
+    caption = "Theorem 2 / mean gap, where its hypotheses hold"
     factor = numbers.add("theorem2_ratio", caption, _over_mean(cover["theorem2"], cover["gap"]))
     bound = numbers.add("theorem2_bound", "Theorem 2's bound, nats", mean(cover["theorem2"]))
     loss = numbers.add("theorem2_train_loss", "train loss of the runs of Theorem 2, nats", mean(cover["train_loss"]))
@@ -174,13 +174,13 @@ def _theorem2(cover: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
         state = "an almost untrained run" if loss.value > UNTRAINED * np.log(2) else "a trained run"
         words = f"Theorem 2 allows {bound} nats on {state}"
         return words, (
-            f"Theorem 2's hypotheses are true with {heads_text(LITERAL_HEADS)} heads and step size {LITERAL_STEP:g}: "
+            f"Theorem 2's hypotheses hold with {heads_text(LITERAL_HEADS)} heads and step size {LITERAL_STEP:g}: "
             f"there {STEPS} steps reach a train loss of {loss} (log 2 = 0.693 is chance), the gap is "
             f"{mean(cover['gap'])} and the bound {bound} nats, {factor} times as much."
         )
     if bool(cover["hypotheses"].notnull().any()):
-        return "Theorem 2 is silent", "Theorem 2's hypotheses were not true of the runs made for it."
-    return "Theorem 2 was not measured", "The runs made for Theorem 2 are missing."
+        return "Theorem 2 is silent", "Theorem 2's hypotheses failed on the runs set up for it."
+    return "Theorem 2 was not measured", "The runs set up for Theorem 2 are missing."
 
 
 def exponent_of_mean(x, values) -> Estimate:
@@ -198,7 +198,7 @@ def exponent_of_mean(x, values) -> Estimate:
 def _exceeded(data: xarray.Dataset, bound: str, hypotheses: bool = False) -> list[str]:
     """Where the mean gap over samples exceeds the mean bound by more than half of a 95% interval.
 
-    With `hypotheses` only where they are true of every sample. One sample has no interval and decides nothing.
+    With `hypotheses` only where they hold for every sample. One sample has no interval and decides nothing.
     """
     places = []
     stacked = data.stack(place=[dim for dim in data["gap"].dims if dim != "sample"])
@@ -237,7 +237,7 @@ def figures(results: Results) -> list[Figure]:
             "generalization-gap",
             "Gap and stability, times n",
             f"@1: test loss minus train loss. @2: the same along the run, n = {int(gaps['sizes'][-1])}. @3: the "
-            "distance that leaving one sequence out makes. Flat in n is the law 1/n. "
+            "distance caused by leaving one sequence out. Flat in n means the law 1/n. "
             f"Step size {STEP_SIZE:g}, {STEPS} steps; means and 95% intervals.",
             [
                 Panel(
@@ -260,7 +260,7 @@ def figures(results: Results) -> list[Figure]:
             "What is certified",
             f"@1: {heads_text(float(most['num_heads']))} heads, step size {STEP_SIZE:g}, the test loss and its "
             f"certificate. @2: its gap and Lemma 3. @3: {heads_text(LITERAL_HEADS)} heads, step size "
-            f"{LITERAL_STEP:g}, Theorem 2 made literal.",
+            f"{LITERAL_STEP:g}, where Theorem 2's hypotheses hold.",
             [
                 Panel(
                     "Test loss and certificate",
@@ -303,11 +303,11 @@ STUDY = Study(
         stated("start", tasks.FIRST_PHASE),
         chosen("data", f"{tasks.describe(DATA)}; {FRESH} sequences of the first phase"),
         chosen(
-            "descent's numbers",
+            "descent",
             f"step size {STEP_SIZE:g}, {STEPS} steps; {LITERAL_STEP:g} and {heads_text(LITERAL_HEADS)} heads where "
-            "Theorem 2 is made literal",
+            "Theorem 2's hypotheses hold",
         ),
-        chosen("targets", "along the paper's direction, the one with the least bound"),
+        chosen("targets", "along the paper's direction, the one with the smallest bound"),
     ],
     sweeps=sweeps,
     finding=finding,

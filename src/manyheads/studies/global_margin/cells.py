@@ -29,7 +29,7 @@ def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict
 
     It is attained, so the best margin is at least this. `tangent`: the best tangent margin of each kind of start for
     directions of norm $\sqrt2$, where the start itself is scaled to each of the `norms`: tangent features depend on
-    it. The zero start has norm 0, whatever the norm asked for. `key_query_share`: part of the squared norm that the
+    it. The zero start has norm 0 at any of these norms. `key_query_share`: part of the squared norm that the
     best point gives to W; `heads_used`: how many heads carry its norm (participation ratio); `focus`: its attention on
     relevant tokens.
     """
@@ -61,7 +61,7 @@ def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict
 
 
 def _margins(start: MultiHead, data: Dataset, norms: list[float]) -> list[float]:
-    """The best tangent margin of a start scaled to each norm of all its parameters; the zero start stays as it is."""
+    """The best tangent margin of a start scaled to each parameter norm; the zero start is not scaled."""
     squares = sum(np.sum(np.asarray(leaf, float).reshape(len(leaf), -1) ** 2, axis=1) for leaf in start.heads)
     size = float(np.sqrt(squares @ start.multiplicity))
     if size == 0:
@@ -85,7 +85,7 @@ def _first_point(setup, i: int) -> Heads:
 
 
 def best_margin(data: Dataset, num_heads: int, starts: list[Heads], steps: int) -> tuple[float, Heads]:
-    """The margin and place of the best point that ascents from `starts` pass on the sphere of radius √2."""
+    """The margin and position of the best point that ascents from `starts` reach on the sphere of radius √2."""
     with jax.enable_x64(True):
         stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float64) for leaf in leaves]), *starts)
         example = MultiHead(starts[0].key_query, starts[0].readout, np.ones(num_heads))

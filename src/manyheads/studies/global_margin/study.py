@@ -19,7 +19,7 @@ from manyheads.sweeps.spec import Sweep
 CELL = "manyheads.studies.global_margin.cells:compare"
 AXES = {"heads": "num_heads", "sparsity": "sparsity", "signal": "signal"}
 DATA = {**tasks.MIXTURE, "num_examples": Scaled(40, 60), "num_test": 0}
-NORMS = [0.5, math.sqrt(2), 4.0, 10.0]  # of the start; √2 is the norm at which the model's own margin is taken
+NORMS = [0.5, math.sqrt(2), 4.0, 10.0]  # of the start; √2 is the norm at which the model's own margin is measured
 CLOSE = 0.95  # a larger share of the model's margin counts as no gap
 
 
@@ -73,26 +73,26 @@ def finding(results: Results) -> Finding:
     signal = "over the signal it was not measured."
     if by_signal:
         weakest, strength = min(by_signal, key=lambda pair: pair[0].value)
-        signal = f"over the signal the share is least, {weakest}, at S = {strength:g}."
+        signal = f"over the signal the share is smallest, {weakest}, at S = {strength:g}."
     sentences = [
         f"At equal norm, √2 for the start, for the direction and for the model's parameters, the best tangent margin "
         f"of the starts is {one} of the best margin found with {heads(least)} and {many} with {heads_text(most)}.",
-        f"The share depends on how large the start is: over start norms from {min(NORMS):g} to {max(NORMS):g} it goes "
-        f"from {_range(over_scales[least])} with {heads(least)} and from {_range(over_scales[most])} with "
+        f"The share depends on the size of the start: over start norms from {min(NORMS):g} to {max(NORMS):g} it ranges "
+        f"over {_range(over_scales[least])} with {heads(least)} and over {_range(over_scales[most])} with "
         f"{heads_text(most)}.",
         f"With one head the gap is {smaller} where few tokens are relevant (share {number(sparse.value)} against "
         f"{number(dense.value)}); {signal}",
         f"The model's own margin {trend} with H at equal norm (exponent {growth}).",
     ]
     notes = (
-        "The best margin found is attained by the model: the true one is as large or larger, shares are upper bounds.",
+        "The best margin found is attained by the model; the true one may be larger, so shares are upper bounds.",
         "Both margins are at norm √2, one of the direction in the linearized model, one of the parameters; a start of "
         "larger norm has larger tangent features, so a share above 1 is possible.",
         "Which kind of start is the best is decided for every seed by the other seeds.",
     )
     cells = [data["found"] for data in results.values()]
     answer = _answer(shares["heads"], heads(least), heads_text(most)) + _scale_clause(over_scales)
-    where = ["mixture", f"ζ = {DATA['sparsity']:g}", "starts of norm √2 unless said"]
+    where = ["mixture", f"ζ = {DATA['sparsity']:g}", "starts of norm √2 unless stated"]
     return conclude(setting(answer, *where), sentences, numbers, cells, notes)
 
 
@@ -152,7 +152,7 @@ def _answer(shares: list[Estimate], least: str, most: str) -> str:
 
 
 def _equal(data: xarray.Dataset) -> int:
-    """The place of the norm at which the model's own margin is taken."""
+    """The index of the norm at which the model's own margin is measured."""
     return int(np.argmin(np.abs(data["start_norm"].values - math.sqrt(2))))
 
 

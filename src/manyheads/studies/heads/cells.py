@@ -20,13 +20,14 @@ from manyheads.training.trajectory import Trajectory
 
 
 def speed(cell: Cell, *, rungs: int, noise: float) -> dict:
-    r"""One start at the cell's step size times 1, 2, 4, ...: on the labels as they are, and on noisy ones.
+    r"""One start at the cell's step size times 1, 2, 4, ...: on the true labels, and on noisy ones.
 
     `final` and `noisy` are the last losses by step size (NaN where a run diverges), `falls` whether the loss never
     rises. On noisy labels a share `noise` of the weight of every sequence is on the other label; `noisy` is the excess
-    over the entropy of that, the infimum for every model: there a best step size exists. `train_loss` and `distance`
-    are those of the smallest step size over time; `largest` and `smallest` the extreme eigenvalues of the Hessian at
-    the start, `loss` the loss there; `focus` is the attention on relevant tokens at the end (NaN where none are known).
+    over the entropy of that noise, the infimum over all models, so that a best step size exists. `train_loss` and
+    `distance` are those of the smallest step size over time; `largest` and `smallest` the extreme eigenvalues of the
+    Hessian at the start, `loss` the loss there; `focus` is the attention on relevant tokens at the end (NaN if none are
+    known).
     """
     setup = set_up(cell)
     steps = [cell.train.step_size * 2.0**power for power in range(rungs)]
@@ -46,7 +47,7 @@ def speed(cell: Cell, *, rungs: int, noise: float) -> dict:
     }
 
 
-@cache  # the same object, so that it compiles once
+@cache  # one object per rate, so that it compiles once
 def noisy_labels(rate: float) -> Loss:
     r"""The logistic loss with a share of every label's weight on the other one, $\ell(m) + \text{rate}\, m$."""
     base = get_loss("logistic")

@@ -15,7 +15,7 @@ from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.heads.cells"
 DATA = {"convexity_mixture": "the mixture", "convexity_random": "random labels"}
-# Sweep -> its role in figures, where its runs start and on which data.
+# Sweep -> its role in figures, and its data and start in words.
 SPEED = {
     "first_phase": ("first phase", "the hard mixture from the first phase"),
     "gaussian": ("gaussian", "the hard mixture from a Gaussian start"),
@@ -32,9 +32,9 @@ EQUAL = {
 MIXTURE = {**tasks.HARD_MIXTURE, "num_examples": 32, "num_test": 0}
 LABELS = {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10, "num_examples": 32}
 STEP_SIZE, RUNGS, STEPS = 0.4, 7, Scaled(40, 150)
-NOISE = 0.1  # share of every label's weight on the other label, where a best step size must exist
+NOISE = 0.1  # share of every label's weight on the other label, so that a best step size exists
 GAUSSIAN_SCALE = 3.0  # of the starts on random labels
-MATTERS = 0.02  # an exponent of H below this is no effect: 9% from 1 to 64 heads
+MATTERS = 0.02  # an exponent of H below this counts as no effect: 9% from 1 to 64 heads
 SEEN = 1e-6  # a convexity gap below this share of the loss counts as none
 
 
@@ -59,7 +59,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             "data": LABELS,
             "start": scaled,
             "axes": drawn,
-            "seeds": Scaled(6, 20),  # a run from a Gaussian start depends much on the draw
+            "seeds": Scaled(6, 20),  # runs from a Gaussian start vary a lot between draws
         },
     )
 
@@ -97,8 +97,8 @@ def finding(results: Results) -> Finding:
     first = [f"More heads: {'; '.join(parts)}."] if lead != "Not measured" else []
     sentences = [*first, *filter(None, ladders), cost, *losing, _curvature(results, numbers)]
     notes = [
-        f"Step size {STEP_SIZE:g} times 1, 2, ..., {2 ** (RUNGS - 1)}; {steps} steps. The best one is chosen by half "
-        "of the seeds and its loss is that of the others; a best at the end of the ladder is none.",
+        f"Step size {STEP_SIZE:g} times 1, 2, ..., {2 ** (RUNGS - 1)}; {steps} steps. The best one is chosen on half "
+        "of the seeds and its loss measured on the others; a best at either end of the ladder does not count.",
         "Each head moves its attention by a step of order 1/√H.",
     ]
     setting = f" ({steps} steps, {MIXTURE['num_examples']} sequences)" if first else ""
@@ -106,7 +106,7 @@ def finding(results: Results) -> Finding:
 
 
 def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
-    """The loss by number of heads and seed for everything that is held equal; NaN where there is nothing to compare."""
+    """The loss by number of heads and seed for each quantity held equal; NaN where nothing can be compared."""
     loss, final = data["train_loss"].transpose("num_heads", "seed", "record"), data["final"]
     steps = data["step"].values
     time = data["largest"] * data["step_sizes"].values[0] * xarray.DataArray(steps, dims="record")
@@ -126,7 +126,7 @@ def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
 
 
 def _at_equal(progress: xarray.DataArray, loss: xarray.DataArray) -> xarray.DataArray:
-    """The loss where `progress` comes to the most that every number of heads reaches, for each seed."""
+    """The loss where `progress` reaches the largest value common to all numbers of heads, for each seed."""
     p, v = np.maximum.accumulate(progress.values, axis=-1), np.log(loss.values)
     common = p.max(axis=-1).min(axis=0)  # one per seed; NaN where a run is missing
     values = [[np.interp(common[s], p[h, s], v[h, s]) for s in range(p.shape[1])] for h in range(len(p))]
@@ -134,7 +134,7 @@ def _at_equal(progress: xarray.DataArray, loss: xarray.DataArray) -> xarray.Data
 
 
 def _best(excess: xarray.DataArray) -> xarray.DataArray:
-    """The excess loss at the best step size of each number of heads, on seeds that did not choose it."""
+    """The excess loss at the best step size of each number of heads, on seeds that were not used to choose it."""
     table = excess.transpose("num_heads", "rung", "seed")
     rows = [bracketed(one)[1] for one in table.values]
     odd = table.isel(rung=0, drop=True).isel(seed=slice(1, None, 2))
@@ -166,7 +166,7 @@ def _by_word(said: dict[str, str]) -> str:
 
 
 def _lead(each: list[dict[str, str]]) -> str:
-    """The answer about speed: only what all comparisons on all data agree on is said without a condition."""
+    """The answer about speed: unconditional only if all comparisons on all data agree."""
     decided = [{w for w in said.values() if w in ("slower", "faster")} for said in each]
     together = set().union(*decided)
     if all(word == "not compared" for said in each for word in said.values()):
@@ -184,7 +184,7 @@ def _lead(each: list[dict[str, str]]) -> str:
 
 def _speeds(words: set[str]) -> str:
     if len(words) == 2:
-        return "slower or faster, by what is held equal,"
+        return "slower or faster, depending on what is held equal,"
     return next(iter(words), "neither clearly slower nor faster")
 
 
@@ -266,7 +266,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "heads-ladder",
             "Where a best step size exists",
-            f"{caption}@1: on the labels as they are. @2: with {100 * NOISE:g}% label noise, loss above the entropy of "
+            f"{caption}@1: on the true labels. @2: with {100 * NOISE:g}% label noise, loss above the entropy of "
             "the noise. Geometric means and 95% intervals.",
             [
                 Panel("Separable", STEP_AXIS, Axis("train loss", "nats", log=True), _by_step(first, "final")),
@@ -329,7 +329,7 @@ STUDY = Study(
     title="Heads",
     question="Does training get faster, or more convex, with more heads?",
     claim="The landscape gets less non-convex, λ_min >= -β3·loss/√H (Corollary 1); the theorems need many heads. "
-    "Nothing is claimed about speed, but readers expect it.",
+    "Nothing is claimed about speed, but readers expect more heads to be faster.",
     settings=[
         stated("descent", f"{tasks.DESCENT}, scores scaled by 1/√H"),
         stated("first-phase start", tasks.FIRST_PHASE),

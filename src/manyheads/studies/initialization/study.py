@@ -12,7 +12,7 @@ from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study
 from manyheads.studies.kit.words import capital, choose, heads, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
-PAPERS = "first_phase"  # the start that the others are compared with: none is chosen by the data
+PAPERS = "first_phase"  # the reference for comparisons, fixed in advance and not chosen by the data
 NORMS = {"small": 0.3, "gaussian": 1.0, "large": 3.0}  # of a head's W and U at a Gaussian start
 STARTS = {
     "zero": ("zero", "zero", {"kind": "zero"}),
@@ -76,8 +76,8 @@ def finding(results: Results) -> Finding:
         *_definition(results, numbers, many),
     ]
     note = (
-        "Heads that start equal get equal gradients and stay equal, whatever the data: this is so by construction "
-        "(they are stored as one), and was not measured. H then only scales the steps."
+        "Heads that start equal get equal gradients and stay equal on any data: this holds by construction (they are "
+        "stored as one) and was not measured. H then only scales the steps."
     )
     return conclude(answer, sentences, numbers, cells, [note])
 
@@ -114,7 +114,7 @@ def _said(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
 
 
 def _verdict(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
-    """What the intervals decide on each kind of data, and whether that is the same on all."""
+    """What the intervals decide on each kind of data, and whether all agree."""
     parts, outcomes = [], set()
     for data, each in factors.items():
         words = {name: _word(e) for name, e in each.items()}
@@ -213,7 +213,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "initialization-properties",
             "Four starts before training, easy mixture",
-            "How many heads are really different, and Definition 1 as measured, at equal numbers of heads. Means and "
+            "How many heads are distinct, and Definition 1 as measured, at equal numbers of heads. Means and "
             "95% intervals over seeds; the tangent margins are proved lower ends.",
             [
                 Panel("Different heads", count, Axis("different heads", "count", log=True), bars("distinct")),
@@ -229,7 +229,7 @@ STUDY = Study(
     name="initialization",
     title="Initialization",
     question="Which start is better at an equal number of heads?",
-    claim="Definition 1 asks for bounded heads (P1), bounded scores (P2) and a margin in the tangent kernel (P3); the "
+    claim="Definition 1 requires bounded heads (P1), bounded scores (P2) and a margin in the tangent kernel (P3); the "
     "first phase, one randomized step from zero, has all three on the mixture (Proposition 2).",
     settings=[
         stated("first phase", "one step from zero on fresh data, step α_h√H, α_h = +1 or -1"),

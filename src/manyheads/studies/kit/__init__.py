@@ -1,1 +1,1 @@
-"""What studies are made of: estimates and the words for them, figures, sweeps, and how a study is found and run."""
+"""Building blocks of studies: estimates and their wording, figures, sweeps, and how a study is found and run."""

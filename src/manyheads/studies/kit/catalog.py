@@ -1,4 +1,4 @@
-"""Which studies there are, and how a study of your own is found.
+"""The list of studies, and how your own study is found.
 
 A study is the STUDY of a module here, `studies/NAME.py` or `studies/NAME/study.py`, of a plug-in, or of a file given by
 its path.
@@ -52,7 +52,7 @@ def _from_file(path: Path) -> Study:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; pass the path of a Python file with a STUDY.")
     folder = str(path.resolve().parent)
-    if folder not in sys.path:  # by its own name, so that workers can import its cell function too
+    if folder not in sys.path:  # importable by name, so that workers can import its cell function too
         sys.path.append(folder)
     module = _imported(path.resolve())
     if Path(str(module.__file__)).resolve() != path.resolve():
@@ -68,7 +68,7 @@ def _imported(path: Path) -> ModuleType:
     try:
         return importlib.import_module(path.stem)
     except (ValueError, OSError):
-        raise  # these say what to do
+        raise  # their messages already say what to do
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
         where = f", line {lines[-1]}" if lines else ""

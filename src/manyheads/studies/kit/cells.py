@@ -27,7 +27,7 @@ def mixture_of(setup: Setup) -> Any:
 
 
 def descend(setup: Setup, step_size: float | None = None, **options: Any) -> Trajectory:
-    """Train from the cell's start with its steps, in float64 unless said, at its step size or another one."""
+    """Train from the cell's start with its steps, in float64 by default, at its step size or another one."""
     spec = setup.cell.train
     options = {"step_size": step_size or spec.step_size, "num_steps": spec.num_steps, "dtype": "float64", **options}
     return train(setup.start, setup.dataset, **options)
@@ -54,7 +54,7 @@ def focus(run: Trajectory) -> np.ndarray:
 
 
 def normalized_margins(run: Trajectory, moved: bool = False) -> np.ndarray:
-    """Smallest margin over the norm of all readouts together, or of how far they have moved; NaN where that is zero."""
+    """Smallest margin divided by the norm of all readouts, or of their displacement; NaN where that is zero."""
     readout = np.asarray(run.snapshots.readout) + (0 if moved else np.asarray(run.start.readout)[None])
     squares = np.sum(readout.reshape(*readout.shape[:2], -1) ** 2, axis=2) @ run.start.multiplicity
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,12 +62,12 @@ def normalized_margins(run: Trajectory, moved: bool = False) -> np.ndarray:
 
 
 def sample_margin(data: Dataset) -> float:
-    """The best linear margin on a sample: a lower end that two feasible points prove, 0 where there is none."""
+    """The best linear margin on a sample: a lower bound proved by two feasible points, 0 if there is none."""
     return hard_margin(data.labels, features=data.tokens.reshape(data.num_examples, -1)).lower
 
 
 def p3_margin(start: MultiHead, data: Dataset) -> float:
-    """The best tangent margin of a start (lower end), for directions of norm √2."""
+    """The best tangent margin of a start (lower bound), for directions of norm √2."""
     kernel = tangent_kernel(start, data)
     return hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=1e-4).p3_interval[0]
 

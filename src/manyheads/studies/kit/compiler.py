@@ -1,4 +1,4 @@
-"""How XLA compiles for short runs: at quick scale much of the time is compiling, not computing.
+"""XLA settings for short runs: at quick scale much of the time is spent compiling, not computing.
 
 Results differ from those of the usual settings by rounding only. A user's own XLA_FLAGS are left alone.
 """
@@ -19,5 +19,5 @@ def quick_flags() -> str:
 
 
 def compile_quickly() -> None:
-    """Use them in this process, where XLA has not started and the user has set none."""
+    """Use these settings in this process; XLA must not have started, and the user's own settings win."""
     os.environ.setdefault("XLA_FLAGS", quick_flags())

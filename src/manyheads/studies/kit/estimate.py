@@ -14,7 +14,7 @@ from manyheads.certificates.finding import LEVEL, half_width
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `count` seeds with its interval; one seed has no interval, none has no value (NaN)."""
+    """A mean over `count` seeds with its interval. One seed gives no interval; no seed gives NaN."""
 
     value: float
     low: float
@@ -114,9 +114,9 @@ def quotient(above, below) -> Estimate:
 
 
 def at_level(losses, values, levels) -> np.ndarray:
-    """The values of each seed where its loss comes to a level, between two records on a line in the log loss.
+    """The values of each seed where its loss reaches a level, interpolated linearly in the log loss between records.
 
-    `losses` and `values` are over (seed, record); NaN for a seed that does not come to its level.
+    `losses` and `values` are over (seed, record); NaN for a seed that does not reach its level.
     """
     found = []
     for loss, value, level in zip(np.asarray(losses, float), np.asarray(values, float), levels, strict=True):
@@ -151,7 +151,7 @@ def rows(x, values) -> tuple[Any, np.ndarray]:
 
 
 def tenth(steps: np.ndarray) -> int:
-    """The place of the record nearest to a tenth of the last step."""
+    """The index of the record nearest to a tenth of the last step."""
     return int(np.argmin(np.abs(np.log(np.maximum(steps, 1)) - np.log(steps[-1] / 10))))
 
 

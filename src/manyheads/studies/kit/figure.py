@@ -1,8 +1,8 @@
-"""What a figure shows, without saying how it is drawn: the page and the print draw the same description.
+"""What a figure shows, independent of how it is drawn: the page and the print version use the same description.
 
 A `Figure` has panels; a `Panel` has two axes and marks; a `MapPanel` is a matrix of colors. A mark names a role of the
-palette and never a color. A mark lives on a `scale` (how its quantity is normalized), and a panel refuses marks of
-another scale than its vertical axis: two normalizations never share one axis.
+palette and never a color. A mark has a `scale` (how its quantity is normalized), and a panel refuses marks whose
+scale differs from that of its vertical axis: two normalizations never share one axis.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """Two axes and what is drawn between them. A categorical axis has texts as x.
+    """Two axes and the marks on them. A categorical axis has texts as x.
 
-    `sideways` lays bars on their side, categories from top to bottom: for many or long names.
+    `sideways` draws horizontal bars, with categories from top to bottom: for many or long names.
     """
 
     title: str
@@ -94,7 +94,7 @@ class Panel:
     y: Axis
     marks: Sequence[Mark]
     sideways: bool = False
-    given: Sequence[Mark] = field(init=False, repr=False)  # with the bands as they were estimated, for tables
+    given: Sequence[Mark] = field(init=False, repr=False)  # the marks with unclipped bands, for tables
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marks", tuple(self.marks))
@@ -137,7 +137,7 @@ class Panel:
 
     @property
     def ticks(self) -> list[float]:
-        """Where a logarithmic horizontal axis is labeled: at its values, if they are few; empty to leave it open."""
+        """Tick positions of a logarithmic horizontal axis: its values, if they are few; empty for automatic ticks."""
         values = sorted({x for mark in self.marks if mark.kind != "rule" for x in mark.x}) if self.x.log else []
         return values if len(values) <= MOST_TICKS else []
 
@@ -178,10 +178,10 @@ class MapPanel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels under one title, with a caption that says what to see. `name` becomes the name of its files.
+    """Panels under one title, with a caption that explains them. `name` becomes the name of its files.
 
-    In the caption `@1` stands for the place of the first panel: "left" where panels are side by side, "top" where they
-    are stacked.
+    In the caption `@1` stands for the position of the first panel: "left" if panels are side by side, "top" if they are
+    stacked.
     """
 
     name: str
@@ -202,7 +202,7 @@ class Figure:
 
 
 def place(panel: int, of: int, *, across: bool, first: bool = False) -> str:
-    """Where a panel is, counted from 1, of two or three side by side or stacked; `first` begins a sentence."""
+    """The position of a panel in words, of two or three side by side or stacked; `first` begins a sentence."""
     ends = ("left", "right") if across else ("top", "bottom")
     word = {1: ends[0], of: ends[1]}.get(panel, "middle")
     return words.capital(word) if first else word
@@ -238,8 +238,8 @@ def over_seeds(
 
     `x` names a coordinate of an xarray `values`, or lists positions, with a row of `values` for each. With `log` the
     geometric mean and its interval, which stays positive: for a logarithmic axis. With `truth` the share of seeds for
-    which the values are 1 and not 0, and its interval, which stays between 0 and 1. Nothing
-    that is not above `floor` is drawn.
+    which the values are 1 and not 0, and its interval, which stays between 0 and 1. Only
+    values above `floor` are drawn.
     """
     x, table = rows(x, values)
     estimates = [share(row) if truth else ratio(row) if log else mean(row) for row in table]

@@ -12,16 +12,16 @@ FORMAT_VERSION = 2
 
 
 def sweep_folder(folder: Path, study: str, sweep: str) -> Path:
-    """Where a sweep of a study is stored."""
+    """The folder in which a sweep of a study is stored."""
     return Path(folder) / "studies" / study / sweep
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
-    """What `run.json` of a folder says."""
+    """The content of a folder's `run.json`."""
     path = Path(folder) / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no studies (there is no run.json); pass a folder of `manyheads run`.")
-    content = read_json(path, FORMAT_VERSION, "run the same studies into this folder again, what is stored is kept")
+    content = read_json(path, FORMAT_VERSION, "run the same studies into this folder again; stored results are kept")
     if not _is_run(content):
         raise Damaged(f"{path} does not say which studies were run; run the same studies into this folder again.")
     return content

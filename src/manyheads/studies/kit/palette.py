@@ -1,8 +1,8 @@
-"""The same look for the same thing in every figure: colors, markers and dashes.
+"""Colors, markers and dashes, so that the same thing looks the same in every figure.
 
 Color-blind readers can tell the colors apart. A role names what is shown. Each role has a color for light and one for
-dark paper; where two roles of one group meet in a figure they differ in marker or dash too, so that a gray print still
-tells them apart.
+dark backgrounds; roles that appear together in a figure also differ in marker or dash, so that they can be told apart
+in a gray print.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Look:
-    """How a role is drawn: colors on light and dark paper, marker (matplotlib's letter), dashes (empty: solid)."""
+    """How a role is drawn: colors on light and dark backgrounds, marker (as in matplotlib), dashes (empty: solid)."""
 
     light: str
     dark: str

@@ -1,7 +1,7 @@
-"""Running studies: every sweep has a folder of its own, so that an interrupted run resumes where it stopped.
+"""Running studies: every sweep has its own folder, so that an interrupted run resumes where it stopped.
 
-Whole sweeps are handed to a few long-lived worker processes, the longest first: programs compiled for one study serve
-the next.
+Whole sweeps are handed to a few long-lived worker processes, the longest first, so that programs compiled for one
+study are reused by the next.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run_studies(
     retry_failed: bool = False,
     tell: Callable[[Job, State], Any] = lambda job, state: None,
 ) -> None:
-    """Run what is missing of some studies, each a name or a path, and list them in `run.json` of the folder.
+    """Run the missing parts of some studies, each a name or a path, and list them in the folder's `run.json`.
 
     `seed` is added to the seeds of every sweep. `retry_failed` runs failed cells again. `tell` is called for every cell
     that is done. Studies that the folder holds already stay in it.
@@ -115,7 +115,7 @@ def _note(folder: Path, sources: Sequence[str], scale: str, seed: int) -> None:
 
 
 def _held(folder: Path, unknown: dict[str, Any]) -> dict[str, Any]:
-    """What `run.json` says; `unknown` where it is damaged, and it is set aside."""
+    """The content of `run.json`; `unknown` if it is damaged, in which case the file is set aside."""
     try:
         return read_run(folder)
     except Damaged as error:
@@ -137,7 +137,7 @@ def _in_processes(
             heard = stack.enter_context(context.Manager()).Queue()
             pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(theirs, quick))
             stack.enter_context(pool)
-            stack.enter_context(ours)  # closed first, which ends workers that are still busy
+            stack.enter_context(ours)  # closed first, which ends busy workers
             waiting = {
                 pool.submit(_remote_job, i, job, heard, list(sys.path), options): job for i, job in enumerate(jobs)
             }
@@ -167,10 +167,10 @@ def _begin(driver: Connection, quick: bool) -> None:
 
 
 def _follow(driver: Connection) -> None:
-    """In a worker: exit when the driver does; parts are written whole, so this is safe at any moment."""
+    """In a worker: exit when the driver does. Safe at any moment, since parts are never left half written."""
 
     def watch() -> None:
-        driver.poll(None)  # until the other end is closed, by the driver or with it
+        driver.poll(None)  # until the driver closes its end or dies
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The order in which the studies tell what was found, under headings, and what is still open at the end of it."""
+"""The order of the studies in the report, their headings, and the open questions at the end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from manyheads.studies.kit.study import PARTS, Study
 OPEN = (
     "Whether descent reaches the margin that attention makes possible, and how fast: at the end of the longest runs it "
     "still grows.",
-    "A bound on the test loss that says something at the sizes people use: the measured gap falls like 1/n, and "
+    "A bound on the test loss that is not vacuous at practical sizes: the measured gap falls like 1/n, and "
     "Theorem 2 lies orders of magnitude above it.",
-    "How training could find the T/2 heads that are proved to be enough for parity: most starts with so few miss them.",
+    "How training could find the T/2 heads that are proved to be enough for parity: most starts with so few fail.",
     "What the published experiments show: neither their code nor all their settings are known.",
-    "Several layers, mini-batches, learned embeddings: no statement here speaks about them.",
+    "Several layers, mini-batches, learned embeddings: no statement here covers them.",
 )
 OPEN_HEADING = "What is open"
 
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 def place(study: Study) -> tuple:
-    """Where a study comes in the story; those without a part come last."""
+    """The position of a study in the story; studies without a part come last."""
     return list(PARTS).index(study.part), study.order, study.name
 
 
 def told(pairs: Iterable[tuple[Study, T]]) -> list[tuple[str, list[T]]]:
-    """Things that belong to studies, in the order of the story, under the heading of their part."""
+    """Items that belong to studies, in the order of the story, under the heading of their part."""
     ordered = sorted(pairs, key=lambda pair: place(pair[0]))
     return [
         (PARTS[part], [thing for _, thing in same]) for part, same in groupby(ordered, key=lambda pair: pair[0].part)

@@ -1,7 +1,7 @@
-"""A question asked of the theory: its sweeps, its figures, and an answer computed from the data.
+"""A study: a question to the theory, its sweeps, its figures, and an answer computed from the data.
 
-A study module imports no JAX: what needs JAX is a cell function of its sweep, named as "module:function". So a stored
-result can be drawn where JAX is not installed.
+A study module imports no JAX: code that needs JAX is a cell function of its sweep, named as "module:function". So
+stored results can be drawn where JAX is not installed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 SCALES = ("quick", "full")
 PARTS = {  # of the story, in its order, and their headings
     "claims": "What the paper claims",
-    "truth": "What is true of it",
+    "truth": "Which claims hold",
     "attention": "When attention wakes",
     "heads": "What heads are for",
     "generalization": "What generalizes, and by which law",
-    "theory": "Where theory speaks at your number of heads",
+    "theory": "Where theory applies at your number of heads",
     "": "Further questions",
 }
 STATED, REPORTED, CHOSEN = "stated in the paper", "known from third parties", "chosen by us"
@@ -38,7 +38,7 @@ Results = Mapping[str, "xarray.Dataset"]  # name of a sweep -> its assembled dat
 
 @dataclass(frozen=True)
 class Setting:
-    """One choice of an experiment, and whose choice it is."""
+    """One setting of an experiment, and where it comes from."""
 
     name: str
     value: str
@@ -55,18 +55,18 @@ def stated(name: str, value: object) -> Setting:
 
 
 def reported(name: str, value: object) -> Setting:
-    """A setting of the paper's experiments that is known to us from what others wrote about them."""
+    """A setting of the paper's experiments that we know only from third parties."""
     return Setting(name, str(value), REPORTED)
 
 
 def chosen(name: str, value: object) -> Setting:
-    """A setting that the paper leaves open, or that we chose otherwise."""
+    """A setting that the paper leaves open, or that we chose differently."""
     return Setting(name, str(value), CHOSEN)
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A value of a sweep that depends on the scale; as text it names both."""
+    """A value of a sweep that depends on the scale; as text it shows both values."""
 
     quick: Any
     full: Any
@@ -110,7 +110,7 @@ class Numbers(dict[str, Number]):
     """The numbers of a finding by their names."""
 
     def add(self, name: str, caption: str, estimate: Estimate) -> Estimate:
-        """Keep a number under a name that is not taken, and return its estimate."""
+        """Add a number under a new name, and return its estimate."""
         if name in self:
             raise ValueError(f"there are two numbers called {name!r}; rename one.")
         self[name] = Number(name, caption, estimate)
@@ -119,7 +119,7 @@ class Numbers(dict[str, Number]):
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer: a few words for the table, two plain sentences, the numbers themselves, what limits them.
+    """The answer: a few words for the table, two plain sentences, the numbers, and notes on their limits.
 
     `details` are further sentences, which the page shows with the numbers. `conclusion` is the answer as a sentence
     that stands alone; the first screen of the page shows three.
@@ -160,8 +160,8 @@ class Study:
     """One question. `sweeps(scale)` names its grids, `finding` and `figures` read their datasets, by the same names.
 
     Studies are listed by their `part` of the story and their `order` in it; those `in_story` run when none is named.
-    `seconds` is what a cell takes, roughly: long sweeps begin first. `lacks(scale)` says in a few words what is not
-    installed here that the study needs; it is then left out.
+    `seconds` is the rough time of a cell: long sweeps begin first. `lacks(scale)` names, in a few words, required
+    packages that are not installed; the study is then left out.
     """
 
     name: str

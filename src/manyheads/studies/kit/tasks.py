@@ -1,4 +1,4 @@
-"""Data and starts that several studies share, so that their answers can be put side by side, and the words for them."""
+"""Data and starts shared by several studies, so that their answers can be compared, and descriptions of them."""
 
 from __future__ import annotations
 

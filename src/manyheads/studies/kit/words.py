@@ -1,4 +1,4 @@
-"""The words of an answer: one vocabulary for all studies. What an interval does not decide is not claimed."""
+"""The wording of answers: one vocabulary for all studies. Nothing is claimed that an interval does not decide."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def choose(
 ) -> str:
     """The text for where the 95% interval lies: above or below `at`, a number or the two ends of a band.
 
-    `inside` is said, first of all, of an interval between the two ends of `within` (those of `at` unless given);
-    `missing` where nothing was measured.
+    `inside` takes precedence for an interval between the two ends of `within` (by default those of `at`); `missing` is
+    used if nothing was measured.
     """
     low, high = at if isinstance(at, tuple) else (at, at)
     least, most = within or (low, high)
@@ -47,7 +47,7 @@ def choose_all(
     at: float = 0.0,
     missing: str = MISSING,
 ) -> str:
-    """`above` or `below` where that is so of all, `mixed` where some are above and the others below."""
+    """`above` or `below` if that is true of all, `mixed` if some are above and the others below."""
     said = {choose(e, above="above", below="below", undecided="", at=at, missing="missing") for e in estimates}
     texts = {"above": above, "below": below, "missing": missing}
     if len(said) == 1:
@@ -56,7 +56,7 @@ def choose_all(
 
 
 def once(words: Mapping[str, str], link: str) -> str:
-    """What is said of each name, once if it is the same of all: "slower", or "slower on A and faster on B"."""
+    """The word for each name, given once if all agree: "slower", or "slower on A and faster on B"."""
     said = set(words.values())
     return said.pop() if len(said) == 1 else " and ".join(f"{word} {link} {name}" for name, word in words.items())
 
@@ -67,7 +67,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def setting(answer: str, *where: str) -> str:
-    """An answer with what it is about: data, heads, start, steps. Nothing is added where nothing was measured."""
+    """An answer with its setting: data, heads, start, steps. Nothing is added if nothing was measured."""
     return answer if answer == MISSING else f"{answer} ({', '.join(filter(None, where))})"
 
 
@@ -77,7 +77,7 @@ def capital(text: str) -> str:
 
 
 def heads_text(num_heads: float) -> str:
-    """A number of heads: 64, 1,024, 10⁶, 25,550, 3e6; infinite where no number is enough."""
+    """A number of heads: 64, 1,024, 10⁶, 25,550, 3e6; infinite if no number is enough."""
     if not math.isfinite(num_heads):
         return number(num_heads)
     if power_of_ten := _power_of_ten(num_heads):
@@ -96,7 +96,7 @@ def tick_text(value: float) -> str:
 
 
 def lacking(*values) -> str:
-    """How many cells have no value (NaN), as a sentence; nothing where all have. Arrays have one value per cell."""
+    """How many cells have no value (NaN), as a sentence; empty if all have one. Arrays have one value per cell."""
     flags = np.concatenate([np.zeros(0), *(np.isnan(np.asarray(v, dtype=float)).ravel() for v in values)])
     if not flags.any():
         return ""

@@ -39,7 +39,7 @@ def finding(results: Results) -> Finding:
     checks = results["checks"].isel(seed=0)
     names = checks["statement"].values
     errata, real = (np.array([_is(name, kind) for name in names.tolist()]) for kind in ("erratum", "real"))
-    told = checks["holds"].values.astype(float)  # NaN where a check is missing, which is no verdict
+    told = checks["holds"].values.astype(float)  # NaN where a check is missing
     holds, known = told > 0, np.isfinite(told)
     statements, kept = int((~errata & known).sum()), int(holds[~errata].sum())
     wrong, unknown = int(holds[real].sum()), int((~errata & ~known).sum())
@@ -78,7 +78,7 @@ def finding(results: Results) -> Finding:
 
 
 def _depth(checks) -> dict[str, float]:
-    """How many inputs each statement was tried on, errata left out: a counterexample is one input."""
+    """How many inputs each statement was tried on; errata are left out, since a counterexample is one input."""
     pairs = zip(checks["statement"].values.tolist(), checks["trials"].values.astype(float).tolist(), strict=True)
     return {name: trials for name, trials in pairs if np.isfinite(trials) and not _is(name, "erratum")}
 
@@ -88,7 +88,7 @@ def _inputs(count: float) -> str:
 
 
 def _depth_text(depth: dict[str, float]) -> str:
-    """How many inputs, least and most: their sum would be that of the statement that is cheapest to try."""
+    """How many inputs, fewest and most; a sum would be dominated by the statement that is cheapest to try."""
     if not depth:
         return ""
     least, most = min(depth.values()), max(depth.values())
@@ -124,9 +124,9 @@ def _shares(checks) -> tuple[list[str], np.ndarray, np.ndarray]:
 def figures(results: Results) -> list[Figure]:
     labels, ours, printed = _shares(results["checks"].isel(seed=0))
     marks = [bars("ours", "ours", labels, ours), bars("printed", "as printed", labels, printed)]
-    share = Axis("most of the bound used", "measured / bound")
+    share = Axis("largest share of the bound", "measured / bound")
     panel = Panel("", Axis("statement", "ledger id"), share, marks, sideways=True)
-    caption = "How much of each bound the worst input found uses; 1 means that it is attained. Random, adversarial "
+    caption = "The share of each bound that the worst input found uses; 1 means attained. Random, adversarial "
     caption += "(gradient ascent) and extremal inputs."
     depth = _depth(results["checks"].isel(seed=0))
     tried = Axis("inputs tried", "count", log=True)
@@ -136,7 +136,7 @@ def figures(results: Results) -> list[Figure]:
     if depth:
         caption = "On how many inputs each statement was tried: random and adversarial points, runs, or data sets of "
         caption += "which a mean is taken. Full depth has 200 or more for every statement."
-        figures.append(Figure("ledger-depth", "How deep each statement was tried", caption, [depths]))
+        figures.append(Figure("ledger-depth", "How thoroughly each statement was tried", caption, [depths]))
     return figures
 
 

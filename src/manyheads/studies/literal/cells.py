@@ -1,4 +1,4 @@
-"""Theorem 1 where its hypotheses are literally true, and how many heads each version of it asks for."""
+"""Theorem 1 where all its hypotheses hold, and how many heads each version of it requires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manyheads.training.start import first_phase
 
 
 def literal(cell: Cell, *, levels: list[float], steps: list[int]) -> dict:
-    """Heads asked for, runs at the smallest numbers that Theorem 1′ certifies, and what suffices in fact.
+    """Heads required, runs at the smallest numbers that Theorem 1′ certifies, and the number that actually suffices.
 
     `asked_*`: heads for a target with loss 1/K along the paper's direction, K the cell's number of steps. `heads`: the
     smallest number at which Theorem 1′ certifies a mean loss below each of the `levels`, along the paper's direction
@@ -74,7 +74,7 @@ def _by_level(values) -> tuple:
 
 
 def suffices(setup: Setup, step_size: float, num_steps: int, level: float) -> float:
-    """The smallest power of two up to a thousand whose run stays below a mean loss; infinite where none does."""
+    """The smallest power of two up to a thousand whose run stays below a mean loss; infinite if none does."""
     if setup.first is None:
         raise ValueError("the literal regime starts from a first phase; write start.kind = 'first_phase'.")
     for heads in (2**k for k in range(11)):

@@ -14,11 +14,11 @@ from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study
 from manyheads.studies.kit.words import MISSING, heads, heads_text, listed, once, setting
 from manyheads.sweeps.spec import Sweep
 
-LEVELS = {"below_half": 0.5, "below_log2": math.log(2)}  # mean losses to certify; log 2 is that of knowing nothing
+LEVELS = {"below_half": 0.5, "below_log2": math.log(2)}  # mean losses to certify; log 2 is that of zero scores
 LEVEL_TEXT = {"below_half": "0.5", "below_log2": "log 2"}
 DIRECTIONS = {"paper": "the paper's direction", "tangent": "the best tangent direction"}
-STEPS = 200  # of the target for which other versions ask for heads: its loss is 1/K
-MOST_TRIED = 1024  # heads; where none suffices the cell says infinite
+STEPS = 200  # K of the target for which the heads that other versions require are computed: its loss is 1/K
+MOST_TRIED = 1024  # heads; if none suffices the cell stores infinity
 DATA = {
     "a": {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal": 1.0, "num_examples": 40},
     "b": {**tasks.MIXTURE, "dim": 12, "signal": 2.0, "noise_norm": 0.5, "num_examples": 100},
@@ -78,7 +78,7 @@ def finding(results: Results) -> Finding:
         enough = data["suffices"].isel(level=0)
         numbers.add(
             f"suffices.{name}",
-            f"heads that suffice in fact, below 0.5, {on}",
+            f"heads that suffice, measured, below 0.5, {on}",
             mean(np.where(_beyond(data).any(), np.nan, enough)),
         )
         suffice[on] = _suffices(data)
@@ -94,8 +94,8 @@ def finding(results: Results) -> Finding:
         beside = f"; the best tangent direction needs {span} of what the paper's does"
     sentences = [
         f"Theorem 1′ certifies a mean train loss below 0.5 with {over_data('below_half')} and below log 2, the loss "
-        f"of knowing nothing, with {over_data('below_log2')}{beside}.",
-        f"For a target with loss 1/{STEPS} the paper's route with its constants asks for {routes}; in fact "
+        f"of zero scores, with {over_data('below_log2')}{beside}.",
+        f"For a target with loss 1/{STEPS} the paper's route with its constants needs {routes}; measured, "
         f"{once(suffice, 'on')}.",
         f"{holding} conclusions hold and {violated} are violated over all runs.",
     ]
@@ -116,7 +116,7 @@ def finding(results: Results) -> Finding:
             f"Theorem 1, in its sharpest form, says nothing below {heads(round(fewest))} on the mixtures tried; "
         )
         conclusion += f"there {there}."
-    note = "Heads come in two classes, so these runs are exact, not sampled."
+    note = "Heads form two classes of equal heads, so these runs are exact, not sampled."
     return conclude(answer, sentences, numbers, cells, [note], conclusion)
 
 
@@ -165,15 +165,15 @@ def figures(results: Results) -> list[Figure]:
             panels.append(Panel(title, STEP, Axis("train loss", "nats"), curves))
     asked = Figure(
         "literal-heads",
-        "How many heads are asked for",
+        "How many heads are required",
         f"The smallest number of heads with which Theorem 1′ certifies a mean loss, over the paper's direction and the "
-        f"best tangent direction; the number that other versions ask for (target loss 1/{STEPS}); and what suffices in "
-        f"fact for a mean loss below 0.5 (no bar where some draw needs more than {heads_text(MOST_TRIED)}). Means and "
-        "95% intervals over seeds.",
+        f"best tangent direction; the number that other versions require (target loss 1/{STEPS}); and the number "
+        f"measured to suffice for a mean loss below 0.5 (no bar if a draw needs more than {heads_text(MOST_TRIED)}). "
+        "Means and 95% intervals over seeds.",
         [Panel("", Axis("data", "setting"), Axis("heads", "count", log=True), marks)],
     )
     caption = "A run at the smallest number of heads for which Theorem 1′ certifies a mean loss below 0.5; one seed."
-    runs = [Figure("literal-run", "Theorem 1′ where its hypotheses are true", caption, panels)] if panels else []
+    runs = [Figure("literal-run", "Theorem 1′ where its hypotheses hold", caption, panels)] if panels else []
     return [asked, *runs]
 
 

@@ -12,8 +12,8 @@ from manyheads.sweeps.setup import set_up
 def over_time(cell: Cell) -> dict:
     r"""`margin`: $\min_i y_i\tilde\Phi(X_i)/\|\tilde U\|$ at the recorded steps, with `focus` and `train_loss`.
 
-    `linear`: the formula for the best linear margin, `linear_sample` the best one on this sample (a lower end that two
-    feasible points prove), `attention`: the supremum $S\sqrt{T/2}$ over attention, all on the same scale.
+    `linear`: the formula for the best linear margin, `linear_sample` the best one on this sample (a lower bound proved
+    by two feasible points), `attention`: the supremum $S\sqrt{T/2}$ over attention, all on the same scale.
     """
     setup = set_up(cell)
     task = mixture_of(setup)

@@ -14,7 +14,7 @@ from manyheads.sweeps.spec import Sweep
 STARTS = {kind: tasks.STARTS[kind] for kind in ("zero", "first_phase")}
 DATA = {**tasks.MIXTURE, "num_examples": 80, "num_test": 0}
 STEP_SIZE = 0.2
-SCALE = "per unit readout norm"  # γ_lin and γ_attn live on this scale, kernel margins do not
+SCALE = "per unit readout norm"  # γ_lin and γ_attn are on this scale, kernel margins are not
 REACHED = 0.95  # of γ_attn
 LINEAR = "best linear margin of the sample"  # what the answer compares with; γ_lin bounds that of the population
 
@@ -82,8 +82,8 @@ def finding(results: Results) -> Finding:
     lazy = choose(
         many,
         at=1,
-        above="gets past the best linear classifier",
-        below="does not get past the best linear classifier",
+        above="exceeds that of the best linear classifier",
+        below="does not exceed that of the best linear classifier",
         undecided="is not clearly different from that of the best linear classifier",
         missing="was not measured",
     )
@@ -118,7 +118,7 @@ def figures(results: Results) -> list[Figure]:
     margin, zeta = Axis("margin", SCALE, scale=SCALE), Axis("relevant tokens ζ", "share of tokens")
     attention = rule("attention", "γ_attn (attention)", float(time["attention"].mean()), SCALE)
     linear = rule("linear", LINEAR, float(time["linear_sample"].mean()), SCALE)
-    later = time["margin"].isel(record=time["step"].values >= 10)  # before, the margin is that of a few tokens
+    later = time["margin"].isel(record=time["step"].values >= 10)  # earlier, the margin depends on a few tokens
     last = sparse.isel(record=-1)
     ends = [
         *by_heads("sparsity", last["margin"], SCALE),
@@ -156,11 +156,11 @@ STUDY = Study(
     title="Margins",
     question="Does gradient descent reach the margin that attention makes possible?",
     claim="Attention can separate the mixture with margin γ_attn = S√(T/2), a linear classifier only with "
-    "γ_lin = S√(T/2)(ζ - 2(1-ζ)Z_μ/S²) (Section 5.3, corrected); whether descent gets there is left open.",
+    "γ_lin = S√(T/2)(ζ - 2(1-ζ)Z_μ/S²) (Section 5.3, corrected); whether descent reaches it is left open.",
     settings=[
         stated("descent", tasks.DESCENT),
         stated("zero start", "all parameters zero, as in the published experiment"),
-        chosen("data", f"{tasks.describe(DATA)}; other sparsities where said"),
+        chosen("data", f"{tasks.describe(DATA)}; other sparsities where stated"),
         chosen("step size", f"{STEP_SIZE:g}"),
         chosen("margin", "smallest margin over the norm of all readouts, the scale of γ_lin and γ_attn"),
     ],

@@ -23,7 +23,7 @@ def memorize(cell: Cell, *, sizes: list[int], candidates: list[int], restarts: i
     """`needed`: for each number of sequences the first candidate H for which a start reaches zero error.
 
     Infinite if none does: more than `largest`, the last candidate, are needed. Every search begins at the smallest
-    candidate, so that a larger sample may come out with fewer heads than a smaller one.
+    candidate, so a larger sample may get fewer heads than a smaller one.
     """
     whole = set_up(cell).dataset
     found = [_search(cell, whole, size, candidates, restarts) for size in sizes]
@@ -40,10 +40,10 @@ def parity(cell: Cell, *, lengths: list[int], heads: list[int], starts: int) -> 
 
     `steps` is the first of `LOOKS` looks at which a start has zero error, for every length and number of heads,
     infinite if none is. `needed` is the smallest number of heads with which one of the starts fits; `one_head` says
-    whether one start with one head did; `largest` is the last number of heads.
+    whether a start with one head did; `largest` is the largest number of heads.
     """
     if heads[0] != 1:
-        raise ValueError(f"heads={heads!r}: begin with 1, as the question is whether one head does.")
+        raise ValueError(f"heads={heads!r} must begin with 1, because the question is whether one head suffices.")
     steps = np.array([_parity_steps(cell, length, max(lengths), heads, starts) for length in lengths])
     fitted = np.any(np.isfinite(steps), axis=2)
     needed = np.where(fitted.any(axis=1), np.array(heads)[fitted.argmax(axis=1)], np.inf)
@@ -60,7 +60,7 @@ def parity(cell: Cell, *, lengths: list[int], heads: list[int], starts: int) -> 
 
 
 def _parity_steps(cell: Cell, length: int, longest: int, heads: list[int], starts: int) -> np.ndarray:
-    """Steps to zero error, one row per number of heads, one column per start. One program serves all lengths."""
+    """Steps to zero error, one row per number of heads, one column per start. One program is used for all lengths."""
     data = count_parity(length, longest)
     data = data.subset(np.arange(2**longest) % data.num_examples)
     models = []
@@ -106,7 +106,7 @@ def _search(cell: Cell, data: Dataset, size: int, candidates: list[int], restart
 def _fit(cell: Cell, data: Dataset, size: int, candidates: list[int], heads: int, restarts: int) -> tuple[bool, int]:
     """Whether one of several Gaussian starts reaches zero error on the first `size` sequences, and how many were tried.
 
-    Sequences and heads that do not take part have weight zero: the shapes are equal for all sizes and candidates.
+    Unused sequences and heads have weight zero, so that the shapes are equal for all sizes and candidates.
     """
     weights = np.where(np.arange(data.num_examples) < size, 1 / size, 0.0)
     count = (np.arange(max(candidates)) < heads).astype(float)

@@ -88,7 +88,7 @@ def finding(results: Results) -> Finding:
     each = per_head["random_labels"]
     memory = _memory(results["random_labels"], exponents["random_labels"])
     sentences = [
-        f"Parity took training {_heads_for(parity, 0)} and {_heads_for(parity, -1)}; "
+        f"To fit parity, training needed {_heads_for(parity, 0)} and {_heads_for(parity, -1)}; "
         f"{', '.join(map(str, bounds))} are necessary and enough for {', '.join(map(str, lengths))} tokens.",
         hardest,
         f"{memory}{f'; at n = {last} one head per {each} sequences' if each.count else ''}.",
@@ -122,7 +122,7 @@ def _answer(parity: xarray.Dataset, needed: np.ndarray, bounds: np.ndarray) -> s
 
 
 def _memory(data: xarray.Dataset, growth: Estimate) -> str:
-    """How the heads that random labels need go with n; draws beyond the largest candidate allow no exponent."""
+    """How the heads needed for random labels depend on n; no exponent if a draw needs more than were tried."""
     sizes, needed = rows("sizes", data["needed"])
     if np.isnan(needed).all():
         return "The heads that random labels need were not measured"
@@ -178,7 +178,7 @@ def _add_steps(numbers: Numbers, parity: xarray.Dataset) -> str:
 
 
 def _heads_for(parity: xarray.Dataset, place: int) -> str:
-    """The heads that training took for one length of parity, in words."""
+    """The heads that training needed for one length of parity, in words."""
     lengths, needed = rows("lengths", parity["needed"])
     if np.isinf(needed[place]).any():
         return f"more than {_largest(parity):,.0f} heads for {lengths[place]} tokens {_draws(needed[place])}"

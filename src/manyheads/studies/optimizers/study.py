@@ -81,7 +81,7 @@ def finding(results: Results) -> Finding:
     ]
     if seen := [n for n in focus if focus[n].count]:
         most = max(seen, key=lambda n: focus[n].value)
-        looks = f"With {heads_text(many)} heads {NAMES[most]} looks most at the relevant tokens, {focus[most]}."
+        looks = f"With {heads_text(many)} heads {NAMES[most]} attends most to the relevant tokens, {focus[most]}."
         sentences.insert(1, looks)
     if open_ends:
         ends = (
@@ -96,7 +96,7 @@ def finding(results: Results) -> Finding:
 
 
 def _answer(said: dict[str, set[str]]) -> str:
-    """Who reaches the margin at every H, who at none, and who at some."""
+    """Which optimizers reach the margin at every H, at none, and at some."""
     reach, miss = ([NAMES[name] for name, words in said.items() if words == {word}] for word in ("reach", "miss"))
     depends = [NAMES[name] for name, words in said.items() if {"reach", "miss"} <= words]
     goal = f"{REACHED:.0%} of the best attention margin"
@@ -115,7 +115,7 @@ def _answer(said: dict[str, set[str]]) -> str:
     if depends:
         return f"It depends on the number of heads whether {who(depends)}"
     measured = any(words != {"not measured"} for words in said.values())
-    return f"Undecided at this number of seeds who reaches {goal} at every H" if measured else MISSING
+    return f"Undecided at this number of seeds which reach {goal} at every H" if measured else MISSING
 
 
 def _last(data: xarray.Dataset, heads: float) -> np.ndarray:
@@ -158,7 +158,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "optimizers-step",
             "What the step size does",
-            "Final margin at every step size tried, which means something else for each optimizer: see the axes. "
+            "Final margin at every step size tried; its meaning differs between optimizers, see the axes. "
             "Means and 95% intervals over seeds.",
             [
                 Panel(

@@ -20,14 +20,14 @@ from manyheads.training.start import zero_start
 
 LIMIT = 9  # stream of a seed: draws of the limit
 TOLERANCE = 1e-2  # of a margin on many sequences: the width of its interval
-FINE = 1.03  # two sample sizes this far apart bracket where a start ceases to separate
+FINE = 1.03  # ratio of the two sample sizes that bracket where a start stops separating
 
 
 def separation(cell: Cell, *, compare: bool = False) -> dict:
-    r"""`margin`: the best tangent margin for directions of norm $\sqrt2$ (P3), a proved lower end.
+    r"""`margin`: the best tangent margin for directions of norm $\sqrt2$ (P3), a proved lower bound.
 
-    0 with `separable` False where none is proved, and then `upper` bounds it. With `compare`, `zero_margin` is that of
-    the zero start, a linear model.
+    If none is proved it is 0, `separable` is False and `upper` bounds it. With `compare`, `zero_margin` is that of the
+    zero start, a linear model.
     """
     setup = set_up(cell)
     data = setup.dataset
@@ -45,8 +45,8 @@ def separation(cell: Cell, *, compare: bool = False) -> dict:
 def along(cell: Cell, *, sizes: list[int]) -> dict:
     """The same for the first n sequences of a sample, for several n, to 1%.
 
-    `last_separable` and `first_inseparable` bracket the n at which the start ceases to separate: 0 and infinite where
-    no n that was tried is one.
+    `last_separable` and `first_inseparable` bracket the n at which the start stops separating: 0 and infinite if no n
+    tried is one.
     """
     setup = set_up(cell)
     data, start = setup.dataset, setup.start
@@ -70,7 +70,7 @@ def along(cell: Cell, *, sizes: list[int]) -> dict:
 def _nested(data: Dataset, columns: Columns, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, tuple]:
     """Margins of the first n sequences, from few to many: each working set begins with the one before.
 
-    More sequences than some that are not separated are not separated either.
+    If some n is not separated, no larger n is.
     """
     found, chosen, low, high = [], None, 0, np.inf
 

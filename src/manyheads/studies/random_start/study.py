@@ -22,7 +22,7 @@ LIMIT_SIZES = Scaled([200], [400, 1600])
 FIXED = Scaled(200, 1600)  # sequences where heads and scales vary
 PARTS = {"key_query_scale": "W", "readout_scale": "U"}
 EQUAL = (1 / 1.05, 1.05)  # ratios in between count as equal
-NEARLY = 0.9  # of the margin: where a linear model has more, margins say nothing about attention
+NEARLY = 0.9  # of the margin: if a linear model has more, margins say nothing about attention
 FLAT = (-0.05, 0.05)  # exponents in between are hardly a dependence
 LATE = 4  # exponents in n are those from a quarter of the largest n on
 
@@ -111,7 +111,7 @@ def finding(results: Results) -> Finding:
     starts |= {f"{h:g}": (f"{heads(h)} drawn at random", hard.sel(num_heads=h)) for h in over}
     edges = {}
     for name, (words, data) in starts.items():
-        caption = f"n at which it ceases to separate, {words}, hard mixture"
+        caption = f"n at which it stops separating, {words}, hard mixture"
         edges[words] = numbers.add(f"edge.{name}", caption, _edge(data))
     zero = results["zero"]["margin"]
     sentences = [
@@ -123,12 +123,12 @@ def finding(results: Results) -> Finding:
         f"{NUM_HEADS} heads have {wide} times the margin of infinitely many (n = {int(limit['sizes'][-1])}); the "
         f"margin {_trend(slope['hard'])} with H (exponent {slope['hard']}, n = {fixed}).",
         f"On the easy mixture (n = 100) the zero start, a linear model, has {_percent(linear)} of the Gaussian margin"
-        f"{'; there is hardly anything to compare' if linear.above(NEARLY) else ''}.",
+        f"{', so the two hardly differ there' if linear.above(NEARLY) else ''}.",
         f"Random labels are separated {_enough(results['labels'])}; there the margin {_trend(slope['labels'])} "
         f"with H (exponent {slope['labels']}).",
         _by_scale(results["scale"].isel(size=-1), fixed, numbers),
     ]
-    note = "Every margin is a lower end that a direction proves, to 1%; a margin of zero means that none was proved."
+    note = "Every margin is a lower bound proved by a direction, tight to 1%; zero means that no margin was proved."
     cells = [data["margin"].isel(size=-1) if "size" in data.dims else data["margin"] for data in results.values()]
     return conclude(_answer(hard, over, crossings, edges["the zero start"]), sentences, numbers, cells, [note])
 
@@ -159,7 +159,7 @@ def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -
         below=f"with {number(over[NUM_HEADS].value, 2)} times the margin of the first phase",
         inside="with the margin of the first phase, within 5%",
         undecided="with a margin not clearly different from that of the first phase",
-        missing="and not every first phase does",
+        missing="while not every first phase does",
     )
     turns = [f"{heads(h)} from n = {number(e.value, 2)} on" for h, e in crossings.items() if e.count]
     order = f"; the first phase has the larger margin against {listed(turns)}" if turns else ""
@@ -167,9 +167,10 @@ def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -
 
 
 def _crossing(sizes: np.ndarray, mine: xarray.DataArray, first: xarray.DataArray) -> Estimate:
-    """The n from which on the first phase has the larger margin: for each seed the last change of order.
+    """The n from which the first phase has the larger margin: for each seed the last change of order.
 
-    Between two sizes on a line in logarithms; nothing unless all seeds end with the larger first phase.
+    Interpolated in logarithms between two sizes; empty unless the first phase has the larger margin at the end for all
+    seeds.
     """
     found = []
     for seed in mine["seed"].values:
@@ -190,7 +191,7 @@ def _crossing(sizes: np.ndarray, mine: xarray.DataArray, first: xarray.DataArray
 
 
 def _edge(data: xarray.Dataset) -> Estimate:
-    """The n at which a start ceases to separate, between the two that bracket it; nothing unless all draws do."""
+    """The n at which a start stops separating, between the two that bracket it; empty unless all draws have one."""
     low, high = (data[name].values for name in ("last_separable", "first_inseparable"))
     known = ~np.isnan(low) & ~np.isnan(high)
     inside = known.any() and np.isfinite(high[known]).all() and (low[known] > 0).all()
@@ -198,11 +199,11 @@ def _edge(data: xarray.Dataset) -> Estimate:
 
 
 def _edges(edges: dict[str, Estimate], n: int) -> str:
-    """Where each start ceases to separate."""
+    """Where each start stops separating."""
     ends = [f"{name} separates up to n = {number(e.value, 2)}" for name, e in edges.items() if e.count]
     never = [name for name, e in edges.items() if not e.count]
     if never:
-        ends.append(f"no end common to all draws was found up to n = {n} for {listed(never)}")
+        ends.append(f"up to n = {n} not every draw of {listed(never)} stops separating")
     return capital(f"{listed(ends)}.")
 
 
@@ -219,7 +220,7 @@ def _percent(share: Estimate) -> str:
 def _by_scale(data: xarray.Dataset, size: int, numbers: Numbers) -> str:
     """The margin at the largest over that at the smallest scale of W and of U, the other nearest to 1.
 
-    Not measured where a draw is not separated: then there is no ratio.
+    Not measured if a draw is not separated: then there is no ratio.
     """
     parts = []
     for axis, letter in PARTS.items():
@@ -256,7 +257,7 @@ def _enough(data: xarray.Dataset) -> str:
     if not known.any():
         return "in no draw that was run"
     if not onward.any():
-        return "always at some numbers of heads, not at larger ones" if always.any() else "in no number of heads always"
+        return "in all draws at some H, not at larger ones" if always.any() else "in all draws at no number of heads"
     return f"from {heads(counts[known][onward].min())} on in every draw"
 
 
@@ -308,9 +309,9 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "random_start-margin",
             "The tangent margin of three starts",
-            "Best tangent margin at the start (proved lower ends; 0 where none is proved), for heads of norm about 1. "
+            "Best tangent margin at the start (proved lower bounds; 0 if none is proved), for heads of norm about 1. "
             "@1: hard mixture over the number of sequences, Gaussian heads, the first phase and zero. @2: Gaussian "
-            "starts over the number of heads, where zero says that a draw is not separated. Means and 95% intervals "
+            "starts over the number of heads, where zero means that a draw is not separated. Means and 95% intervals "
             "over seeds.",
             [
                 Panel("Hard mixture", size, TANGENT_MARGIN, by_size),
@@ -334,7 +335,7 @@ STUDY = Study(
     claim="Open in the paper: does random initialization satisfy NTK separability (P3), and with what margin?",
     settings=[
         stated("margin", "that of P3: the best direction of norm √2 in the tangent features at the start"),
-        chosen("Gaussian start", f"{tasks.UNIT_GAUSSIAN}, unless said; {NUM_HEADS} heads, unless said"),
+        chosen("Gaussian start", f"{tasks.UNIT_GAUSSIAN}, unless stated; {NUM_HEADS} heads, unless stated"),
         chosen("hard mixture", tasks.describe(HARD) + f"; the first n = {SIZES} of a sample"),
         chosen("easy mixture", tasks.describe(EASY)),
         chosen("random labels", tasks.describe(LABELS)),

@@ -16,18 +16,18 @@ from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 from manyheads.training.start import zero_start
 
-SHORTER = (1_000, 20_000)  # steps that are tried before all
+SHORTER = (1_000, 20_000)  # lengths tried before the full one
 
 
 def wake(cell: Cell, *, shares: list[float]) -> dict:
-    """`woke`: the first step at which some query of some head has moved each share, infinite where none has.
+    """`woke`: the first step at which some query of some head has moved each share, infinite if none has.
 
     `promised`: the steps for which Theorem W promises that none does.
     """
     setup, spec = set_up(cell), cell.train
     for num_steps in sorted({min(length, spec.num_steps) for length in (*SHORTER, spec.num_steps)}):
         moved = _moved_in(setup, num_steps)
-        if moved.max() > max(shares):  # a longer run begins alike
+        if moved.max() > max(shares):  # a longer run would begin the same way
             break
     uniform = Uniform(setup.start, setup.dataset)
     promises = [uniform.sleep(share, spec.step_size) for share in shares]
@@ -62,7 +62,7 @@ def _first(true: np.ndarray) -> float:
 def where_theorem_1_speaks(cell: Cell, *, levels: list[float]) -> dict:
     """At the smallest number of heads for which Theorem 1′ certifies each mean loss: how far attention moved.
 
-    From the zero start. `moved` is measured on the run that is certified, `allowed` is what Theorem W proves of it.
+    From the zero start. `moved` is measured on the run that is certified, `allowed` is the bound of Theorem W on it.
     """
     setup = set_up(cell)
     best = good_start(setup.start, setup.dataset).theta_star()

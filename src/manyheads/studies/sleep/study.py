@@ -98,7 +98,7 @@ def finding(results: Results) -> Finding:
     sentences = [
         f"On the easy mixture ({tasks.describe(DATA)}), from the zero start with step size {STEP_SIZE:g}, some query "
         f"has moved {SHARE:.0%} of its attention after this many steps: {counts} heads.",
-        f"Theorem 1′ speaks there from {heads} heads on, and there attention sleeps: in the run that it certifies "
+        f"Theorem 1′ applies there from {heads} heads on, and there attention sleeps: in the run that it certifies "
         f"{moved} of the attention moves, and Theorem W proves that it is at most {allowed}.",
         "Which line the logarithm of the steps follows: "
         + listed([f"{word} ({name})" for name, word in said.items()])
@@ -111,7 +111,7 @@ def finding(results: Results) -> Finding:
     if law:
         conclusion = (
             f"On the easy mixture the steps until attention wakes grow {law} (H = {few} to {many}); where Theorem 1′ "
-            "speaks, it has not woken."
+            "applies, it has not woken."
         )
     cells = [results[name]["woke"].isel(share=0) for name in ("zero", "first", "hard", "normalized")]
     return conclude(answer, sentences, numbers, [*cells, edge["heads"]], conclusion=conclusion)
@@ -187,13 +187,13 @@ def figures(results: Results) -> list[Figure]:
     )
     speaks = results["speaks"]
     if len(speaks["level"]) > 1:
-        caption += "@3: attention moved at the smallest number of heads for which Theorem 1′ speaks. "
+        caption += "@3: attention moved at the smallest number of heads for which Theorem 1′ applies. "
         edge = [
             over_seeds("measured", "measured", "level", _finite(speaks["moved"]), log=True),
             over_seeds("ours", "Theorem W allows", "level", _finite(speaks["allowed"]), log=True),
         ]
         level = Axis("mean loss that Theorem 1′ certifies", "nats", log=True)
-        panels.append(Panel("Where Theorem 1′ speaks", level, Axis("attention moved", "share", log=True), edge))
+        panels.append(Panel("Where Theorem 1′ applies", level, Axis("attention moved", "share", log=True), edge))
     return [Figure("sleep", "When attention wakes", caption + "Means and 95% intervals over seeds.", panels)]
 
 
@@ -212,8 +212,8 @@ STUDY = Study(
     name="sleep",
     title="Sleep",
     question="When does attention wake?",
-    claim="The paper asks for many heads and says nothing about when attention itself begins to move. Ours: where the "
-    "data are separable without it, not before exp(c √H) steps.",
+    claim="The paper requires many heads and does not say when attention itself begins to move. Ours: if the data are "
+    "separable without it, not before exp(c √H) steps.",
     settings=[
         stated("descent", tasks.DESCENT),
         chosen("data", tasks.describe(DATA)),

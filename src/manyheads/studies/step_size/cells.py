@@ -14,14 +14,14 @@ from manyheads.studies.kit.cells import descend, mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
 
-CEILING = 2.0**12  # where one step fits separable data, every step size may descend
+CEILING = 2.0**12  # if one step fits separable data, every step size may descend
 REFINEMENTS = 3  # bisections in the logarithm: the answer is known to a factor 2^(1/8)
 
 
 def largest_steps(cell: Cell) -> dict:
     r"""The measured step size and the theory's.
 
-    `stable`: the largest at which the loss never rises in K steps (`capped` where even the largest tried was stable).
+    `stable`: the largest at which the loss never rises in K steps (`capped` if even the largest tried was stable).
     `ours`: $1/b_2(M)$, `printed`: $1/\beta_2(M)$, both with
     $M=\|U_0\|_{2,\infty}+1$, which Theorem 1 allows. `explicit` (mixture only): $1/\rho$ of Section 6.1 for the target
     along the paper's direction with loss 1/K.

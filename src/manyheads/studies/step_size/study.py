@@ -26,7 +26,7 @@ LETTERS = {"signal": "S =", "token_norm": "norm"}
 STEPS, LARGEST = 100, 4096  # of the step sizes tried
 FOUND_TO = 2 ** (1 / 8)  # the stable step size is known to this factor, from below
 FLAT = (-0.1, 0.1)  # an exponent of H in between is hardly a dependence
-CAREFUL = 10  # times smaller than needed; less is nearly right
+CAREFUL = 10  # times smaller than needed; below this factor it counts as nearly right
 BOUNDS = {"ours": "our 1/b₂(M)", "printed": "the paper's 1/β₂(M)"}
 ROUTES = {
     "stable": ("measured", "largest stable, measured"),
@@ -98,7 +98,7 @@ def finding(results: Results) -> Finding:
 def _factors(data: xarray.Dataset, bound: str, norm: str) -> dict[float, Estimate]:
     """By the norm of the tokens: stable step over the bound, the geometric mean over H for each seed, then over seeds.
 
-    Seeds that lack a run are left out; where a run was stable at the largest step size tried there is no factor.
+    Seeds that lack a run are left out; if a run was stable at the largest step size tried there is no factor.
     """
     found = _over(data, bound)
     return {float(size): ratio(found.sel({norm: size}).values) for size in data[norm].values}
@@ -126,7 +126,7 @@ def _range(found: list[tuple[float, str]], label: str) -> str:
 
 
 def _answer(results: Results, ends: dict[str, list[tuple[float, str]]]) -> str:
-    """Safe means safe in every run; how careful is a range over the data."""
+    """Safe means safe in every run; the factor is a range over the data."""
     ratios = np.concatenate([(data["stable"] / data["ours"]).values.ravel() for data in results.values()])
     ratios = ratios[np.isfinite(ratios)]
     if len(ratios) == 0:
@@ -181,7 +181,7 @@ STUDY = Study(
     name="step_size",
     title="Step size",
     question="How far is the theory's step size from the largest one that still descends?",
-    claim="Theorem 1 asks for a step size of at most 1/ρ, with ρ of the order d^(3/2) T^(3/2) R^13 times norms of "
+    claim="Theorem 1 requires a step size of at most 1/ρ, with ρ of the order d^(3/2) T^(3/2) R^13 times norms of "
     "the target; descent itself needs 1/β₂.",
     settings=[
         stated("descent", tasks.DESCENT),
