@@ -97,7 +97,8 @@ def test_a_gap_that_depends_on_the_scale_of_the_start_is_not_called_gone():
         "is 0.6 to 2.25 with 1 head and 0.48 to 1.8 with 8 heads" + SETTING
     )
     assert (
-        "over start norms from 0.5 to 10 it goes from 0.6 to 2.25 with 1 head and from 0.48 to 1.8 with 8" in found.text
+        "over start norms from 0.5 to 10 it ranges from 0.6 to 2.25 with 1 head and from 0.48 to 1.8 with 8"
+        in found.text
     )
     assert found.numbers["share.scale.8.10"].estimate.value == pytest.approx(1.8, rel=0.01)
     scale = global_margin.figures(results([0.75, 0.7, 0.6], scaling=(0.8, 1.0, 2.0, 3.0)))[1].panels[0]

@@ -78,7 +78,7 @@ def finding(results: Results) -> Finding:
         f"At equal norm, √2 for the start, for the direction and for the model's parameters, the best tangent margin "
         f"of the starts is {one} of the best margin found with {heads(least)} and {many} with {heads_text(most)}.",
         f"The share depends on the size of the start: over start norms from {min(NORMS):g} to {max(NORMS):g} it ranges "
-        f"over {_range(over_scales[least])} with {heads(least)} and over {_range(over_scales[most])} with "
+        f"from {_range(over_scales[least])} with {heads(least)} and from {_range(over_scales[most])} with "
         f"{heads_text(most)}.",
         f"With one head the gap is {smaller} where few tokens are relevant (share {number(sparse.value)} against "
         f"{number(dense.value)}); {signal}",
