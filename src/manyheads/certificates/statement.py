@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 WEIGHTS = {
     "real": "wrong as printed",
     "loose": "true as printed, but needlessly weak",
-    "typographic": "a typo or a slip of convention",
-    "debatable": "depends on what the paper tacitly assumes",
+    "typographic": "a typing error or an inconsistent convention",
+    "debatable": "depends on an assumption that the paper does not state",
 }
 
 
