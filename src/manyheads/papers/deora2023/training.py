@@ -331,7 +331,7 @@ def certify_descent(work: Examination) -> list[Certificate]:
     return [
         Certificate(
             "descent", DEFECT, defect, (Bound(OURS, 0.0, (step,)),), noise=noise, noise_source="rounding of the loss",
-            details={"descended": bool(defect <= noise)},
+            details={"descended in fact": bool(defect <= noise)},
         )
     ]  # fmt: skip
 
