@@ -79,3 +79,22 @@ def test_batches_in_any_order_stay_in_the_ball_and_their_slopes_fall():
         assert total[-1] / time <= mean
         assert away.max() <= radius
         assert np.all(total <= most(margin, a, eta * (1 + np.arange(steps))))
+
+
+def test_the_mean_over_random_batches_needs_step_sizes_fixed_in_advance():
+    """One token each, e1 and e2: the proposition's x for any times up to K, and a run whose steps depend on the batch."""
+    steps, repetitions, rng = 200, 50, np.random.default_rng(0)
+    x = most(1 / math.sqrt(2), 1.0, float(steps))  # h = 0, margins 0 at the start, Z = 1, step sizes at most 1
+
+    def mean_sum(step_sizes):
+        total = 0.0
+        for _ in range(repetitions):
+            U = np.zeros(2)
+            for batch in rng.integers(2, size=steps):
+                slopes, eta = 1 / (1 + np.exp(U)), step_sizes[batch]
+                total += eta * slopes.mean()
+                U[batch] += eta * slopes[batch]
+        return total / repetitions
+
+    assert mean_sum((1.0, 1.0)) <= x < 16.1
+    assert mean_sum((1.0, 1e-6)) > 25

@@ -127,7 +127,8 @@ def test_a_promise_reads_as_a_sentence(problem):
     )
     assert "10^" in str(mh.attention_sleep(mh.first_phase(fresh, 1e6), data, step_size=0.5, moved=0.02))
     assert "above" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), data, step_size=50.0))
-    assert "separate" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), data, step_size=0.5, moved=0.9))
+    both = mh.Dataset(np.concatenate([data.tokens] * 2), np.concatenate([data.labels, -data.labels]))
+    assert "separate" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), both, step_size=0.5))
 
 
 def test_what_it_is_not_proved_for_is_refused(problem):
@@ -150,3 +151,22 @@ def test_a_run_is_certified_where_the_theorem_speaks(problem):
     (found,) = mh.certify(run, data, ["sleep"])
     assert found.verdict is Verdict.SILENT
     assert "more heads" in found.reason
+
+
+def test_more_movement_is_never_promised_for_fewer_steps():
+    """What has moved less has not moved more; one share alone may promise less than a smaller one."""
+    _, data, fresh = small_problem(0)
+    for start in (mh.zero_start(1e6, **ROOM), mh.first_phase(fresh, 1e8)):
+        uniform = sleep.Uniform(start, data)
+        alone = [uniform.sleep(share, 0.3).steps for share in (0.01, 0.05, 0.2)]
+        best = [mh.attention_sleep(start, data, step_size=0.3, moved=share) for share in (0.01, 0.05, 0.2)]
+        steps = [promise.steps for promise in best]
+        assert steps == sorted(steps) and steps[0] > 0 and all(np.greater_equal(steps, alone))
+        assert alone != sorted(alone) and all(p.moved <= m for p, m in zip(best, (0.01, 0.05, 0.2), strict=True))
+
+
+def test_attention_on_equal_tokens_never_moves():
+    X, y = np.ones((4, 3, 2)), np.array([1.0, -1.0, 1.0, -1.0])
+    data = mh.Dataset(X * y[:, None, None], y)
+    promise = mh.attention_sleep(mh.zero_start(4, num_tokens=3, dim=2), data, step_size=0.1)
+    assert promise.steps == promise.normalized_steps == sleep.MOST_STEPS

@@ -2,8 +2,8 @@ r"""Theorem W: how long attention sleeps, proved before the run for every number
 
 A head's readout moves by at most $aG/\sqrt H$ and its key-query matrix by $w(\|U_h\|G/\sqrt H+aG^2/2H)$, where $G$ is
 the sum of $\eta\,\frac1n\sum_i|\ell'_i|$ over the steps. Where uniform attention separates the data by a margin
-$\gamma$, that sum grows like $\log k$ only: $\gamma^2G/2\le\log(\eta k/G)$. So attention cannot move by a share
-$\delta$ before about $e^{c\sqrt{H\delta}}$ steps. Proof: docs/theory/sleep.md.
+$\gamma$, that sum grows like $\log k$ only: $\gamma^2G/2\le\log(\eta k/G)$. So from the zero start attention cannot move by a
+share $\delta$ before about $e^{c\sqrt{H\delta}}$ steps. Proof: docs/theory/sleep.md.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Sleep:
 
     @property
     def normalized_steps(self) -> float:
-        return float(math.floor(max(self.margin, 0.0) * self.travel / self.step_size * (1 - ENLARGE)))
+        if not self.margin > 0:
+            return 0.0
+        return float(math.floor(min(self.margin * self.travel / self.step_size * (1 - ENLARGE), MOST_STEPS)))
 
     @property
     def reason(self) -> str:
@@ -73,7 +75,7 @@ class Sleep:
             return "uniform attention does not separate the data by enough; ask for a smaller movement, or other data"
         if self.step_size > self.step_limit:
             return f"the step size {self.step_size:g} is above {self.step_limit:.3g}; use a smaller one"
-        return "" if self.steps else "attention may move at the first step; ask for more heads or a larger movement"
+        return "" if self.steps else "attention may move at the first step; use a smaller step size"
 
     def __str__(self) -> str:
         heads = f"{self.num_heads:,.15g} {'head' if self.num_heads == 1 else 'heads'}"
@@ -134,6 +136,11 @@ class Uniform:
         offset += self.worst_score + ENLARGE * (abs(self.worst_score) + offset)
         return Sleep(moved, H, step_size, travel * (1 - ENLARGE), margin, limit * (1 - ENLARGE), offset)
 
+    def longest(self, moved: float, step_size: float) -> Sleep:
+        r"""The promise that lasts longest for a share of at most $\delta$, which is a promise for $\delta$ too."""
+        shares = [moved, *SHARES[SHARES < moved]]
+        return max((self.sleep(float(share), step_size) for share in shares), key=lambda promise: promise.steps)
+
     def constants(self, moved: float) -> tuple[float, float]:
         r"""$a$ and $w$: how fast a readout and a key-query matrix can move per unit of $G$."""
         a = self.root_tokens * float(np.max(self.mean_norm + moved * self.diameter))
@@ -165,12 +172,13 @@ def _unmet(start: MultiHead, dataset: Dataset) -> list[Hypothesis]:
 def attention_sleep(start: MultiHead, dataset: Dataset, *, step_size: float, moved: float = 0.05) -> Sleep:
     """For how many steps of gradient descent from `start` no query moves more than the share `moved` of its attention.
 
-    Proved before the run, for the logistic loss and starts with uniform attention (zero, first phase).
+    Proved before the run, for the logistic loss and starts with uniform attention (zero, first phase). Where a smaller
+    share is proved not to move for longer, that promise is returned: its `moved` is at most the share asked for.
     """
     require_scope(start)
     for hypothesis in _unmet(start, dataset):
         raise ValueError(f"the start or the data do not have: {hypothesis.text}; {hypothesis.remedy}.")
-    return Uniform(start, dataset).sleep(moved, step_size)
+    return Uniform(start, dataset).longest(moved, step_size)
 
 
 def certify_sleep(work: Examination) -> list[Certificate]:
@@ -265,10 +273,10 @@ def check_sleep(effort: Effort) -> Finding:
 SLEEP = Statement(
     id="sleep",
     place="ours, Theorem W",
-    title="attention does not move before exp(c √H) steps",
+    title="attention does not move for a computed number of steps, exp(c √H) from the zero start",
     ours="if W_h(0) = 0 for every head, uniform attention separates the data with margin γ_δ = √T min_i(y_i⟨x̄_i,v⟩ − "
     "δ range_s⟨x_s,v⟩) > 0 and η ≤ 2/λ_δ, then for k ≤ (G/η)exp(γ_δ²G/2 − B) no query of any head moves more than δ "
-    "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X): G grows like √(Hδ); "
+    "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X); from the zero start B = 0 and G grows like √(Hδ); "
     "normalized descent: k ≤ γ_δ G/η",
     proof="docs/theory/sleep.md#theorem-w",
     tightness=0.65,
