@@ -95,7 +95,7 @@ def finding(results: Results) -> Finding:
     sentences = [
         f"Theorem 1′ certifies a mean train loss below 0.5 with {over_data('below_half')} and below log 2, the loss "
         f"of zero scores, with {over_data('below_log2')}{beside}.",
-        f"For a target with loss 1/{STEPS} the paper's route with its constants needs {routes}; measured, "
+        f"For a target with loss 1/{STEPS} the paper's route with its constants requires {routes}; measured, "
         f"{once(suffice, 'on')}.",
         f"{holding} conclusions hold and {violated} are violated over all runs.",
     ]
