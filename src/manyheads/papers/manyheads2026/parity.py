@@ -352,8 +352,8 @@ PARITY_MARGIN = Statement(
     "is at most b/2",
     proof="docs/theory/needed-heads.md#theorem-q",
     tightness=1.0,
-    remark="of the mean score is reached: for odd T by equal heads that attend to the other kind of token, for even T by "
-    "equal heads that attend to one kind alone",
+    remark="of the mean score is reached: for odd T by equal heads that attend to the other kind of token, for even T "
+    "by equal heads that attend to one kind alone",
     check=check_margin,
     aliases=("theorem-q",),
 )

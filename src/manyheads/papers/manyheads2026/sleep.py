@@ -2,8 +2,8 @@ r"""Theorem W: how long attention sleeps, proved before the run for every number
 
 A head's readout moves by at most $aG/\sqrt H$ and its key-query matrix by $w(\|U_h\|G/\sqrt H+aG^2/2H)$, where $G$ is
 the sum of $\eta\,\frac1n\sum_i|\ell'_i|$ over the steps. Where uniform attention separates the data by a margin
-$\gamma$, that sum grows like $\log k$ only: $\gamma^2G/2\le\log(\eta k/G)$. So from the zero start attention cannot move by a
-share $\delta$ before about $e^{c\sqrt{H\delta}}$ steps. Proof: docs/theory/sleep.md.
+$\gamma$, that sum grows like $\log k$ only: $\gamma^2G/2\le\log(\eta k/G)$. So from the zero start attention cannot
+move by a share $\delta$ before about $e^{c\sqrt{H\delta}}$ steps. Proof: docs/theory/sleep.md.
 """
 
 from __future__ import annotations
@@ -276,8 +276,8 @@ SLEEP = Statement(
     title="attention does not move for a computed number of steps, exp(c √H) from the zero start",
     ours="if W_h(0) = 0 for every head, uniform attention separates the data with margin γ_δ = √T min_i(y_i⟨x̄_i,v⟩ − "
     "δ range_s⟨x_s,v⟩) > 0 and η ≤ 2/λ_δ, then for k ≤ (G/η)exp(γ_δ²G/2 − B) no query of any head moves more than δ "
-    "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X); from the zero start B = 0 and G grows like √(Hδ); "
-    "normalized descent: k ≤ γ_δ G/η",
+    "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X); from the zero start B = 0 and "
+    "G grows like √(Hδ); normalized descent: k ≤ γ_δ G/η",
     proof="docs/theory/sleep.md#theorem-w",
     tightness=0.65,
     remark="of δ has moved at the last step promised, on nearly equal tokens; every inequality of the proof along runs "

@@ -98,7 +98,8 @@ def finding(results: Results) -> Finding:
         "One head averages the tokens' values, so it cannot give p p and q q one sign and p q, q p the other; a "
         "proof is in docs/theory/needed-heads.md, and that parity of T tokens takes exactly T/2 heads, rounded down "
         "(two for T = 2). Heads that start equal count as one.",
-        "No number of heads gives parity a larger margin than 2^(1-T) (odd T) or 2^-T (even T) times the readouts' weight (Theorem Q there).",
+        "No number of heads gives parity a larger margin than 2^(1-T) (odd T) or 2^-T (even T) times the readouts' "
+        "weight (Theorem Q there).",
         "Training gives upper bounds: what it does not fit, another start might. Mahdavi et al. (2023) show that of "
         f"the order of n/T heads memorize n sequences in a related model; here T = {SHAPE['num_tokens']}.",
     )
