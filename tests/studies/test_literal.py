@@ -8,7 +8,7 @@ MIDDLE = np.mean([wiggle(seed) for seed in range(3)])
 
 
 def literal_results(violated=0, paper=PAPER, tangent=TANGENT, half_of=2.0):
-    """Heads along both directions for a loss below 0.5, `half_of` times fewer below log 2; on C a tenth of that."""
+    """Heads along both directions for a loss below 0.5, `half_of` times fewer below log 2; on D a tenth of that."""
 
     def heads(share):
         def made(seed, **_):
@@ -24,7 +24,7 @@ def literal_results(violated=0, paper=PAPER, tangent=TANGENT, half_of=2.0):
         name: filled(
             sweep,
             **{name: (lambda seed, **_: 1e6 * wiggle(seed)) for name in literal.ROUTES if name.startswith("asked")},
-            heads=heads({"a": 1.0, "c": 0.1}[name]),
+            heads=heads({"a": 1.0, "d": 0.1}[name]),
             suffices=by_level(1.0),
             bound=lambda seed, **_: (("level",), np.array([0.5, 0.69]) * wiggle(seed)),
             mean_loss=by_level(0.1),
@@ -38,21 +38,21 @@ def literal_results(violated=0, paper=PAPER, tangent=TANGENT, half_of=2.0):
 
 
 def test_the_number_of_heads_is_the_smallest_over_directions_data_and_losses():
-    """24,000 along the paper's direction is not what the theorem needs: 8,000 along the best, 400 on C below log 2."""
+    """24,000 along the paper's direction is not what the theorem needs: 8,000 along the best, 400 on D below log 2."""
     found = literal.finding(literal_results())
     assert found.answer == (
-        "400 heads at the least, for a mean loss below log 2 on C; there every conclusion holds (Theorem 1′, the best "
-        "of two directions, mixtures A and C)"
+        "400 heads at the least, for a mean loss below log 2 on D; there every conclusion holds (Theorem 1′, the best "
+        "of two directions, mixtures A and D)"
     )
-    assert "below 0.5 with 8,000 heads on A and 800 heads on C" in found.sentence
-    assert "with 4,000 heads on A and 400 heads on C" in found.sentence and "24,000" not in found.sentence
+    assert "below 0.5 with 8,000 heads on A and 800 heads on D" in found.sentence
+    assert "with 4,000 heads on A and 400 heads on D" in found.sentence and "24,000" not in found.sentence
     value = {
-        name: found.numbers[f"heads.{name}"].estimate.value for name in ("a.below_half.paper", "c.below_log2.tangent")
+        name: found.numbers[f"heads.{name}"].estimate.value for name in ("a.below_half.paper", "d.below_log2.tangent")
     }
     np.testing.assert_allclose([*value.values()], [24_000, 400], rtol=0.01)
     other = literal.finding(literal_results(paper=500.0))
     assert (
-        "below 0.5 with 500 heads on A and 50 heads on C" in other.sentence
+        "below 0.5 with 500 heads on A and 50 heads on D" in other.sentence
     )  # the paper's direction may be the better one
     bars = {mark.label: mark.y for mark in literal.figures(literal_results())[0].panels[0].marks}
     np.testing.assert_allclose(bars["Theorem 1′, below 0.5"], [8000, 800], rtol=0.01)
@@ -77,7 +77,7 @@ def test_no_number_of_heads_may_suffice():
     made["a"]["suffices"][1, 0] = np.inf
     found = literal.finding(made)
     assert (
-        "more than 1,024 heads are needed in 1 of 3 draws on A and 1 head reaches a mean loss below 0.5 on C"
+        "more than 1,024 heads are needed in 1 of 3 draws on A and 1 head reaches a mean loss below 0.5 on D"
         in found.text
     )
     assert found.numbers["suffices.a"].estimate.count == 0  # not the mean of those that do

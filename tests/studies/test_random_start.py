@@ -60,7 +60,8 @@ def test_the_comparison_is_made_where_a_linear_model_fails():
         "the first phase; the first phase has the larger margin against 1 head from n = 160 on; a linear model separates "
         "up to n = 190"
     )
-    assert "The zero start separates up to n = 190 and up to n = 400 not every draw of" in found.text
+    assert "The zero start separates up to n = 190 and for " in found.text
+    assert "not every draw stops separating by n = 400." in found.text
     assert "the zero start, a linear model, has 98% of the Gaussian margin" in found.text
     assert "16 heads have 0.8 times the margin of infinitely many" in found.text
     linear = random_start.finding(results(zero=(0.3, 0.2)))

@@ -10,34 +10,33 @@ from manyheads.studies.sleep import cells
 from manyheads.studies.sleep import study as sleep
 from manyheads.sweeps.plan import make_plan
 
-SHARES = np.array([0.02, 0.05])
 
-
-def results(law, hard=None, moved=1e-5):
+def results(law, hard=None, moved=1e-5, scale="quick"):
     """Steps to wake by a law of (heads, share), the same from both starts, another one on the hard mixture."""
-    plans = sleep.sweeps("quick")
+    plans, levels = sleep.sweeps(scale), getattr(sleep.LEVELS, scale)
+    shares = np.array(getattr(sleep.SHARES, scale))
 
     def steps(of):
-        return lambda num_heads, seed, **_: (("share",), of(num_heads, SHARES) * wiggle(seed))
+        return lambda num_heads, seed, **_: (("share",), of(num_heads, shares) * wiggle(seed))
 
     made = {
-        name: filled(plans[name], woke=steps(of), promised=lambda num_heads, **_: (("share",), np.floor(num_heads * SHARES)))
+        name: filled(plans[name], woke=steps(of), promised=lambda num_heads, **_: (("share",), np.floor(num_heads * shares)))
         for name, of in (("zero", law), ("first", law), ("hard", hard or law))
     }  # fmt: skip
     made["normalized"] = filled(
         plans["normalized"],
         woke=steps(lambda num_heads, share: 10 * np.sqrt(num_heads * share)),
-        promised=lambda num_heads, **_: (("share",), np.sqrt(num_heads) * SHARES),
+        promised=lambda num_heads, **_: (("share",), np.sqrt(num_heads) * shares),
     )
     for data in made.values():
-        data["share"] = ("share", SHARES)
+        data["share"] = ("share", shares)
     made["speaks"] = filled(
         plans["speaks"],
-        heads=lambda seed, **_: (("level",), np.array([34_000.0]) * wiggle(seed)),
-        moved=lambda seed, **_: (("level",), np.array([moved])),
-        allowed=lambda seed, **_: (("level",), np.array([2e-3])),
+        heads=lambda seed, **_: (("level",), np.full(len(levels), 34_000.0) * wiggle(seed)),
+        moved=lambda seed, **_: (("level",), np.full(len(levels), moved)),
+        allowed=lambda seed, **_: (("level",), np.full(len(levels), 2e-3)),
     )
-    made["speaks"]["level"] = ("level", [0.5])
+    made["speaks"]["level"] = ("level", levels)
     return made
 
 
@@ -100,3 +99,10 @@ def test_a_run_ends_once_its_attention_has_moved_and_says_the_same(monkeypatch):
     assert lengths == [60, 2, 30] and np.array_equal(found[()], found[2, 30])
     assert 2 < found[()][1] <= 30
     assert cells.wake(cell, shares=[0.9])["woke"][1] == np.inf and lengths[3:] == [2, 30, 60]
+
+
+def test_at_full_scale_every_sparsity_has_its_own_number():
+    made = results(exponential, scale="full")
+    found = sleep.finding(made)
+    assert {"misfit.zero_start_zeta_0.125", "misfit.first_phase_start_zeta_0.5"} <= set(found.numbers)
+    assert sleep.figures(made)

@@ -54,6 +54,7 @@ def test_all_must_agree():
 def test_what_is_the_same_of_all_is_said_once():
     assert once({"A": "slower", "B": "slower"}, "on") == "slower"
     assert once({"A": "slower", "B": "faster"}, "on") == "slower on A and faster on B"
+    assert once({"A": "slower", "B": "slower", "C": "faster"}, "on") == "slower on A and B, faster on C"
 
 
 def test_small_words():

@@ -160,7 +160,7 @@ LOGITS = Statement(
 def check_proposition_3(effort: Effort) -> Finding:
     """Proposition 3 with our constant (hence the printed one): (10) and (11)."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
-    for k in range(effort.count(60, 12)):
+    for k in range(effort.count(70, 12)):
         mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], float(rng.uniform(0.005, 0.125)))
         data = mixture.sample(30, key=drawn_key(rng))
         for mass in (0.3, 0.01, 1e-5):

@@ -110,7 +110,7 @@ def finding(results: Results) -> Finding:
         answer = f"It fails: {levels - kept} of {levels} promises were not kept"
     else:
         soonest = min((value.value for value in first.values() if value.count), default=np.nan)
-        answer = f"With {FEW} heads from step {number(soonest)} at the earliest ({listed(speaking)})"
+        answer = f"With {FEW} heads from step {number(soonest)} at the earliest ({'; '.join(speaking)})"
         silent = [NAMES[name] for name in first if not first[name].count]
         answer += f"; silent on {listed(silent)}" if silent else ""
     note = f"{kept} of {levels} certified levels were reached in time. The forecast uses the parameters at one step."

@@ -56,9 +56,14 @@ def choose_all(
 
 
 def once(words: Mapping[str, str], link: str) -> str:
-    """The word for each name, given once if all agree: "slower", or "slower on A and faster on B"."""
-    said = set(words.values())
-    return said.pop() if len(said) == 1 else " and ".join(f"{word} {link} {name}" for name, word in words.items())
+    """Each word once, with the names it is about: "slower", "slower on A and faster on B", "slower on A and B, ..."."""
+    names: dict[str, list[str]] = {}
+    for name, word in words.items():
+        names.setdefault(word, []).append(name)
+    if len(names) == 1:
+        return next(iter(names))
+    parts = [f"{word} {link} {listed(about)}" for word, about in names.items()]
+    return listed(parts) if len(names) == len(words) else ", ".join(parts)
 
 
 def listed(names: Sequence[str]) -> str:

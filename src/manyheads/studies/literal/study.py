@@ -23,9 +23,11 @@ DATA = {
     "a": {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal": 1.0, "num_examples": 40},
     "b": {**tasks.MIXTURE, "dim": 12, "signal": 2.0, "noise_norm": 0.5, "num_examples": 100},
 }
-DATA["c"] = {**DATA["a"], "sparsity": 0.75}
-FRESH = {"a": 200, "b": 400, "c": 200}  # sequences of the first phase
-NOTES = {"a": "A: T=4, no noise", "b": "B: T=8, noise", "c": "C: as A, more relevant tokens"}
+DATA["c"] = {**DATA["b"], "num_tokens": 10, "dim": 16, "num_patterns": 6, "sparsity": 0.2, "signal": 1.5}
+DATA["d"] = {**DATA["a"], "sparsity": 0.75}
+FRESH = {"a": 200, "b": 400, "c": 400, "d": 200}  # sequences of the first phase
+TRIED = {"a": 300, "b": 3000, "c": 3000, "d": 300}  # steps
+NOTES = {"a": "A: T=4, no noise", "b": "B: T=8, noise", "c": "C: T=10, noise", "d": "D: as A, more relevant tokens"}
 ROUTES = {
     "suffices": ("measured", "suffices, measured"),
     "below_log2": ("reference", "Theorem 1′, below log 2"),
@@ -44,11 +46,12 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             "train": {"num_steps": STEPS},
             "seeds": Scaled(3, 5),
             "cell": "manyheads.studies.literal.cells:literal",
-            "parameters": {"levels": list(LEVELS.values()), "steps": steps},
+            "parameters": {"levels": list(LEVELS.values()), "steps": [steps]},
         }
-        for name, steps in (("a", [300]), ("b", [3000]), ("c", [300]))
+        for name, steps in TRIED.items()
     }
-    return grids("literal", scale, a=made["a"], b=Scaled(None, made["b"]), c=made["c"])
+    long = {name: Scaled(None, made[name]) for name in ("b", "c")}
+    return grids("literal", scale, a=made["a"], **long, d=made["d"])
 
 
 def _heads(data: xarray.Dataset, level: str) -> xarray.DataArray:
@@ -190,9 +193,13 @@ STUDY = Study(
             "sharpest version", "Theorem 1′: constants, step size and target left free, see thm1.sharp in the ledger"
         ),
         chosen("signs", "balanced"),
-        chosen("data A", f"{tasks.describe(DATA['a'])}, {FRESH['a']} of the first phase; 300 steps"),
-        chosen("data B (full)", f"{tasks.describe(DATA['b'])}, {FRESH['b']} of the first phase; 3,000 steps"),
-        chosen("data C", f"{tasks.describe(DATA['c'])}, {FRESH['c']} of the first phase; 300 steps"),
+        *(
+            chosen(
+                f"data {name.upper()}" + (" (full)" if name in "bc" else ""),
+                f"{tasks.describe(DATA[name])}, {FRESH[name]} of the first phase; {steps:,} steps",
+            )
+            for name, steps in TRIED.items()
+        ),
         chosen("target", "along the paper's direction θ_* or the best tangent direction, best scale"),
     ],
     sweeps=sweeps,

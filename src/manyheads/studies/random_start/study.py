@@ -79,7 +79,7 @@ def finding(results: Results) -> Finding:
     over, crossings = {}, {}
     for h in hard["num_heads"].values:
         mine = hard["margin"].sel(num_heads=h)
-        caption = f"Gaussian / first-phase margin, {heads(h)}, hard mixture, n = {n}"
+        caption = f"Gaussian / first-phase margin, {heads(h)}, hard mixture, n = {n:,}"
         both = bool((first.isel(size=-1) > 0).all() and (mine.isel(size=-1) > 0).all())
         value = ratio(mine.isel(size=-1), first.isel(size=-1)) if both else NONE
         over[h] = numbers.add(f"over_first_phase.{h:g}", caption, value)
@@ -98,7 +98,7 @@ def finding(results: Results) -> Finding:
     exponents = {
         "n": (f"exponent of the Gaussian margin in n, {NUM_HEADS} heads", _late(sizes, late, _drawn(hard))),
         "first": ("exponent of the first-phase margin in n", _late(sizes, late, first)),
-        "hard": (f"exponent of the margin in H, n = {fixed}", _power(results["heads"].isel(size=-1), "num_heads")),
+        "hard": (f"exponent of the margin in H, n = {fixed:,}", _power(results["heads"].isel(size=-1), "num_heads")),
         "labels": ("exponent of the margin in H, random labels", _power(results["labels"], "num_heads")),
     }
     for name, (caption, estimate) in exponents.items():
@@ -115,13 +115,13 @@ def finding(results: Results) -> Finding:
         edges[words] = numbers.add(f"edge.{name}", caption, _edge(data))
     zero = results["zero"]["margin"]
     sentences = [
-        f"On the hard mixture with n = {n} the margin is {mean(_drawn(hard).isel(size=-1))} from {NUM_HEADS} Gaussian "
-        f"heads, {mean(first.isel(size=-1))} from the first phase and {mean(zero.isel(size=-1))} from zero.",
+        f"On the hard mixture with n = {n:,} the margin is {mean(_drawn(hard).isel(size=-1))} from {NUM_HEADS} "
+        f"Gaussian heads, {mean(first.isel(size=-1))} from the first phase and {mean(zero.isel(size=-1))} from zero.",
         _edges(edges, n),
         f"From n = {sizes[late][0]} on the margin of {NUM_HEADS} Gaussian heads {_trend(slope['n'])} with n (exponent "
         f"{slope['n']}) and that of the first phase {_trend(slope['first'])} (exponent {slope['first']}).",
         f"{NUM_HEADS} heads have {wide} times the margin of infinitely many (n = {int(limit['sizes'][-1])}); the "
-        f"margin {_trend(slope['hard'])} with H (exponent {slope['hard']}, n = {fixed}).",
+        f"margin {_trend(slope['hard'])} with H (exponent {slope['hard']}, n = {fixed:,}).",
         f"On the easy mixture (n = 100) the zero start, a linear model, has {_percent(linear)} of the Gaussian margin"
         f"{', so the two hardly differ there' if linear.above(NEARLY) else ''}.",
         f"Random labels are separated {_enough(results['labels'])}; there the margin {_trend(slope['labels'])} "
@@ -163,7 +163,7 @@ def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -
     )
     turns = [f"{heads(h)} from n = {number(e.value, 2)} on" for h, e in crossings.items() if e.count]
     order = f"; the first phase has the larger margin against {listed(turns)}" if turns else ""
-    return f"{separated} (n = {n}, {NUM_HEADS} heads of norm 1), {compared}{order}; {linear}"
+    return f"{separated} (n = {n:,}, {NUM_HEADS} heads of norm 1), {compared}{order}; {linear}"
 
 
 def _crossing(sizes: np.ndarray, mine: xarray.DataArray, first: xarray.DataArray) -> Estimate:
@@ -203,7 +203,7 @@ def _edges(edges: dict[str, Estimate], n: int) -> str:
     ends = [f"{name} separates up to n = {number(e.value, 2)}" for name, e in edges.items() if e.count]
     never = [name for name, e in edges.items() if not e.count]
     if never:
-        ends.append(f"up to n = {n} not every draw of {listed(never)} stops separating")
+        ends.append(f"for {listed(never)} not every draw stops separating by n = {n:,}")
     return capital(f"{listed(ends)}.")
 
 
@@ -291,7 +291,7 @@ def figures(results: Results) -> list[Figure]:
     by_size += [over_seeds(role, label, "sizes", results[name]["margin"], "P3") for role, label, name in others]
     heads_data, fixed = results["heads"].isel(size=-1), int(results["heads"]["sizes"][-1])
     by_count = [
-        over_seeds("construction", f"hard mixture, n = {fixed}", "num_heads", heads_data["margin"], "P3"),
+        over_seeds("construction", f"hard mixture, n = {fixed:,}", "num_heads", heads_data["margin"], "P3"),
         over_seeds("random labels", "random labels, n = 160", "num_heads", results["labels"]["margin"], "P3"),
     ]
     values = scale["margin"].mean("seed").transpose("key_query_scale", "readout_scale").values
@@ -321,8 +321,8 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "random_start-scale",
             "What the scale does",
-            f"Mean tangent margin of {NUM_HEADS} Gaussian heads on the hard mixture, n = {fixed}, over the norms of a "
-            "head's W and U.",
+            f"Mean tangent margin of {NUM_HEADS} Gaussian heads on the hard mixture, n = {fixed:,}, over the norms "
+            "of a head's W and U.",
             [picture],
         ),
     ]

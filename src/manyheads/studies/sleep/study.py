@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import xarray
 
@@ -64,7 +66,7 @@ def finding(results: Results) -> Finding:
     better = {}
     for name, values in _series(results).items():
         root, log = _misfit(values.sel(share=SHARE), np.sqrt), _misfit(values.sel(share=SHARE), np.log)
-        key = name.replace(" ", "_").replace("-", "_")
+        key = re.sub("[^a-z0-9.]+", "_", name.replace("ζ", "zeta"))
         better[name] = numbers.add(
             f"misfit.{key}", f"error of log k against √H over error against log H, {name}", ratio(root, log)
         )

@@ -53,7 +53,7 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 def finding(results: Results) -> Finding:
     numbers, trends = Numbers(), {}
     ends: dict[str, list[tuple[float, str]]] = {bound: [] for bound in BOUNDS}
-    capped: list[str] = []
+    capped: dict[str, list[str]] = {}
     for name, data in results.items():
         on, norm, _ = DATA[name]
         for bound, label in BOUNDS.items():
@@ -62,8 +62,9 @@ def finding(results: Results) -> Finding:
                 found = numbers.add(f"over_{bound}.{name}.{size:g}", caption, factor)
                 ends[bound].append((found.value, f"{on}, {LETTERS[norm]} {size:g}"))
         endless = data["capped"].astype(float) == 1
-        for size in data[norm].values[endless.any(["num_heads", "seed"]).values]:
-            capped.append(f"the {on} with {LETTERS[norm]} {size:g}")
+        sizes = data[norm].values[endless.any(["num_heads", "seed"]).values]
+        if len(sizes):
+            capped[f"the {on} with {LETTERS[norm]}"] = [f"{size:g}" for size in sizes]
         growth = NONE if bool(endless.any()) else power("num_heads", data["stable"])
         numbers.add(f"exponent.{name}", f"exponent of the stable step in H, {on}", growth)
         trends[f"the {on}".replace("the random", "random")] = choose(
@@ -80,7 +81,8 @@ def finding(results: Results) -> Finding:
     fewest = min(float(data["num_heads"].min()) for data in results.values())
     details = [f"From {heads_text(fewest)} to {heads_text(largest)} heads the stable step size {once(trends, 'on')}."]
     if capped:
-        details.append(f"No largest step size was found on {listed(capped)}: in some runs even {LARGEST:,} descends.")
+        where = listed([f"{on} {listed(sizes)}" for on, sizes in capped.items()])
+        details.append(f"No largest step size was found on {where}: in some runs even {LARGEST:,} descends.")
     notes = [
         "Each factor is a geometric mean over H and seeds; other data would widen the range.",
         "The Section 6.1 value 1/ρ of the paper, drawn for the mixtures, is for a target with loss 1/K.",
@@ -89,9 +91,8 @@ def finding(results: Results) -> Finding:
     setting = f"; first-phase start, {heads_text(fewest)} to {heads_text(largest)} heads, {STEPS} steps"
     answer = _answer(results, ends)
     if capped and ends["ours"]:
-        setting = (
-            f"; on {len(capped)} of {len(ends['ours'])} data sets some runs descend at every step size tried{setting}"
-        )
+        endless = f"{sum(map(len, capped.values()))} of {len(ends['ours'])} data sets"
+        setting = f"; on {endless} some runs descend at every step size tried{setting}"
     return conclude(answer + setting if ends["ours"] else answer, [*sentences, *details], numbers, cells, notes)
 
 

@@ -139,7 +139,7 @@ def finding(results: Results) -> Finding:
     count, size = by_start[starts[0]][layers[0]].sizes["sentence"], _size(results)
     lead = _lead(said, few, many)
     where = [f"{size} movie reviews", f"layers {', '.join(map(str, layers))} of MiniLM", "32 components"]
-    where += [f"{'; '.join(tasks.STARTS[kind][1] for kind in starts)}", "step size and step chosen on validation data"]
+    where += ["step size and step chosen on validation data"]
     notes = [
         f"Errors are those on {count:,} sentences that no choice saw. Intervals count both the seeds (start and "
         "validation data) and the sampling of the test sentences.",
