@@ -110,7 +110,7 @@ def certify(
                 continue
             except OverflowError:
                 outside = (BEYOND,)
-        elif not statements and statement.paper != first:  # other papers: only what is not silent, unless one is named
+        elif not statements and statement.paper != first:  # other papers are skipped outside their scope, unless named
             continue
         items.append(Certificate(statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)))
     known = "assumed, largest seen"

@@ -53,7 +53,7 @@ def exact(part: Decomposition) -> Certificate:
 def judge(parts: Sequence[Decomposition], scores: float = 0.0) -> list[Certificate]:
     """The certificates of a run: its mean loss from the best target of each kind, and the worst residual of all."""
     residuals = [exact(part) for part in parts]
-    broken = [c for c in residuals if c.verdict is Verdict.VIOLATED]  # max() would ignore a NaN
+    broken = [c for c in residuals if c.verdict is Verdict.VIOLATED]  # max() cannot order a NaN
     worst = broken[0] if broken else max(residuals, key=lambda c: c.tightness)
     return [*(explained(part, scores) for part in decomposition.best_of_each(parts)), worst]
 

@@ -144,7 +144,7 @@ def start_of(work: Examination) -> GoodStart:
 
 
 def outside(good: GoodStart) -> tuple[Hypothesis, ...]:
-    """The hypotheses that fail for a start outside the theory's setting."""
+    """The hypotheses about the model that a start does not satisfy."""
     return tuple(h for h in model_scope(good.start) if not h.holds)
 
 
@@ -335,7 +335,7 @@ SEPARABILITY = Statement(
 
 
 def without_margin(statement: Statement, good: GoodStart) -> list[Certificate]:
-    """The hypothesis that fails where P3 does."""
+    """The SILENT certificate of a statement for a start at which P3 fails."""
     return [Certificate(statement.id, statement.title, math.nan, (Bound(OURS, math.nan, good.hypotheses()),))]
 
 
