@@ -27,7 +27,8 @@ class Hosts:
 
     def __init__(self, mesh: Mesh | None = None):
         self.count = 1 if mesh is None else len({device.process_index for device in mesh.devices.flat})
-        self.first = self.count == 1 or jax.process_index() == 0  # writes files and shows progress
+        self.index = 0 if self.count == 1 else jax.process_index()
+        self.first = self.index == 0  # writes files and shows progress
 
     def largest(self, value: int) -> int:
         """The largest of all processes."""
