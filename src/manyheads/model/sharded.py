@@ -74,20 +74,19 @@ class ShardedObjective(eqx.Module):
         return self._on_each(lambda part, point: part.measured(point), WHOLE, parameters)
 
     def only(self, i: AnyArray) -> Any:
-        return self._part(i).only(i % self.size)
+        part = jax.tree.map(lambda leaf: leaf[i // self.size], self.parts)
+        return part.only(i % self.size)
 
     def replaced(self, i: AnyArray, other: ShardedObjective) -> ShardedObjective:
-        where = i // self.size
-        part = self._part(i).replaced(i % self.size, other._part(i))
-        parts = jax.tree.map(lambda all_parts, own: all_parts.at[where].set(own), self.parts, part)
+        where, place = i // self.size, i % self.size
+        replaced = jax.vmap(lambda own, theirs: own.replaced(place, theirs))  # which may leave leaves away
+        same, new = replaced(self.parts, self.parts), replaced(self.parts, other.parts)
+        parts = jax.tree.map(lambda old, others: old.at[where].set(others[where]), same, new)
         return ShardedObjective(parts, jnp.asarray(self.labels).at[i].set(other.labels[i]), self.copies, self.mesh)
 
     def replicated(self, tree: Any) -> Any:
         """Inside jit: a tree whose leaves are whole on every device."""
         return jax.lax.with_sharding_constraint(tree, NamedSharding(self.mesh, WHOLE))
-
-    def _part(self, i: AnyArray) -> Any:
-        return jax.tree.map(lambda leaf: leaf[i // self.size], self.parts)
 
     def _added(self, one: Callable, parameters: Any, sample_weight: AnyArray, *more: Any):
         """Loss, scores, gradient and sums of `one`, added up over the parts as one vector."""
