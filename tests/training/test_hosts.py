@@ -92,7 +92,8 @@ def kill_one_of_two(start, folder, number):
     """What the other one says, and its exit code."""
     port = free_port()
     both = pair(start, lambda process: train(process, port, folder))
-    wait_until((folder / "run.npz").exists, both[0], "first checkpoint")
+    path = folder / "run.npz"
+    wait_until(lambda: path.exists() and mh.Trajectory.load(path).last_step > 0, both[0], "checkpoint after a step")
     os.kill(both[number].pid, signal.SIGKILL)
     other = both[1 - number]
     out, error = other.communicate()
