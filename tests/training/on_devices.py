@@ -110,7 +110,9 @@ def resumed_on_one():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         run = train(devices=1, resume=first)
-    assert [str(w.message) for w in said][0].startswith(f"the run to resume was made on {ALL} devices and goes on on 1")
+    assert [str(w.message) for w in said][0].startswith(
+        f"the run to resume was made on {ALL} devices and continues on 1"
+    )
     return of_runs(train(), run)
 
 

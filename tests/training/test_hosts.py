@@ -83,7 +83,7 @@ def test_kernels_and_left_out_runs_of_two_processes(start, tmp_path):
 def test_processes_that_do_not_fit_are_refused(start, tmp_path):
     for said in together(start, tmp_path, "refuse"):
         data, one, three = said.splitlines()[-3:]
-        assert data.startswith("the processes of this run have different data")
+        assert data.startswith("the processes of this run were given different data")
         assert one.startswith("devices=1 cannot be the same number of each of 2 processes; pass 'all'")
         assert three.startswith("devices=3 is outside 1..2")
 
@@ -107,7 +107,7 @@ def check_resumed(folder):
     done = mh.Trajectory.load(path)
     assert done.status == "interrupted" and done.settings["devices"] == 2 and done.last_step > 0
     plan = [*OPTIONS, "--steps", str(done.last_step + 20), "--quiet"]
-    with pytest.warns(UserWarning, match="made on 2 devices and goes on on 1 device: it agrees"):
+    with pytest.warns(UserWarning, match="made on 2 devices and continues on 1 device: it agrees"):
         assert main(["train", *plan, "--resume", str(path), "--out", str(path)]) == 0
     assert main(["train", *plan, "--out", str(folder / "whole.npz")]) == 0
     whole, resumed = mh.Trajectory.load(folder / "whole.npz"), mh.Trajectory.load(path)

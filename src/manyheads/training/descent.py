@@ -153,7 +153,6 @@ def train(
     sources = {"data": fingerprint(dataset, sample_weight, like=known.get("data")), "test": None}
     if test is not None:
         sources["test"] = fingerprint(test, like=known.get("test"))
-    hosts.check_same("data, test data or sample weights", f"{sources['data']} {sources['test']}")
     if before is not None:
         check_same_run(before, model, settings, sources)
         record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
@@ -162,6 +161,8 @@ def train(
             raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
         wanted = np.union1d(before.snapshot_steps, np.setdiff1d(wanted, late))
         questions.remember(before.steps, before.observed)
+    done_before = 0 if before is None else before.last_step
+    hosts.check_same(model.parameters, settings, sources, record_steps.tolist(), wanted.tolist(), done_before)
     if not hosts.first:
         checkpoint, progress = None, False
     if checkpoint is not None:
@@ -198,7 +199,9 @@ def train(
                         reason = hosts.first_text(questions.ask(int(state.step), finish.model_at(state)))
                         if reason:
                             settings["reason"], status = reason, "stopped"
-                            state = advance(problem, observers, state, state.step + 1, state.step)  # records it
+                            state = hosts.run(
+                                advance, problem, observers, state, state.step + 1, state.step
+                            )  # records it
                             break
                     bar.show(int(state.step), float(state.run.loss), more=questions.note)
                     if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:

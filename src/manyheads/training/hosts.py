@@ -5,6 +5,7 @@ The processes are those of `jax.distributed`. Each makes the same call with the 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -42,10 +43,17 @@ class Hosts:
         said = [bytes(own).rstrip(b"\0").decode(errors="ignore") for own in self._gathered(row)]
         return next(filter(None, said), "")
 
-    def check_same(self, name: str, text: str) -> None:
-        """Refuse to begin where processes were given different things."""
-        if self.count > 1 and self.largest(self.first_text(text) != text):
-            raise ValueError(f"the processes of this run have different {name}; make the same call in each of them.")
+    def check_same(self, tree: Any, *more: Any) -> None:
+        """Refuse to begin where processes were given different arrays, in a tree, or other things."""
+        if self.count == 1:
+            return
+        digest = hashlib.sha256(repr(more).encode())
+        for leaf in jax.tree.leaves(tree):
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        if self.largest(self.first_text(digest.hexdigest()) != digest.hexdigest()):
+            raise ValueError(
+                "the processes of this run were given different data, models or options; make the same call in each."
+            )
 
     def total(self, array: np.ndarray) -> np.ndarray:
         """The sum over processes, of arrays that are zero where another process has its numbers."""

@@ -51,8 +51,8 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
             raise ValueError(f"the run to resume was made with {words}; pass what it began with.")
     if (was := before.settings.get("devices", 1)) != settings["devices"]:
         warnings.warn(
-            f"the run to resume was made on {_devices(was)} and goes on on {_devices(settings['devices'])}: it agrees "
-            "with an uninterrupted run to rounding, not bit for bit",
+            f"the run to resume was made on {_devices(was)} and continues on {_devices(settings['devices'])}: it "
+            "agrees with an uninterrupted run to rounding, not bit for bit",
             stacklevel=4,
         )
     if settings["num_steps"] < before.last_step:
