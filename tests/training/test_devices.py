@@ -57,7 +57,7 @@ def test_one_device_is_the_plain_run():
 
 @pytest.mark.parametrize("devices", [0, 2, -1, True, "many", 1.5])
 def test_devices_that_are_not_there_are_refused(devices):
-    model = mh.zero_start(1, 2, 3)
+    model = mh.zero_start(1, num_tokens=2, dim=3)
     data = mh.Dataset.from_arrays(jax.numpy.ones((2, 2, 3)), [0, 1])
     for call in (
         lambda: mh.train(model, data, step_size=1.0, num_steps=1, devices=devices),

@@ -118,8 +118,8 @@ def check_resumed(folder):
 
 def test_a_killed_process_leaves_a_run_that_one_process_resumes(start, tmp_path):
     code, error = kill_one_of_two(start, tmp_path, 1)
-    (line,) = error.splitlines()
-    assert line.startswith("error: another process of this run was lost (")
+    (line,) = [line for line in error.splitlines() if line.startswith("error: ")]  # XLA may complain of a busy machine
+    assert line.startswith("error: another process of this run was lost (") and "Traceback" not in error
     assert line.endswith("resume it, on any number of devices.")
     assert code == 1
     check_resumed(tmp_path)
