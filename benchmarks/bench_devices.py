@@ -18,8 +18,8 @@ from manyheads import Dataset, MultiHead, Trajectory
 
 CASES = {  # n, T, d, H, and the steps of a call
     "100,8,12,8": (100, 8, 12, 8, 400),
-    "2000,10,50,8": (2000, 10, 50, 8, 10),
-    "500,32,64,8": (500, 32, 64, 8, 10),
+    "2000,10,50,8": (2000, 10, 50, 8, 4),
+    "500,32,64,8": (500, 32, 64, 8, 4),
 }
 KINDS = {
     "one core": dict(cores=1, devices=1),
