@@ -61,7 +61,7 @@ def test_the_links_of_the_readme_are_seen():
         "README.md",
         *(
             pytest.param(f"docs/{name}.md", marks=pytest.mark.full)  # run by .ci/run
-            for name in ("measures", "your-data", "choosing", "change-one")
+            for name in ("measures", "your-data", "choosing", "change-one", "scale")
         ),
     ],
 )

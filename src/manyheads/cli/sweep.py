@@ -44,6 +44,7 @@ def command(
     scheduler: str | None = None,
     threads: int = 1,
     device: Literal["cpu", "gpu"] | None = None,
+    devices: Annotated[str | None, tyro.conf.arg(metavar="{all,INT}")] = None,
     cache: bool = True,
     retry_failed: bool = False,
     extend: bool = False,
@@ -70,6 +71,7 @@ def command(
         scheduler: Address of a running Dask scheduler, such as tcp://host:8786.
         threads: Threads of each worker. The last bits of results depend on it.
         device: Where to compute.
+        devices: Work on all devices of this machine at a time, or on this many; with --engine here.
         cache: Keep compiled programs for the next run; --no-cache compiles everything again.
         retry_failed: Run failed cells again.
         extend: Reuse a folder for a changed spec, keeping the batches that both have in common.
@@ -109,6 +111,7 @@ def command(
         progress=not quiet,
         threads=threads,
         device=device,
+        devices=int(devices) if devices and devices.isdecimal() else devices,
         cache=cache,
         retry_failed=retry_failed,
         extend=extend,

@@ -30,12 +30,14 @@ import numpy as np
 from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
+from manyheads.measures.blocks import Blocks
 from manyheads.measures.rounding import gradient_errors
 from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import score_gradients
 from manyheads.model.gradient import prepare, scores_and_parts
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
+from manyheads.training.devices import choose_devices
 
 FORMS = ("jacobian", "tokens", "maps")
 MEMORY = 128e6  # bytes beside the result
@@ -79,7 +81,7 @@ class TangentKernel:
         return text + (f", trace {np.trace(K):.6g}" if n == m else "")
 
 
-@guarded()
+@guarded(devices=None)
 def tangent_kernel(
     model: Any,
     dataset: Dataset,
@@ -88,14 +90,16 @@ def tangent_kernel(
     form: str | None = None,
     memory: float = MEMORY,
     dtype: str = "float64",
+    devices: str | int | None = None,
 ) -> TangentKernel:
     """The tangent kernel of `model` between all sequences of `dataset`, or between those and `other`'s.
 
     `memory` bounds the bytes used beside the parts of the result; blocks are chosen to fit, and the result does not
     depend on them beyond rounding. `form` is "jacobian", "tokens", "maps" or None, the cheapest. A model for any number
-    of tokens may compare data of two lengths.
+    of tokens may compare data of two lengths. `devices` ("all" or a number) spreads blocks of rows over that many
+    devices, of all processes where `jax.distributed.initialize()` was called.
     """
-    model = checked_model(model)
+    model, where = checked_model(model), choose_devices(devices)
     full = attention_of(model)
     if form not in (None, *FORMS):
         raise ValueError(f"form={form!r} is not known; choose 'jacobian', 'tokens', 'maps', or None for the cheapest.")
@@ -107,11 +111,12 @@ def tangent_kernel(
     n, m = dataset.num_examples, sides[-1].num_examples
     fits_memory(f"a tangent kernel of {n:,} x {m:,} entries", 4 * kind.itemsize * n * m, FEWER)
     with jax.enable_x64(kind == np.float64):
-        blocks = _Autodiff(model, sides, memory, kind) if full is None else _Closed(full, sides, form, memory, kind)
+        how = (sides, memory / len(where), kind, where)
+        blocks = _Autodiff(model, *how) if full is None else _Closed(full, *how, form)
         parts, noted = blocks.run()
         if form is None and blocks.form in ("tokens", "maps") and _cancels(noted.sum(axis=1)):
             with contextlib.suppress(ValueError):  # no room for one gradient
-                blocks = _Closed(full, sides, "jacobian", memory, kind)
+                blocks = _Closed(full, *how, "jacobian")
                 parts, noted = blocks.run()
     if full is None:
         names, about = ("parameters",), str(model)
@@ -169,76 +174,16 @@ def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: f
     }
 
 
-class _Blocks:
-    """A kernel in blocks of sequences, summed over groups of heads.
-
-    Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array (3, parts, sequences)
-    of squares: of the norms of their gradients (read off the diagonal for one data set), of the errors in these, in
-    units of one rounding, and of the terms that the inner products are summed from, where they are not the gradients'
-    entries; and `products(left, right)` of features, one matrix for each part.
-    """
-
-    names: tuple[str, ...]
-    form: str
-    size: int  # sequences per block
-
-    def __init__(self, sides: list[Dataset], dtype: np.dtype):
-        self.sides, self.dtype, self.symmetric = sides, dtype, len(sides) == 1
-        self.shape = (sides[0].num_examples, sides[-1].num_examples)
-        self.on_cpu = jax.default_backend() == "cpu"
-
-    def run(self: Any) -> tuple[np.ndarray, np.ndarray]:
-        """All parts of the kernel; what was noted of all sequences, left and right."""
-        K = np.zeros((len(self.names), *self.shape), self.dtype)
-        seen = [np.zeros((3, len(self.names), side.num_examples)) for side in self.sides]
-        for group in self.groups():
-            for rows in self._ranges(self.sides[0]):
-                left = self._block(group, 0, rows, seen[0])
-                for columns in self._ranges(self.sides[-1]):
-                    if self.symmetric and columns.start < rows.start:
-                        continue
-                    same = self.symmetric and columns == rows
-                    noted = None if self.symmetric or rows.start else seen[1]
-                    right = left if same else self._block(group, -1, columns, noted)
-                    for part, product in zip(K, self.products(left, right), strict=True):
-                        part[rows, columns] += product[: rows.stop - rows.start, : columns.stop - columns.start]
-        if self.symmetric:
-            for part, squares in zip(K, seen[0][0], strict=True):
-                _mirror(part)
-                squares[:] = part.diagonal()
-        return K, np.concatenate(seen, axis=-1)
-
-    def _ranges(self, side: Dataset) -> list[slice]:
-        n, size = side.num_examples, min(self.size, side.num_examples)
-        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-    def _block(self: Any, group, k: int, rows: slice, seen: np.ndarray | None):
-        """The features of a block; the last block is filled up by repeating its last sequence."""
-        size = min(self.size, self.sides[k].num_examples)
-        chosen = np.minimum(np.arange(rows.start, rows.start + size), rows.stop - 1)
-        features, noted = self.features(group, self.sides[k], chosen)
-        if seen is not None:
-            seen[..., rows] += np.asarray(noted)[..., : rows.stop - rows.start]
-        return features
-
-    def gram(self, F, G):
-        """F G'; on a CPU by NumPy, whose product of a matrix with its own transpose costs half."""
-        if not self.on_cpu:
-            return np.asarray(jnp.matmul(F, G.T, precision=HIGHEST))
-        F, G = np.asarray(F), np.asarray(G) if G is not F else None
-        return F @ (F if G is None else G).T
-
-
-class _Autodiff(_Blocks):
+class _Autodiff(Blocks):
     """Any model: the features are the gradients, their errors what a second evaluation in float32 differs by."""
 
     names, form = ("parameters",), "autodiff"
 
-    def __init__(self, model, sides, memory, dtype):
-        super().__init__(sides, dtype)
+    def __init__(self, model, sides, memory, dtype, devices):
+        super().__init__(sides, dtype, devices)
         self.model = model
         entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
-        self.size = int(np.clip(memory / (4 * 8 * entries), 1, max(self.shape)))
+        self.size = int(np.clip(memory / (4 * 8 * entries), 1, self.largest))
 
     def groups(self):
         yield None
@@ -263,13 +208,13 @@ class _Autodiff(_Blocks):
 _gradients = jax.jit(score_gradients)
 
 
-class _Closed(_Blocks):
+class _Closed(Blocks):
     """Attention: one of the closed forms above."""
 
     names = ("readout", "key_query")
 
-    def __init__(self, model, sides, form, memory, dtype):
-        super().__init__(sides, dtype)
+    def __init__(self, model, sides, memory, dtype, devices, form):
+        super().__init__(sides, dtype, devices)
         (n, m), T, d = self.shape, max(side.num_tokens for side in sides), sides[0].dim
         pairs = n * (n + 1) / 2 if self.symmetric else float(n) * m
         flops = count_flops(model, T, pairs, n + (0 if self.symmetric else m))
@@ -293,7 +238,7 @@ class _Closed(_Blocks):
             blocks = 1 if self.symmetric and size >= self.shape[0] else 2
             return size * blocks * (group * columns + 3 * T * d * item) + size * size * per_pair + group * head
 
-        size = max(self.shape)
+        size = self.largest
         while size > 1 and needed(size, 1) > memory:
             size = -(-size // 2)
         if needed(size, 1) > memory:
@@ -354,15 +299,6 @@ class _Closed(_Blocks):
             CEC = CE.reshape(m - j, q * g, S) @ C[i, :, j:].transpose(1, 2, 0)
             K[i, j:] = CEC.reshape(m - j, -1) @ D[i].reshape(-1)
         return K
-
-
-def _mirror(M: np.ndarray, width: int = 256) -> None:
-    """Copy the upper triangle of a matrix onto its lower one, in place."""
-    for start in range(0, len(M), width):
-        stop = min(start + width, len(M))
-        M[stop:, start:stop] = M[start:stop, stop:].T
-        block = np.triu(M[start:stop, start:stop])
-        M[start:stop, start:stop] = block + np.triu(block, 1).T
 
 
 def _block_sums(tokens, Z, shape):

@@ -27,6 +27,8 @@ from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import norm
+from manyheads.training.devices import choose_devices, make_mesh, spread
+from manyheads.training.hosts import Hosts
 from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whole_run
 from manyheads.training.problem import PLAIN, check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
@@ -106,7 +108,7 @@ def _standard_error(values: np.ndarray, population: int) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(m) * np.sqrt(max(1 - m / population, 0.0))
 
 
-@guarded()
+@guarded(devices=None)
 def leave_one_out(
     model: Any,
     dataset: Dataset,
@@ -124,6 +126,7 @@ def leave_one_out(
     progress: bool = False,
     checkpoint: str | Path | None = None,
     replacements: Dataset | None = None,
+    devices: str | int | None = None,
 ) -> Stability:
     """Train without each example in turn and compare with the run on all of them.
 
@@ -131,7 +134,9 @@ def leave_one_out(
     `num_left_out` examples drawn with `key`, or these `indices`: averages then carry a standard error. `expansion=True`
     adds the measured factors of (19). `batch` is how many runs go side by side (None: one on a CPU, 32 on a GPU).
     `checkpoint=` keeps finished runs in a file; the same call with the same file continues. Ctrl-C returns what is
-    done. With `replacements` each example is replaced by theirs instead, as `replace_one` does.
+    done. With `replacements` each example is replaced by theirs instead, as `replace_one` does. `devices` ("all" or a
+    number) spreads the runs over that many devices, of all processes where `jax.distributed.initialize()` was called;
+    the numbers are those of one device.
     """
     n, last = dataset.num_examples, num_steps
     compared = np.union1d([] if steps is None else np.asarray(steps), [last]).astype(np.int64)
@@ -140,6 +145,7 @@ def leave_one_out(
     chosen = choose_examples(n, num_left_out, indices, key)
     check_descent(model, dataset, last, 1 + len(chosen), records=len(compared) * (1 + n / 2))
     kind, precision, loss = "leave-one-out" if replacements is None else "replace-one", np.dtype(dtype), get_loss(loss)
+    where = choose_devices(devices)
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
     size = min(batch or BATCH[platform], len(chosen))
     problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss), dtype=precision, platform=platform)
@@ -148,7 +154,7 @@ def leave_one_out(
         problem, other = jax.device_put((problem, other))
         reference = descend(problem, {"reference": Observer(_reference, compared)}, last)[1]["reference"]
         setup = Setup(problem, other, reference.displacement, compared.astype(np.int32))
-        rows, status = _all_runs(setup, chosen, size, expansion, progress, checkpoint, kind)
+        rows, status = _all_runs(setup, chosen, size, expansion, progress, checkpoint, kind, where)
         accuracy, loss_accuracy = _rounding(model, dataset, problem, reference, last)
     done = np.flatnonzero(rows.pop("done"))
     return Stability(
@@ -310,22 +316,30 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
     return np.sort(np.asarray(jax.random.choice(key, n, (count,), replace=False))).astype(np.int64)
 
 
-def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind):
-    """Every run, in blocks of `size`; what a checkpoint already has is not run again."""
+def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind, devices):
+    """Every run, in blocks of `size` over the devices; what a checkpoint already has is not run again."""
     rows: dict[str, np.ndarray] = {name: np.full((len(chosen), len(setup.steps)), np.nan) for name in Twin._fields}
     rows["done"] = np.zeros(len(chosen), bool)
+    hosts = Hosts(make_mesh(devices))
     mark = ""
     if checkpoint is not None:
         mark = _fingerprint(setup, chosen, expansion, kind)
         _restore(rows, checkpoint, mark)
+    checkpoint, progress = (checkpoint, progress) if hosts.first else (None, False)
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    setups = {device: setup if len(devices) == 1 else jax.device_put(setup, device) for device in own}
+
+    def run(todo, device):
+        padded = np.resize(todo, size)  # the last block repeats, so that one program does all
+        indices = jnp.asarray(chosen[padded], jnp.int32)
+        return jax.block_until_ready(twin_runs(setups[device], indices, expansion=expansion))
+
+    left = np.flatnonzero(~rows["done"])
+    blocks = [left[first : first + size] for first in range(0, len(left), size)][hosts.index :: hosts.count]
     status, saved = "finished", time.monotonic()
     with Bar(len(chosen), int(rows["done"].sum()), progress, kind) as bar:
         try:
-            while not rows["done"].all():
-                todo = np.flatnonzero(~rows["done"])[:size]
-                padded = np.resize(todo, size)  # the last block repeats, so that one program does all
-                indices = jnp.asarray(chosen[padded], jnp.int32)
-                result = jax.block_until_ready(twin_runs(setup, indices, expansion=expansion))
+            for todo, result in spread(run, blocks, devices):
                 for name, values in result._asdict().items():
                     rows[name][todo] = np.asarray(values)[: len(todo)]
                 rows["done"][todo] = True
@@ -335,9 +349,24 @@ def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind)
                     saved = time.monotonic()
         except KeyboardInterrupt:
             status = "interrupted"
+    if hosts.count > 1:
+        rows, status = _of_all(hosts, rows, left), hosts.first_text(status.replace("finished", "")) or "finished"
     if checkpoint is not None:
         _save(rows, checkpoint, mark)
     return rows, status
+
+
+def _of_all(hosts: Hosts, rows: dict[str, np.ndarray], left: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows of all processes; those that were `left` to do are done by one of them, or by none."""
+    here = np.zeros(len(rows["done"]), bool)
+    here[left] = rows["done"][left]
+    there = hosts.total(here.astype(np.int32)) > 0
+    for name, values in rows.items():
+        if name != "done":
+            found = hosts.total(np.where(here[:, None], values, 0.0))
+            values[there] = found[there]
+    rows["done"] |= there
+    return rows
 
 
 def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:

@@ -50,6 +50,8 @@ class Objective(Protocol):
     Two methods are optional. `evaluate(parameters, sample_weight, due, *, loss, precision)` is `loss_and_gradient` with
     a fourth result, a dict of records that come out of the same evaluation, needed where the traced flag `due` is set.
     `measured(parameters)` is a dict of further records of a point. Both may only use names in `trajectory.RECORDS`.
+    On several devices each has the objective of its part: the records of `evaluate` must be means over the sequences of
+    positive weight, and those of `measured` must not depend on the data.
     """
 
     @property

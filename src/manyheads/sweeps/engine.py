@@ -52,12 +52,26 @@ def make_engine(name: str, workers: int | None = None, scheduler: str | None = N
     return Dask(workers or _processors(), scheduler) if name == "dask" else Slurm(workers or 4)
 
 
+def _on_devices(engine: Engine, devices: str | int, device: str | None) -> Here:
+    """The engine of this process on several of its devices."""
+    import jax
+
+    from manyheads.training.devices import choose_devices
+
+    if not isinstance(engine, Here):
+        raise EngineError(f"devices={devices!r} is for engine 'here'; workers of other engines use one device each")
+    if jax.process_count() > 1:
+        raise EngineError("a sweep is driven by one process; without jax.distributed, engine 'slurm' uses many hosts")
+    chosen = tuple(choose_devices(devices, device))
+    return Here(len(chosen), chosen)
+
+
 def _processors() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@guarded()
+@guarded(devices=None)
 def run_sweep(
     sweep: Sweep | str | Path,
     out: str | Path,
@@ -68,6 +82,7 @@ def run_sweep(
     progress: bool | Callable[[State], Any] = True,
     threads: int = 1,
     device: str | None = None,
+    devices: str | int | None = None,
     cache: bool = True,
     batching: bool | int = True,
     retry_failed: bool = False,
@@ -77,7 +92,8 @@ def run_sweep(
 
     `sweep` is a Sweep or the path of a TOML file. `engine` is "here" (this process), "processes", "dask" or "slurm", or
     an engine object such as `Slurm(workers=8, partition="short")`; results are the same bit for bit on one kind of
-    machine. Every worker computes with `threads` threads. `progress` is True, False or a function of the State.
+    machine. Every worker computes with `threads` threads. `devices` ("all" or a number) lets this process work on that
+    many devices at a time. `progress` is True, False or a function of the State.
     `cache=False` turns the persistent compilation cache off. `batching` is True (cells of one shape run together where
     that is faster), False or a number of cells. `retry_failed` runs failed cells again; `extend` takes a
     folder over for a changed spec and keeps what both have in common. A cell whose own code raises is "failed"; one
@@ -91,6 +107,8 @@ def run_sweep(
         raise EngineError(f"batching={batching!r} must be True, False or a number of cells from 1 to 10000")
     plan = make_plan(sweep, batching=batching, device=device)
     start_backend(threads)  # before the first use of JAX, which fixes its threads
+    if devices is not None:
+        engine = _on_devices(engine, devices, device)
     check_plan(plan, engine)
     store = Store(out)
     reporter = Reporter(plan.grid.size, progress)

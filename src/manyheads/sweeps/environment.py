@@ -125,13 +125,15 @@ def machine() -> str:
 
 @contextlib.contextmanager
 def on_device(device: str | None) -> Generator[None, None, None]:
-    """Inside, JAX computes on the first device of this kind."""
+    """Inside, JAX computes on the first device of this kind, or on the default device if it is one."""
     import jax
+
+    from manyheads.training.devices import choose_device
 
     if device is None:
         yield
         return
-    with jax.default_device(jax.devices(device)[0]):
+    with jax.default_device(choose_device(device)):
         yield
 
 

@@ -30,16 +30,22 @@ class EngineError(ValueError):
 
 @dataclass(frozen=True)
 class Here:
-    """This process, one batch after another."""
+    """This process, one batch after another, or one on each of several devices at a time."""
 
     workers: int = 1
+    devices: tuple[Any, ...] = ()
 
     def work(self, jobs: list[Job]) -> Results:
         """Yield (batch id, result) as they are done."""
         from manyheads.sweeps.cell import run_batch
 
-        for job in jobs:
-            yield job["id"], run_batch(job)
+        if not self.devices:
+            yield from ((job["id"], run_batch(job)) for job in jobs)
+            return
+        from manyheads.training.devices import spread
+
+        for job, result in spread(lambda job, device: run_batch(job), jobs, self.devices):
+            yield job["id"], result
 
 
 @dataclass(frozen=True)

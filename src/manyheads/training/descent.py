@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset, check_same_labels
@@ -22,6 +23,9 @@ from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
+from manyheads.model.sharded import on_mesh, sharded_objective
+from manyheads.training.devices import choose_device, choose_devices, make_mesh
+from manyheads.training.hosts import HostLost, Hosts
 from manyheads.training.keyboard import CtrlC
 from manyheads.training.loop import (
     Method,
@@ -40,7 +44,6 @@ from manyheads.training.problem import (
     check_descent,
     checked_plan,
     checked_weight,
-    choose_device,
     choose_dtype,
     choose_method,
     choose_steps,
@@ -65,7 +68,7 @@ class Data(NamedTuple):
     mask: AnyArray | None  # (n, T)
 
 
-@guarded(num_steps=FROM_ZERO, record=None, snapshots=None, device=None)
+@guarded(num_steps=FROM_ZERO, record=None, snapshots=None, device=None, devices=None)
 def train(
     model: Any,
     dataset: Dataset,
@@ -83,6 +86,7 @@ def train(
     dtype: str | None = None,
     chunk: int | None = None,
     device: str | None = None,
+    devices: str | int | None = None,
     tf32: bool = False,
     progress: bool = False,
     forecast: bool = False,
@@ -106,6 +110,11 @@ def train(
     "float64" (None: float32, from 10^6 heads on float64). `sample_weight` replaces the weights 1/n. `chunk` is the
     number of sequences evaluated together. `tf32` lets a GPU round products.
 
+    `devices` ("all" or a number) splits the sequences over that many devices, of all processes where
+    `jax.distributed.initialize()` was called: each process makes the same call and gets the same trajectory, and
+    process 0 writes the checkpoint. Another number of devices gives the same results up to rounding. A function of
+    `observe` needs all data on every device.
+
     `until(step, model)` is asked at steps 0, 1, 2, 3, 5, 8, ..., which are then recorded; where it returns something
     true, or a sentence why, the run ends with status "stopped". `until="certified"` ends it where half the loss is
     proved to come (`mh.forecast`). `forecast=True` shows in the progress line what is proved, and records at these
@@ -123,9 +132,11 @@ def train(
     kind = choose_dtype(dtype, model)
     if eta is not None and not float(np.finfo(kind).tiny) <= eta <= float(np.finfo(kind).max):
         raise ValueError(f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size.")
-    where = choose_device(device)
+    where, chosen = choose_device(device), choose_devices(devices, device)
+    mesh = make_mesh(chosen)
+    hosts = Hosts(mesh)
     record_steps = choose_steps(record, num_steps, "record")
-    settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset)
+    settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset, len(chosen))
     settings |= {} if seed is None else {"seed": seed}
     questions = Questions(until, forecast, model, dataset, settings | {"weighted": sample_weight is not None})
     record_steps = np.union1d(record_steps, questions.steps)
@@ -150,37 +161,47 @@ def train(
             raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
         wanted = np.union1d(before.snapshot_steps, np.setdiff1d(wanted, late))
         questions.remember(before.steps, before.observed)
+    done_before = 0 if before is None else before.last_step
+    hosts.check_same(model.parameters, settings, sources, record_steps.tolist(), wanted.tolist(), done_before)
+    if not hosts.first:
+        checkpoint, progress = None, False
     if checkpoint is not None:
         checked_path(checkpoint, "checkpoint")
 
     with CtrlC() as ctrl_c, jax.enable_x64(kind == np.float64), jax.default_device(where):
         problem = make_problem(
-            model, dataset, eta, method, sample_weight=sample_weight, dtype=kind, chunk=chunk, platform=where.platform
-        )
+            model, dataset, eta, method, sample_weight=sample_weight, dtype=kind, chunk=chunk, platform=where.platform,
+            mesh=mesh,
+        )  # fmt: skip
         settings["chunk"] = chunk_of(problem)
-        observers = run_observers(model, test, record_steps, kind, where.platform)
+        observers = run_observers(model, test, record_steps, kind, where.platform, mesh)
         observers["snapshots"] = Observer(displacement, wanted)
         seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
         for name, function in _checked_functions(observe).items():
             observers[f"observed {name}"] = Observer(_observed(function), record_steps, (seen,))
-        problem, observers = jax.device_put((problem, at_steps(observers, num_steps)), where)
+        observers = at_steps(observers, num_steps)
         state = _first_state(problem, observers)
         if before is not None:
             state = restore(state, before, observers)
-        state = jax.device_put(state, where)  # as the loop leaves it: all stretches run the same program
+        # the state as the loop leaves it: all stretches run the same program
+        parts = (problem, observers, state)
+        problem, observers, state = jax.device_put(parts, where) if mesh is None else on_mesh(parts, mesh)
         finish = Finish(model, observers, settings, sources, int(state.step), questions.records)
         status, saved = "finished", time.monotonic()
         with Bar(num_steps, int(state.step), progress) as bar:
             try:
-                states = itertools.chain([state], stretches(problem, observers, state, num_steps, questions.steps))
+                further = stretches(problem, observers, state, num_steps, questions.steps, hosts)
+                states = itertools.chain([state], further)
                 for state in states:
-                    if ctrl_c.pressed:
+                    if hosts.largest(ctrl_c.pressed):
                         raise KeyboardInterrupt
                     if int(state.step) in questions.steps and state.run.finite:
-                        reason = questions.ask(int(state.step), finish.model_at(state))
+                        reason = hosts.first_text(questions.ask(int(state.step), finish.model_at(state)))
                         if reason:
                             settings["reason"], status = reason, "stopped"
-                            state = advance(problem, observers, state, state.step + 1, state.step)  # records it
+                            state = hosts.run(
+                                advance, problem, observers, state, state.step + 1, state.step
+                            )  # records it
                             break
                     bar.show(int(state.step), float(state.run.loss), more=questions.note)
                     if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -189,6 +210,8 @@ def train(
                         saved = time.monotonic()
             except KeyboardInterrupt:
                 status = "interrupted"
+            except HostLost as lost:
+                raise HostLost(f"{lost}; {_rescued(finish(state, 'interrupted'), checkpoint)}") from None
         done = finish(state, status)
         ctrl_c.answered = done.status == "interrupted"
     if checkpoint is not None:
@@ -214,7 +237,7 @@ def _checked_functions(observe) -> dict[str, Callable]:
     return dict(functions)
 
 
-def run_settings(method: Method, eta, num_steps, kind, tf32, where, dataset: Dataset) -> dict:
+def run_settings(method: Method, eta, num_steps, kind, tf32, where, dataset: Dataset, devices: int = 1) -> dict:
     """What a trajectory says about how it was made."""
     return {
         "optimizer": method.rule,
@@ -225,19 +248,33 @@ def run_settings(method: Method, eta, num_steps, kind, tf32, where, dataset: Dat
         "dtype": kind.name,
         "tf32": bool(tf32),
         "device": where.platform,
+        "devices": devices,
         "num_examples": dataset.num_examples,
         "data": dataset.name,
         "label_names": list(dataset.label_names),
     }
 
 
-def run_observers(model: Model, test: Dataset | None, steps: np.ndarray, kind, platform: str) -> dict[str, Observer]:
+def _rescued(run: Trajectory, checkpoint: str | Path | None) -> str:
+    """Save what was done before a host was lost; what to do next."""
+    if checkpoint is None:
+        return "begin again, or resume from the checkpoint of process 0 where there is one."
+    try:
+        run.save(checkpoint)
+    except (OSError, ValueError) as error:
+        return f"{why_not(checkpoint, error)}."
+    return f"{checkpoint} holds the run up to step {run.last_step}: resume it, on any number of devices."
+
+
+def run_observers(
+    model: Model, test: Dataset | None, steps: np.ndarray, kind, platform: str, mesh: Mesh | None = None
+) -> dict[str, Observer]:
     """What every run records."""
     arguments: tuple = ()
     if test is not None:
         fits(kind, {"the test tokens": test.tokens})
         weight = np.full(test.num_examples, 1 / test.num_examples, kind)
-        arguments = (model.objective(test, kind, None, platform), weight)
+        arguments = (sharded_objective(model, test, kind, None, mesh, platform), weight)
     return {"records": Observer(_records, steps, arguments, extras=True)}
 
 

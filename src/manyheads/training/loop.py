@@ -24,6 +24,7 @@ import optax
 from manyheads._types import AnyArray
 from manyheads.model.loss import Loss
 from manyheads.model.protocol import Objective, norm, scaled
+from manyheads.training.hosts import ALONE, Hosts
 
 STRETCH_SECONDS = 0.2  # of a compiled stretch, between two looks at the keyboard
 MOST_PROGRAMS = 16  # that a compiled function keeps; one holds 5 to 10 MB
@@ -156,14 +157,15 @@ def at_steps(observers: Mapping[str, Observer], last: int) -> dict[str, Observer
 
 
 def stretches(
-    problem: Problem, observers: dict[str, Observer], state: State, last: int, marks: Sequence[int] | np.ndarray = ()
-) -> Iterator[State]:
+    problem: Problem, observers: dict[str, Observer], state: State, last: int, marks: Sequence[int] | np.ndarray = (),
+    hosts: Hosts = ALONE,
+) -> Iterator[State]:  # fmt: skip
     """The state after each compiled stretch, until step `last` is done or the run diverged; none passes a mark."""
     stretch, first = 1, int(state.step)
     while (now := int(state.step)) <= last and state.run.finite:
-        stop = min([now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)])
+        stop = hosts.largest(min([now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)]))
         began = time.monotonic()
-        state = jax.block_until_ready(advance(problem, observers, state, np.int32(stop), np.int32(last)))
+        state = hosts.run(advance, problem, observers, state, np.int32(stop), np.int32(last))
         took = time.monotonic() - began
         if now > first:  # the first stretch compiles
             wanted = (stop - now) * STRETCH_SECONDS / max(took, 1e-4)
@@ -236,7 +238,8 @@ def forgetful(program: Any) -> Callable:
 @jax.jit
 def advance(problem: Problem, observers: dict[str, Observer], state: State, until: AnyArray, last: AnyArray) -> State:
     """Steps up to (not including) `until`; step `last` is evaluated and not left."""
-    return _loop(problem, observers, state, until, last, None)
+    state = _loop(problem, observers, state, until, last, None)
+    return getattr(problem.objective, "replicated", lambda whole: whole)(state)
 
 
 def _loop(problem, observers, state: State, until, last, axis: str | None) -> State:

@@ -1,4 +1,4 @@
-"""What a run needs, checked: the rule of descent, the plan, the precision, the device, the arrays of the problem."""
+"""What a run needs, checked: the rule of descent, the plan, the precision, the arrays of the problem."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from manyheads._names import OPTIMIZERS
 from manyheads.data.budget import descent_seconds, fits_memory, fits_time
@@ -15,6 +16,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, shown
 from manyheads.model.loss import LOGISTIC
 from manyheads.model.protocol import Model, num_copies
+from manyheads.model.sharded import sharded_objective
 from manyheads.training.loop import ADAM, Method, Problem
 
 FLOAT64_FROM = 1e6  # heads
@@ -45,10 +47,11 @@ def make_problem(
     dtype: Any = np.float64,
     chunk: int | None = None,
     platform: str = "cpu",
+    mesh: Mesh | None = None,
 ) -> Problem:
     """The arrays of a run in its precision, in NumPy; what does not fit the precision is refused."""
     n = dataset.num_examples
-    objective = model.objective(dataset, dtype, chunk, platform)
+    objective = sharded_objective(model, dataset, dtype, chunk, mesh, platform)
     start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.parameters)
     weight = np.asarray(np.full(n, 1 / n) if sample_weight is None else sample_weight, dtype)
     fits(dtype, {"tokens": dataset.tokens, "the parameters": start, "sample_weight": weight})
@@ -57,7 +60,7 @@ def make_problem(
 
 def chunk_of(problem: Problem) -> int | None:
     """Sequences evaluated together, where the objective cuts its data."""
-    batch = getattr(problem.objective, "batch", None)
+    batch = getattr(getattr(problem.objective, "parts", problem.objective), "batch", None)
     return None if batch is None else int(batch.labels.shape[-1])
 
 
@@ -138,20 +141,6 @@ def choose_dtype(dtype, model: Model) -> np.dtype:
     if kind not in (np.dtype("float32"), np.dtype("float64")):
         raise ValueError(f"dtype={shown(dtype)} is not supported; choose 'float32' or 'float64'.")
     return kind
-
-
-def choose_device(device: str | None):
-    """The first device of a kind ("cpu", "gpu"), or the default one."""
-    try:
-        if device is None or isinstance(device, str):
-            return jax.devices(device)[0]
-    except RuntimeError:  # there is none
-        pass
-    raise ValueError(f"device={shown(device)} is not available here; available: {_platforms()}.")
-
-
-def _platforms() -> str:
-    return ", ".join(dict.fromkeys([jax.devices()[0].platform, "cpu"]))
 
 
 def choose_steps(record, num_steps: int, name: str) -> np.ndarray:

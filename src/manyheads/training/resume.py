@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from functools import partial
 
 import jax
@@ -48,6 +49,12 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
     for name, words in (("data", "other data or sample weights"), ("test", "other test data, or none")):
         if before.sources.get(name, sources[name]) != sources[name]:
             raise ValueError(f"the run to resume was made with {words}; pass what it began with.")
+    if (was := before.settings.get("devices", 1)) != settings["devices"]:
+        warnings.warn(
+            f"the run to resume was made on {_devices(was)} and continues on {_devices(settings['devices'])}: it "
+            "agrees with an uninterrupted run to rounding, not bit for bit",
+            stacklevel=4,
+        )
     if settings["num_steps"] < before.last_step:
         raise ValueError(
             f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more."
@@ -62,6 +69,10 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
         raise ValueError(
             "the run to resume began from another model; pass trajectory.start, or the same seed and heads."
         )
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"
 
 
 def restore(state: State, before: Trajectory, observers: dict[str, Observer]) -> State:

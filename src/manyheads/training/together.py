@@ -14,10 +14,10 @@ from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model
 from manyheads.training.descent import Finish, run_observers, run_settings
+from manyheads.training.devices import choose_device
 from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, forgetful, whole_run
 from manyheads.training.problem import (
     checked_plan,
-    choose_device,
     choose_dtype,
     choose_method,
     choose_steps,

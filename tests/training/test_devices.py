@@ -1,0 +1,86 @@
+"""Several devices give what one gives."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+import manyheads as mh
+from manyheads.training.devices import choose_device, choose_devices, make_mesh, spread
+
+PROGRAM = Path(__file__).with_name("on_devices.py")
+ROUNDING = 1e-12  # float64, some hundred sums in another order
+ON = {
+    2: (
+        "gd", "polyak_of_ragged_data", "normalized_where_the_loss_underflows", "adam_with_a_pooled_readout",
+        "optax_with_a_last_token_readout", "a_module", "resumed_on_one", "stopped", "the_protocol", "kernel", "left_out",
+        "sweep",
+    ),
+    8: ("gd", "five_sequences", "the_protocol", "kernel", "left_out"),
+}  # fmt: skip
+
+
+@functools.cache
+def checked(devices):
+    """What one process with that many devices finds in all its checks."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(PROGRAM), *ON[devices]],
+        env={**os.environ, "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+    )
+    found = {}
+    for line in done.stdout.splitlines():
+        found |= json.loads(line)
+    return found, done.stderr
+
+
+@pytest.mark.parametrize(("devices", "check"), [(devices, check) for devices, checks in ON.items() for check in checks])
+def test_several_devices_give_what_one_gives(devices, check):
+    found, errors = checked(devices)
+    assert check in found, errors[-2000:]
+    difference, again = found[check] if isinstance(found[check], list) else (found[check] or 0.0, 0.0)
+    assert difference <= ROUNDING
+    assert again == 0  # the same devices: the same bits
+
+
+def test_one_device_is_the_plain_run():
+    assert choose_devices(None) == choose_devices("all") == choose_devices(1) == [choose_device(None)]
+    assert make_mesh(choose_devices("all")) is None
+
+
+@pytest.mark.parametrize("devices", [0, 2, -1, True, "many", 1.5])
+def test_devices_that_are_not_there_are_refused(devices):
+    model = mh.zero_start(1, num_tokens=2, dim=3)
+    data = mh.Dataset.from_arrays(jax.numpy.ones((2, 2, 3)), [0, 1])
+    for call in (
+        lambda: mh.train(model, data, step_size=1.0, num_steps=1, devices=devices),
+        lambda: mh.tangent_kernel(model, data, devices=devices),
+        lambda: mh.leave_one_out(model, data, step_size=1.0, num_steps=1, devices=devices),
+    ):
+        with pytest.raises(ValueError, match=f"devices={devices!r} .*'all'") as raised:
+            call()
+        assert "\n" not in str(raised.value)
+
+
+def test_the_default_device_is_used():
+    with jax.default_device(jax.devices()[0]):
+        assert choose_device(None) == choose_device("cpu") == jax.devices()[0]
+
+
+def test_what_is_spread_runs_in_the_precision_of_the_caller():
+    with jax.enable_x64(False):
+        done = dict(spread(lambda task, device: jax.numpy.ones(()).dtype.name, [0, 1], jax.devices()))
+    assert done == {0: "float32", 1: "float32"}
+
+
+def test_an_engine_of_workers_takes_no_devices(tmp_path):
+    sweep = mh.Sweep(name="s", axes={"model.num_heads": (2,)})
+    with pytest.raises(ValueError, match="devices='all' is for engine 'here'"):
+        mh.run_sweep(sweep, tmp_path / "s", engine="processes", devices="all", progress=False)
