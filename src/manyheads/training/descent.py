@@ -16,9 +16,10 @@ import numpy as np
 import optax
 
 from manyheads._types import AnyArray
-from manyheads.data.dataset import Dataset, check_same_labels
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import FROM_ZERO, guarded, shown
 from manyheads.data.files import checked_path, failing_warns, why_not
+from manyheads.data.labels import check_same_labels
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
@@ -160,8 +161,8 @@ def train(
         settings["chunk"] = chunk_of(problem)
         observers = run_observers(model, test, record_steps, kind, where.platform)
         observers["snapshots"] = Observer(displacement, wanted)
-        seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
         for name, function in _checked_functions(observe).items():
+            seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
             observers[f"observed {name}"] = Observer(_observed(function), record_steps, (seen,))
         problem, observers = jax.device_put((problem, at_steps(observers, num_steps)), where)
         state = _first_state(problem, observers)
