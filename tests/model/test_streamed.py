@@ -15,7 +15,7 @@ from manyheads.training.together import train_together
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Two chunks of eleven sequences make a block."""
-    monkeypatch.setattr(streamed, "BLOCK_BYTES", 2 * 11 * 3 * 5 * 4)
+    monkeypatch.setattr(streamed, "FEED_BYTES", 2 * 11 * 3 * 5 * 4)
     monkeypatch.setattr(mapped, "SMALL_BYTES", 0)
 
 

@@ -46,10 +46,10 @@ class Mapped(np.lib.mixins.NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """A copy of the sequences of a slice, an index or indices."""
-        found = np.array(self.array[index if self.rows is None else self.rows[index]])
+        """The sequences of a slice, an index or indices; a slice of a file may still be that part of the file."""
+        found = np.asarray(self.array[index if self.rows is None else self.rows[index]])
         if self.real is not None:
-            found[~self.real[index]] = 0
+            found = np.where(self.real[index][..., None], found, found.dtype.type(0))
         return found
 
     @property

@@ -15,7 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.data.mapped import BLOCK_BYTES, Mapped
+from manyheads.data.mapped import Mapped
+
+FEED_BYTES = 2**22  # of a block: it is still in the cache of a CPU when its chunks are computed
+PAGE = 512  # numbers; of either precision, no page of memory holds fewer
 
 
 class Feed:
@@ -24,7 +27,7 @@ class Feed:
     def __init__(self, tokens: Mapped, size: int, dtype: Any):
         self.tokens, self.size, self.dtype = tokens, size, np.dtype(dtype)
         chunks, one = -(-len(tokens) // size), size * int(np.prod(tokens.shape[1:])) * self.dtype.itemsize
-        self.blocks = -(-chunks // max(1, BLOCK_BYTES // one))
+        self.blocks = -(-chunks // max(1, FEED_BYTES // one))
         self.per_block = -(-chunks // self.blocks)
         self.blocks = -(-chunks // self.per_block)
         self.ahead: tuple[int, Future] | None = None
@@ -38,9 +41,10 @@ class Feed:
     def read(self, block: int) -> np.ndarray:
         """One block, (chunks of a block, size, T, d)."""
         count = self.per_block * self.size
-        found = self.tokens[block * count : (block + 1) * count].astype(self.dtype, copy=False)
+        found = np.ascontiguousarray(self.tokens[block * count : (block + 1) * count], self.dtype)
         if len(found) < count:
             found = np.concatenate([found, np.zeros((count - len(found), *found.shape[1:]), self.dtype)])
+        found.reshape(-1)[::PAGE].max()  # what is still a part of the file is now in memory
         return found.reshape(self.per_block, *self.shape[1:])
 
     def fetch(self, block: Any) -> np.ndarray:
