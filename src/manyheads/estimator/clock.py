@@ -82,4 +82,5 @@ def plan_stages(
     """What `plan` does: margins on `num` sequences, trial runs, a recommendation on `advised`."""
     margins = ("margins", COMPILE_SECONDS + 3.5e-6 * num**2)
     trials = [("trial run", run_seconds(1000, num, dataset, count)) for count in classes]
-    return [margins, ("what the theory asks", 1.0 + THEORY_SECONDS * num), *trials, *search_stages(dataset, advised, candidates)]
+    theory = ("what the theory asks", 1.0 + THEORY_SECONDS * num)
+    return [margins, theory, *trials, *search_stages(dataset, advised, candidates)]

@@ -1,4 +1,4 @@
-r"""The margin of the tangent features $\nabla\tilde\Phi(X_i)$: of few sequences from their kernel, of many by a working set."""
+r"""The margin of the tangent features $\nabla\tilde\Phi(X_i)$: of few from their kernel, of many by a working set."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@ r"""The margin of many features from a few of them: a working set that grows unt
 
 For a subset W of the features, with $\gamma$ the margin of all and $\gamma_W$ that of W:
 
-* $\gamma \le \gamma_W \le u_W$, where $u_W$ is the length of any point of W's hull: a point of W's hull is a point of the
-  hull of all, with weight zero on the others.
+* $\gamma \le \gamma_W \le u_W$, where $u_W$ is the length of any point of W's hull: such a point is one of the hull of
+  all, with weight zero on the others.
 * $\gamma \ge \min_i y_i\langle g_i, \theta\rangle$ for every unit vector $\theta$, the minimum over all i; the best
   direction for W is one.
 
