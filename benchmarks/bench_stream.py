@@ -145,10 +145,13 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         paths = write(Path(folder), options.sequences)
-        lines = [trained(paths, options.sequences, options.steps)]
-        lines.append(cost(paths, min(options.sequences, MOST_RESIDENT), options.rounds))
-    for line in lines:
-        print(json.dumps(line), flush=True)
+        lines = []
+        for case in (
+            lambda: trained(paths, options.sequences, options.steps),
+            lambda: cost(paths, min(options.sequences, MOST_RESIDENT), options.rounds),
+        ):
+            lines.append(case())
+            print(json.dumps(lines[-1]), flush=True)
     question = __doc__.splitlines()[0]
     print(table(question, lines))
     print("anonymous memory beyond the start:")

@@ -299,7 +299,7 @@ class AttentionObjective(eqx.Module):
         if isinstance(self.batch.tokens, Streamed):
             raise ValueError(
                 "this needs single sequences of data that are read block by block; pass a part that fits in memory, "
-                "dataset.subset(range(10_000)) say."
+                "dataset.subset(range(10_000)) say, or a smaller file."
             )
         return self
 
