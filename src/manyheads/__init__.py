@@ -32,6 +32,7 @@ _HOME = {
     "hard_margin": "manyheads.measures.margin",
     "margin_ladder": "manyheads.measures.ladder",
     "tangent_kernel": "manyheads.measures.kernel",
+    "tangent_margin": "manyheads.measures.tangent",
     "kernel_drift": "manyheads.measures.drift",
     "gaussian_limit": "manyheads.measures.drift",
     "loss_curvature": "manyheads.measures.curvature",

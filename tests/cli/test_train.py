@@ -13,6 +13,7 @@ import manyheads as mh
 from manyheads.cli import main as cli
 from manyheads.cli import train as command
 from manyheads.cli.tasks import parts
+from manyheads.data import mapped
 from manyheads.training import loop
 
 SMALL = ("--steps", "6", "--examples", "10", "--first-phase-examples", "20", "--test-examples", "10", "--quiet")
@@ -226,3 +227,20 @@ def test_a_run_ends_where_the_rest_is_proved(tmp_path, capsys):
     assert mh.Trajectory.load(out).reason == head["reason"]
     assert train(*SMALL, "--until", "certain") == 2
     assert "'certain' is not one of 'certified'" in capsys.readouterr().err
+
+
+def test_a_large_file_is_streamed_and_says_so(tmp_path, capsys, monkeypatch):
+    tokens = np.random.default_rng(0).standard_normal((40, 4, 3)).astype(np.float32)
+    np.save(tmp_path / "x.npy", tokens)
+    np.save(tmp_path / "y.npy", np.where(tokens.sum((1, 2)) > 0, "dog", "cat"))
+    files, plain, streamed = f"{tmp_path}/x.npy,{tmp_path}/y.npy", tmp_path / "plain.npz", tmp_path / "streamed.npz"
+    options = ("--start", "zero", "--heads", 1, "--steps", 5, "--test-examples", 5)
+    assert train(files, *options, "--out", plain) == 0
+    assert "block by block" not in capsys.readouterr().err
+    monkeypatch.setattr(mapped, "LARGE_BYTES", 1)
+    monkeypatch.setattr(mapped, "SMALL_BYTES", 1000)
+    assert train(files, *options, "--out", streamed) == 0
+    assert f"read block by block from {tmp_path}/x.npy" in capsys.readouterr().err
+    runs = [mh.Trajectory.load(path) for path in (plain, streamed)]  # in another order: the sums round differently
+    np.testing.assert_allclose(runs[0].train_loss, runs[1].train_loss, rtol=1e-5)
+    np.testing.assert_allclose(runs[0].test_loss, runs[1].test_loss, rtol=1e-5)

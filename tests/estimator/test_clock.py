@@ -16,10 +16,18 @@ def test_what_is_left_is_corrected_by_the_time_that_the_stages_before_took():
         clock(text)
     assert said == [
         "margins (about 1 min left)",
-        "trial run with 2 heads (about 1.67 min left)",
-        "trial run with 16 heads (about 1 min left)",
-        "training on all 5 sequences (about 20 s left)",
+        "trial run with 2 heads (about 1.04 min left)",  # 50 s, times (20 + 30) / (10 + 30)
+        "trial run with 16 heads (about 45 s left)",  # 30 s, times (60 + 30) / (30 + 30)
+        "training on all 5 sequences (about 16.2 s left)",  # 10 s, times (100 + 30) / (50 + 30)
     ]
+
+
+def test_one_short_stage_that_takes_long_does_not_multiply_the_rest():
+    said, times = [], iter([0.0, 1.0, 31.0])  # the second stage takes thirty times as long as estimated
+    clock = Clock([("margins", 1.0), ("theory", 1.0), ("trial run", 120.0)], said.append, now=lambda: next(times))
+    for text in ("margins", "theory", "trial run"):
+        clock(text)
+    assert said[-1] == "trial run (about 2.92 min left)"  # 120 s, times (31 + 61) / (2 + 61); not half an hour
 
 
 def test_short_work_is_not_announced_and_a_line_that_no_stage_has_keeps_the_place():

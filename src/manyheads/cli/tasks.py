@@ -51,6 +51,8 @@ def parts(data: str, keys, examples: int, first: int, held_out: int):
             f"the {rest.num_examples} sequences of {data} left for training are of one class; "
             "pass another --seed or set fewer aside."
         )
+    if rest.in_place:
+        rest = rest.subset(rest.tokens.file_order)  # read from one end to the other
     return task, fresh, rest, test
 
 
@@ -63,7 +65,7 @@ def whole(data: str, keys, examples: int, positive: str | None = None):
 
     task = source(data, keys[0])
     if isinstance(task, SOURCES["file"]):
-        return Dataset.load(*paths_of(data), positive=positive)
+        return task.load(positive)
     found = task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
     if positive is None:
         return found
@@ -78,9 +80,11 @@ def classes(data: str, keys, examples: int, positive: str | None):
     import numpy as np
 
     from manyheads.data.convert import read_file
-    from manyheads.data.dataset import Dataset, checked_labels
+    from manyheads.data.dataset import Dataset
+    from manyheads.data.labels import checked_labels
+    from manyheads.data.mapped import is_large
 
-    if positive is None and isinstance(source(data, keys[0]), SOURCES["file"]):
+    if positive is None and isinstance(source(data, keys[0]), SOURCES["file"]) and not is_large(paths_of(data)[0]):
         found = read_file(*paths_of(data))
         if found.labels is not None:
             y = checked_labels(found.named[0], len(found.labels))
@@ -97,7 +101,7 @@ def sequences(data: str, keys, examples: int):
     import numpy as np
 
     from manyheads.data.convert import read_file
-    from manyheads.data.dataset import checked_labels
+    from manyheads.data.labels import checked_labels
     from manyheads.estimator.sequences import as_sequences
 
     if isinstance(source(data, keys[0]), SOURCES["file"]):

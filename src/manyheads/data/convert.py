@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyheads.data.door import array_of, real_array, shown
-from manyheads.data.files import FORMATS, read_npy, read_npz, short
+from manyheads.data.files import FORMATS, map_npy, read_npy, read_npz, short
 
 TABLES = (".csv", ".parquet")  # files that hold a table
 SEQUENCE, LABEL, TOKENS = "sequence", "label", "tokens"  # the columns of a table, unless others are named
@@ -40,20 +40,27 @@ class Contents(NamedTuple):
         return np.array([str(name) for name in names])[(values > 0).astype(int)], str(names[1])
 
 
-def read_file(path: str | Path, labels: str | Path | None = None, *, newest: int | None = None) -> Contents:
-    """The content of an .npz, .npy, .csv or .parquet file; an .npy of tokens has its labels in a second file."""
+def read_file(
+    path: str | Path, labels: str | Path | None = None, *, newest: int | None = None, mapped: bool = False
+) -> Contents:
+    """The content of an .npz, .npy, .csv or .parquet file; an .npy of tokens has its labels in a second file.
+
+    With `mapped` the tokens stay in the file, an .npz or .npy.
+    """
     path = Path(path)
     suffix = path.suffix.lower()
     if labels is not None and suffix != ".npy":
         raise ValueError(f"labels={shown(str(labels))} go with an .npy file of tokens; {path} holds its own.")
     if suffix == ".npy":
-        return Contents(read_npy(path), None if labels is None else read_npy(labels))
+        return Contents((map_npy if mapped else read_npy)(path), None if labels is None else read_npy(labels))
+    if mapped and suffix != ".npz":
+        raise ValueError(f"{path} cannot be read block by block; pass an .npy or .npz file, or use Dataset.load.")
     if suffix in TABLES:
         table = read_table(path)
         known = LABEL in map(str, table.columns)
         tokens, mask, found = table_parts(table if known else table.assign(**{LABEL: 0}), None, None, None)
         return Contents(tokens, found if known else None, mask)
-    arrays, meta = read_npz(path, newest)
+    arrays, meta = read_npz(path, newest, (TOKENS,) if mapped else ())
     if TOKENS not in arrays:
         held = ", ".join(sorted(arrays)) or "nothing"
         raise ValueError(

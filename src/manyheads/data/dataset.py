@@ -14,6 +14,8 @@ from manyheads._lazy import lazy
 from manyheads.data.convert import padded, read_file, table_parts
 from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
 from manyheads.data.files import write_npz
+from manyheads.data.labels import labels_of, signs
+from manyheads.data.mapped import Mapped
 
 jax = lazy("jax")
 FORMAT_VERSION = 2
@@ -33,7 +35,7 @@ class Dataset:
     name of their label.
     """
 
-    tokens: np.ndarray
+    tokens: Any  # an array, or one that is read where it is (Mapped)
     labels: np.ndarray
     mask: np.ndarray | None = None
     relevant: np.ndarray | None = None
@@ -44,13 +46,14 @@ class Dataset:
     def __post_init__(self) -> None:
         X, y = self.tokens, self.labels
         flags = [flag for flag in (self.mask, self.relevant) if flag is not None]
+        left = isinstance(X, Mapped)  # and checked where it was opened
         if not (
-            all(isinstance(array, np.ndarray) for array in (X, y, *flags))
+            all(isinstance(array, np.ndarray) for array in ((y, *flags) if left else (X, y, *flags)))
             and X.ndim == 3
             and X.size
             and y.shape == X.shape[:1]
             and all(array.dtype.kind in "fiu" for array in (X, y))
-            and np.isfinite(X).all()
+            and (left or np.isfinite(X).all())
             and (np.abs(y) == 1).all()
             and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
         ):
@@ -84,20 +87,51 @@ class Dataset:
         real, known = _flags(mask, X.shape[:2], "mask"), _flags(relevant, X.shape[:2], "relevant")
         if real is not None:
             X[~real] = 0.0
-        if not (good := np.abs(X) <= LARGEST_TOKEN).all():
-            i, t, _ = np.argwhere(~good)[0]
-            raise ValueError(
-                f"tokens[{i}, {t}] holds NaN or an infinite value, or one beyond {LARGEST_TOKEN:g}; "
-                "replace it, or mask the token."
-            )
-        if 0 < (largest := float(np.abs(X).max())) < SMALLEST_TOKEN:
-            raise ValueError(
-                f"the largest entry of tokens is {largest:g}; products of entries below {SMALLEST_TOKEN:g} may "
-                f"underflow: rescale the tokens, for example tokens / {largest:g}."
-            )
-        y, names = _signs(labels, len(X), positive, like)
+        _check_sizes(X)
+        y, names = signs(labels, len(X), positive, like)
         data = cls(X, y, real, known, names, str(name), _bound(norm_bound, X))
         return data._checked(both=like is None)
+
+    @classmethod
+    def open(
+        cls, tokens, labels=None, *, mask=None, relevant=None, name: str | None = None,
+        norm_bound: float | None = None, positive=None, like: Dataset | None = None,
+    ) -> Dataset:  # fmt: skip
+        """A dataset whose tokens stay where they are and are read block by block: more than memory or a device holds.
+
+        `tokens` is an .npy file, with `labels` a second one or an array; an .npz file that was not compressed, with its
+        own labels; or an array in memory, which is not copied. They keep their precision. All are read once here, to be
+        checked. `train` reads them chunk by chunk at every step; a subset of at most 256 MiB is read into memory; what
+        needs all tokens at once says so if there is no room. The rest is as for `from_arrays`.
+        """
+        meta: dict[str, Any] = {}
+        if isinstance(tokens, str | Path):
+            second = labels if isinstance(labels, str | Path) else None
+            found = read_file(tokens, second, newest=FORMAT_VERSION, mapped=True)
+            meta, tokens, usual = found.meta, found.tokens, Path(tokens).stem
+            if second is not None or labels is None:
+                labels, preset = labels_of(found, usual)
+                positive = preset if positive is None and like is None else positive
+            mask, relevant = (b if a is None else a for a, b in ((mask, found.mask), (relevant, found.relevant)))
+        else:
+            tokens, usual = real_array("tokens", tokens), "data"
+        if tokens.ndim != 3 or 0 in tokens.shape or tokens.dtype.kind not in "fiu":
+            raise ValueError(
+                f"tokens has shape {tokens.shape} and dtype {tokens.dtype}; it must hold numbers of shape "
+                "(sequences, tokens, dim)."
+            )
+        real, known = _flags(mask, tokens.shape[:2], "mask"), _flags(relevant, tokens.shape[:2], "relevant")
+        X = Mapped(tokens, None, real)
+        _check_sizes(X)
+        y, names = signs(labels, len(X), positive, like)
+        bound = _bound(meta.get("norm_bound") if norm_bound is None else norm_bound, X)
+        data = cls(X, y, real, known, names, str(name or meta.get("name", usual)), bound)
+        return data._checked(both=like is None)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the tokens are read block by block from where they are (`Dataset.open`)."""
+        return isinstance(self.tokens, Mapped)
 
     @classmethod
     def from_lists(cls, sequences, labels, **more) -> Dataset:
@@ -142,8 +176,7 @@ class Dataset:
     @property
     def token_radius(self) -> float:
         """R of Assumption 1 as seen in this sample: the largest token norm, at least 1."""
-        norms = np.linalg.norm(self.tokens, axis=-1)
-        return max(1.0, float(norms.max() if self.mask is None else norms[self.mask].max()))
+        return max(1.0, _longest(self.tokens, self.mask))
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Dataset:
         """The sequences with these indices, in this order (one class alone is allowed here)."""
@@ -158,8 +191,9 @@ class Dataset:
         def pick(array):
             return None if array is None else array[index]
 
+        tokens = self.tokens.chosen(index) if isinstance(self.tokens, Mapped) else self.tokens[index]
         return Dataset(
-            self.tokens[index], self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name,
+            tokens, self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name,
             self.norm_bound,
         )  # fmt: skip
 
@@ -229,13 +263,8 @@ class Dataset:
         `from_pandas` reads a table with the usual names of columns. `positive` and `like` are as for `from_arrays`.
         """
         found = read_file(path, labels, newest=FORMAT_VERSION)
-        if found.labels is None:
-            raise ValueError(
-                f"{path} holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...), give a table the "
-                "column 'label', and an .npy file of tokens a second one with its labels."
-            )
-        names, second = found.named
-        if positive is None and like is None and second in names:
+        names, second = labels_of(found, path)
+        if positive is None and like is None:
             positive = second
         return cls.from_arrays(
             found.tokens, names, mask=found.mask, relevant=found.relevant, positive=positive, like=like,
@@ -248,7 +277,8 @@ class Dataset:
         return (
             f"{self.name}: {self.num_examples} sequences of {self.num_tokens} tokens in dimension {self.dim}{ragged}; "
             f"{up} labeled {self.label_names[1]} (+1), {self.num_examples - up} labeled {self.label_names[0]} (-1); "
-            f"largest token norm {np.linalg.norm(self.tokens, axis=-1).max():.4g}"
+            f"largest token norm {_longest(self.tokens):.4g}"
+            + (f"; read block by block{self.tokens.path and f' from {self.tokens.path}'}" if self.in_place else "")
         )
 
     __repr__ = __str__
@@ -272,92 +302,42 @@ def split_order(num_examples: int, key) -> np.ndarray:
     return np.asarray(jax.random.permutation(checked_key(key), num_examples))
 
 
-def checked_labels(labels, num_examples: int) -> np.ndarray:
-    """One label per sequence, as numbers or texts."""
-    y = array_of(labels, "labels")
-    if y.dtype == object and y.ndim == 1 and all(isinstance(value, str) for value in y):
-        y = y.astype(str)  # as pandas keeps strings
-    if y.shape != (num_examples,):
-        raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
-    if y.dtype.kind not in "fiubUSMm":
-        raise ValueError(
-            f"labels must be numbers or strings; got dtype {y.dtype}. Convert with np.array(labels, dtype=str)."
-        )
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label.")
-    return y
-
-
-def _signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np.ndarray, tuple[str, str]]:
-    y = checked_labels(labels, num_examples)
-    values = np.unique(y)
-    if like is not None:
-        return _signs_like(y, values, like)
-    chosen = [value for value in values if positive is not None and _same_name(str(positive), str(value))]
-    if positive is not None and not chosen:
-        raise ValueError(f"positive={shown(positive)} is not among the labels, {', '.join(map(str, values[:4]))}.")
-    if chosen and len(values) > 2:
-        return np.where(y == chosen[0], 1.0, -1.0), (f"not {chosen[0]}", str(chosen[0]))
-    if chosen and chosen[0] == values[0]:
-        values = values[::-1]
-    if len(values) > 2:
-        few = ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")
-        raise ValueError(
-            f"labels have {len(values)} values ({few}); two are allowed. Choose one class against the rest with "
-            "positive=."
-        )
-    if len(values) < 2:
-        raise ValueError(f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes.")
-    return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))
-
-
-def _signs_like(y: np.ndarray, values: np.ndarray, like: Dataset) -> tuple[np.ndarray, tuple[str, str]]:
-    """Labels that have the names of another dataset's; numbers may be written differently, as 1 and 1.0."""
-    if not isinstance(like, Dataset):
-        raise ValueError(f"like={shown(like)} must be a Dataset, the training data say.")
-
-    known = {str(v): [i for i, name in enumerate(like.label_names) if _same_name(str(v), name)] for v in values}
-    against_all = like.label_names[0] == f"not {like.label_names[1]}"
-    if (strange := [value for value, places in known.items() if not places]) and not against_all:
-        raise ValueError(_other_names(strange[0], like))
-    signs = {value: 2.0 * places[0] - 1 if places else -1.0 for value, places in known.items()}
-    return np.array([signs[str(value)] for value in y]), like.label_names
-
-
-def _same_name(name: str, other: str) -> bool:
-    try:
-        return name == other or float(name) == float(other)
-    except ValueError:
-        return False
-
-
-def _other_names(name: str, like: Dataset) -> str:
-    first, second = like.label_names
-    return (
-        f"label {name!r} is none of {like.name}'s, which are {first!r} and {second!r}; give both data the same labels."
-    )
-
-
-def check_same_labels(dataset: Dataset, other: Dataset) -> None:
-    """Refuse data whose labels have other names than those of the first, which would count everything as wrong."""
-    if not all(map(_same_name, dataset.label_names, other.label_names)):
-        strange = [n for n in other.label_names if not any(_same_name(n, known) for known in dataset.label_names)]
-        if not strange:
-            raise ValueError(
-                f"{other.name} has {other.label_names[1]!r} as +1 and {dataset.name} has {dataset.label_names[1]!r}; "
-                "pass like= to Dataset.from_arrays, or positive= for both."
-            )
-        raise ValueError(f"{_other_names(strange[0], dataset)[:-1]}, or pass like= to Dataset.from_arrays.")
-
-
-def _bound(norm_bound, tokens: np.ndarray) -> float | None:
+def _bound(norm_bound, tokens: np.ndarray | Mapped) -> float | None:
     """A known bound on the norms of tokens, which those at hand must not exceed by more than rounding."""
     if norm_bound is None:
         return None
-    bound, seen = finite("norm_bound", norm_bound), float(np.linalg.norm(tokens, axis=-1).max())
+    bound, seen = finite("norm_bound", norm_bound), _longest(tokens)
     if seen > bound * (1 + 1e-11):
         raise ValueError(f"norm_bound={bound:g} is below the largest token norm, {seen:g}; pass at least that.")
     return bound
+
+
+def _longest(tokens: np.ndarray | Mapped, mask: np.ndarray | None = None) -> float:
+    """The largest norm of a token; tokens that are left in place are zero where the mask is."""
+    if isinstance(tokens, Mapped):
+        return tokens.largest[1]
+    norms = np.linalg.norm(tokens, axis=-1)
+    return float(norms.max() if mask is None else norms[mask].max())
+
+
+def _check_sizes(tokens: np.ndarray | Mapped) -> None:
+    """Refuse entries that are not finite, or so large or so small that products of them would not be."""
+    largest = tokens.largest[0] if isinstance(tokens, Mapped) else float(np.abs(tokens).max())
+    if not largest <= LARGEST_TOKEN:
+        blocks = tokens.blocks() if isinstance(tokens, Mapped) else [(slice(0, None), tokens)]
+        first, bad = next(
+            (part.start, b) for part, x in blocks if (b := ~(np.abs(x.astype(float)) <= LARGEST_TOKEN)).any()
+        )
+        i, t, _ = np.argwhere(bad)[0]
+        raise ValueError(
+            f"tokens[{first + i}, {t}] holds NaN or an infinite value, or one beyond {LARGEST_TOKEN:g}; "
+            "replace it, or mask the token."
+        )
+    if 0 < largest < SMALLEST_TOKEN:
+        raise ValueError(
+            f"the largest entry of tokens is {largest:g}; products of entries below {SMALLEST_TOKEN:g} may "
+            f"underflow: rescale the tokens, for example tokens / {largest:g}."
+        )
 
 
 def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:

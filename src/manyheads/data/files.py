@@ -178,6 +178,22 @@ class Archive:
         array = np.frombuffer(content, dtype, offset=start)
         return array.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
 
+    def mapped(self, name: str, path: Path) -> np.ndarray:
+        """The array where it is in the file, not read; its checksum is verified first."""
+        info = self.zip.getinfo(f"{name}.npy")
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise Damaged(f"the array {name} is compressed; np.savez writes it so that it can be read in place")
+        if not self.sealed:
+            with self.zip.open(info) as member:
+                while member.read(BLOCK):
+                    pass
+        with open(path, "rb") as file:
+            file.seek(info.header_offset + 26)
+            lengths = file.read(4)  # of the name and of the extra field
+            begin = info.header_offset + 30 + sum(int.from_bytes(lengths[k : k + 2], "little") for k in (0, 2))
+            file.seek(begin)
+            return _map_array(file, path)
+
     def text(self, name: str) -> str:
         """An array that holds one text; "" if there is no such array."""
         array = self[name] if name in self.names else np.zeros(0)
@@ -188,10 +204,12 @@ class Archive:
         _check_version(version, newest, self.sealed)
 
 
-def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.ndarray], dict]:
+def read_npz(
+    path: str | Path, newest: int | None = None, mapped: tuple[str, ...] = ()
+) -> tuple[dict[str, np.ndarray], dict]:
     """What `write_npz` wrote; a plain .npz without a header has an empty one. Never unpickles.
 
-    A file whose `format_version` is above `newest` is refused.
+    A file whose `format_version` is above `newest` is refused. The arrays named in `mapped` stay in the file.
     """
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path={shown(path)} must be the path of an .npz file.")
@@ -202,14 +220,16 @@ def read_npz(path: str | Path, newest: int | None = None) -> tuple[dict[str, np.
         raise ValueError(f"{path} is a folder; pass an .npz file.")
     if not path.is_file():
         raise ValueError(f"{path} is a device or a pipe; pass an .npz file.")
-    fits_unpacked(path)
+    if not mapped:
+        fits_unpacked(path)
     try:
         with open(path, "rb") as raw:
             archive = Archive(raw)
             text = archive.text("meta")
             meta = json.loads(text) if text else {}
             archive.check_version(meta.get("format_version", 0), newest)
-            return {name: archive[name] for name in archive.names if not (name == "meta" and text)}, meta
+            names = [name for name in archive.names if not (name == "meta" and text)]
+            return {name: archive.mapped(name, path) if name in mapped else archive[name] for name in names}, meta
     except Newer as error:
         raise Newer(f"{path} {error}") from None
     except Exception as error:  # zipfile, zlib, json, tokenize and numpy each have their own
@@ -230,6 +250,39 @@ def read_npy(path: str | Path) -> np.ndarray:
         raise Damaged(
             f"{path} is not a readable .npy file of numbers or texts; save the array with np.save. {FORMATS}"
         ) from None
+
+
+def map_npy(path: str | Path) -> np.ndarray:
+    """The array in an .npy file, which stays there."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist or is not a file; check the path.")
+    try:
+        with open(path, "rb") as file:
+            return _map_array(file, path)
+    except Exception:
+        raise Damaged(
+            f"{path} is not a readable .npy file of numbers; save the array with np.save. {FORMATS}"
+        ) from None
+
+
+def _map_array(file: Any, path: Path) -> np.ndarray:
+    """The array, in NumPy's format, that begins where an open file is."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read(file)
+    if dtype.hasobject or not math.prod(shape):
+        raise Damaged("it holds objects, or nothing")
+    return np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+
+
+def holds_plain(path: Path, name: str) -> bool:
+    """Whether an .npz file holds an array of that name which is not compressed."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.getinfo(f"{name}.npy").compress_type == zipfile.ZIP_STORED
+    except Exception:  # not an archive, a damaged one, or without that array
+        return False
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

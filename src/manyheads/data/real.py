@@ -13,6 +13,8 @@ from manyheads._fields import check, setting
 from manyheads.data.convert import paths_of
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
+from manyheads.data.files import BLOCK
+from manyheads.data.mapped import is_large
 from manyheads.data.source import SOURCES
 
 DIGIT = {"low": 0, "high": 9}
@@ -65,13 +67,19 @@ class File:
 
     path: str = setting(MISSING, "an .npz file with tokens and labels")
 
-    def load(self) -> Dataset:
-        """All sequences of the file."""
-        return Dataset.load(*paths_of(self.path))
+    def load(self, positive: str | None = None) -> Dataset:
+        """All sequences of the file; those of a large one stay there (`Dataset.open`)."""
+        paths = paths_of(self.path)
+        return (Dataset.open if is_large(paths[0]) else Dataset.load)(*paths, positive=positive)
 
     def fingerprint(self) -> str:
         """A hash of the file's content."""
         paths = [Path(path) for path in paths_of(self.path)]
         if not all(path.is_file() for path in paths):
             raise FileNotFoundError(f"data.path = {self.path!r} does not exist or is not a file; check the path.")
-        return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+        digest = hashlib.sha256()
+        for path in paths:
+            with open(path, "rb") as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+        return digest.hexdigest()

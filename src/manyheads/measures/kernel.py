@@ -59,6 +59,7 @@ class TangentKernel:
     accuracy: float
     form: str
     model: str
+    norms: tuple[np.ndarray, ...] = ()  # of the gradients of each of the two data sets
 
     @cached_property
     def matrix(self) -> np.ndarray:
@@ -125,12 +126,14 @@ def tangent_kernel(
         names, about = tuple(reversed(trained)), f"{full.num_heads:.15g} heads in {full.num_classes} classes"
     chosen = {name: blocks.names.index(name) for name in names}
     eps, everything = float(np.finfo(kind).eps), list(chosen.values())
+    norms = np.sqrt(np.maximum(noted[0, everything].sum(axis=0), 0.0))
     return TangentKernel(
         {name: parts[k] for name, k in chosen.items()},
         {name: eps * _relative(noted[:, k]) for name, k in chosen.items()},
         eps * _relative(noted[:, everything].sum(axis=1)),
         blocks.form,
         about,
+        (norms[:n], norms if other is None else norms[n:]),
     )
 
 

@@ -18,7 +18,10 @@ import scipy.linalg
 from manyheads.data.budget import fits_memory
 from manyheads.data.door import guarded, number_of, real_array, shown
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
+from manyheads.measures.working_set import Round, grow
 
+MOST_DIRECT = 5000  # examples that are solved at once; of more, a working set
+LARGEST_SET = 4000  # examples in a working set
 NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
 SMALLEST_RATIO = 1e-150  # of two feature norms in the solver; the proof takes them as they are
 BLOCK = 1 << 22  # entries converted to extended precision at a time
@@ -81,16 +84,19 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
 
     `gram_accuracy` is the error that an entry of the Gram matrix may have, relative to the norms of its two features;
     one rounding by default. Margins below its square root times the norms cannot be told from zero by a Gram matrix; a
-    feature matrix has no such limit.
+    feature matrix has no such limit. More than 5,000 features are solved by a working set (`measures.working_set`):
+    the interval is proved for all of them, and no matrix of all pairs is made.
     """
     y = real_array("labels", labels).astype(float)
     if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):
         raise ValueError(f"labels must be a non-empty list of +1 and -1, got an array of shape {y.shape}")
     if (gram is None) == (features is None):
         raise ValueError("pass either gram=, an (n, n) matrix, or features=, an (n, p) matrix, and not both")
-    fits_memory(f"the margin of {len(y):,} examples", 4.0 * 8 * len(y) ** 2, "pass fewer of them")
+    largest = len(y) if features is None else min(len(y), MOST_DIRECT)
+    fits_memory(f"the margin of {len(y):,} examples", 4.0 * 8 * largest**2, "pass fewer of them")
     if features is not None:
-        return _of_features(_checked(features, len(y), None), y, tolerance)
+        solve = _of_features if len(y) <= MOST_DIRECT else _of_many_features
+        return solve(_checked(features, len(y), None), y, tolerance)
     K = _checked(gram, len(y), len(y))
     if not np.allclose(K, K.T, rtol=1e-8, atol=1e-8 * np.abs(K).max()):
         raise ValueError("gram is not symmetric; pass (gram + gram.T) / 2 if that is what you mean")
@@ -102,7 +108,7 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
             f"gram_accuracy={shown(gram_accuracy)} must be a finite number >= 0; one rounding is the default"
         )
     _check_inner_products(K, accuracy)
-    return _of_gram(K, y, tolerance, accuracy)
+    return of_gram(K, y, tolerance, accuracy)
 
 
 def _check_inner_products(K, accuracy) -> None:
@@ -135,7 +141,8 @@ def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
     return M
 
 
-def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
+def of_gram(K, y, tolerance, accuracy) -> MarginInterval:
+    """The margin of a checked Gram matrix."""
     unit = _power_of_two(np.sqrt(K.diagonal().max()))
     K = K / unit**2  # exact, and nothing below over- or underflows
     norms = np.sqrt(K.diagonal())
@@ -158,7 +165,7 @@ def _of_gram(K, y, tolerance, accuracy) -> MarginInterval:
         if square > 0:
             lower = np.min(q - rounding * reach * norms) / np.sqrt(square)
             a = a / np.sqrt(square)
-    return _interval(lower, upper, lam, a / unit, float(norms.max()), tolerance, unit)
+    return interval_of(lower, upper, lam, a / unit, float(norms.max()), tolerance, unit)
 
 
 def _of_features(G, y, tolerance) -> MarginInterval:
@@ -185,6 +192,35 @@ def _of_features(G, y, tolerance) -> MarginInterval:
     return found
 
 
+def _of_many_features(G, y, tolerance) -> MarginInterval:
+    """The margin by a working set."""
+    norms = _norms(G)
+
+    def solve(chosen) -> Round:
+        found = _of_features(G[chosen], y[chosen], tolerance / 2)
+        products = _along(G, y, norms, found.direction)
+        return Round(found.upper, found.weights, found.direction, products, found.verdict == "not separable")
+
+    grown = grow(len(y), solve, tolerance, LARGEST_SET)
+    return interval_of(grown.lower, grown.upper, grown.weights, grown.direction, float(norms.max()), tolerance, 1.0)
+
+
+def _norms(G) -> np.ndarray:
+    largest = np.abs(G).max(axis=1, initial=0.0)
+    return largest.astype(np.longdouble) * np.linalg.norm(G / np.where(largest > 0, largest, 1.0)[:, None], axis=1)
+
+
+def _along(G, y, norms, w) -> np.ndarray:
+    """At least so large is the product of each feature with the unit vector along w; zeros if w is zero."""
+    eps = float(np.finfo(np.longdouble).eps)
+    w = w.astype(np.longdouble)
+    length = np.sqrt(w @ w)
+    if not length > 0:
+        return np.zeros(len(y), np.longdouble)
+    products = (_products(G, w) * y - (G.shape[1] + 3) * eps * norms) / length
+    return products - 4 * eps * np.abs(products)
+
+
 def _proved(G, y, norms, lam, w, tolerance) -> MarginInterval:
     """What a point of the hull and a direction prove."""
     n, p = G.shape
@@ -203,7 +239,7 @@ def _proved(G, y, norms, lam, w, tolerance) -> MarginInterval:
         length = np.sqrt(w.astype(np.longdouble) @ w.astype(np.longdouble))
         products = _products(G, w) * y - (p + 3) * eps * norms
         lower = np.min(products) / length * (1 - 4 * eps)
-    return _interval(lower, upper, lam, w, float(norms.max()), tolerance, 1.0)
+    return interval_of(lower, upper, lam, w, float(norms.max()), tolerance, 1.0)
 
 
 def _power_of_two(size: float) -> float:
@@ -211,7 +247,7 @@ def _power_of_two(size: float) -> float:
     return float(np.ldexp(1.0, np.frexp(size)[1] - 1)) if size > 0 else 1.0
 
 
-def _interval(lower, upper, weights, direction, scale, tolerance, unit) -> MarginInterval:
+def interval_of(lower, upper, weights, direction, scale, tolerance, unit) -> MarginInterval:
     """The bounds in double precision and in the user's unit, rounded outwards."""
     if not np.isfinite(upper):
         raise ValueError("the margin cannot be evaluated, its terms are too large or too small; rescale the features")

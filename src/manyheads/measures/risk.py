@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import beta
 
-from manyheads.data.dataset import Dataset, check_same_labels
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
+from manyheads.data.labels import check_same_labels
 from manyheads.model.autodiff import scores
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model

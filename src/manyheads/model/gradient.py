@@ -15,7 +15,7 @@ would round the factors of a float32 product to tf32 (a mantissa of 10 bits), wh
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown, whole
+from manyheads.data.mapped import Mapped
 from manyheads.model.attention import (
     EACH_KEY,
     EACH_PAIR,
@@ -38,6 +39,8 @@ from manyheads.model.attention import (
     full_key_query,
 )
 from manyheads.model.loss import LOGISTIC, Loss
+from manyheads.model.streamed import Feed, Streamed
+from manyheads.model.streamed import scan as streamed_scan
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
 
@@ -45,7 +48,7 @@ CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chu
 class Batch(NamedTuple):
     """A dataset on the device, cut into chunks of equal size (the last one padded with zeros)."""
 
-    tokens: AnyArray  # (chunks, size, T, d)
+    tokens: Any  # (chunks, size, T, d), an array or Streamed
     labels: AnyArray  # (chunks, size)
     mask: AnyArray | None  # (chunks, size, T)
     last: AnyArray | None  # (chunks, size): index of the last real token, for a last-token readout
@@ -81,9 +84,17 @@ def checked_dataset(dataset, name: str = "dataset") -> Dataset:
 
 
 def prepare(
-    dataset: Dataset, model: MultiHead, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
+    dataset: Dataset,
+    model: MultiHead,
+    dtype=np.float64,
+    chunk: int | None = None,
+    platform: str = "cpu",
+    stream: bool = False,
 ) -> Batch:
-    """Check that the model fits the data, pad and cut into chunks (NumPy; JAX places it where it runs)."""
+    """Check that the model fits the data, pad and cut into chunks (NumPy; JAX places it where it runs).
+
+    With `stream`, tokens that were left in place stay there (`model.streamed`).
+    """
     n, T, d = checked_dataset(dataset).tokens.shape
     if model.dim != d or model.num_tokens not in (None, T):
         raise ValueError(
@@ -94,7 +105,8 @@ def prepare(
         whole("chunk", chunk)
     size = chunk or chunk_size(n, T, d, model.num_classes, np.dtype(dtype).itemsize, platform)
     size = min(size, n)
-    chunks = -(-n // size)
+    tokens = Streamed(Feed(dataset.tokens, size, dtype)) if stream and isinstance(dataset.tokens, Mapped) else None
+    chunks = -(-n // size) if tokens is None else tokens.shape[0]
 
     def cut(array, fill):
         padded = np.full((chunks * size, *array.shape[1:]), fill, array.dtype)
@@ -107,7 +119,7 @@ def prepare(
         last = np.full(n, T - 1) if mask is None else T - 1 - np.argmax(mask[:, ::-1], axis=1)
         last = cut(last.astype(np.int32), 0)
     return Batch(
-        cut(dataset.tokens.astype(dtype), 0),
+        cut(dataset.tokens.astype(dtype), 0) if tokens is None else tokens,
         cut(dataset.labels.astype(dtype), 1),
         None if mask is None else cut(mask, True),
         last,
@@ -206,7 +218,9 @@ def evaluate(
     none = None if relevant is None else jnp.zeros(g, dtype)
     start = (jnp.zeros((), dtype), jnp.zeros((d, g * d), dtype), jnp.zeros((rows, d), dtype), none)
     pieces = (batch, padded, relevant)
-    if chunks == 1:
+    if isinstance(batch.tokens, Streamed):
+        (total, dW, dU, mass), scores = streamed_scan(one_chunk, start, pieces)
+    elif chunks == 1:
         (total, dW, dU, mass), scores = one_chunk(start, jax.tree.map(lambda a: a[0], pieces))
     else:
         (total, dW, dU, mass), scores = jax.lax.scan(one_chunk, start, pieces)
@@ -231,7 +245,11 @@ def batch_scores(
     def one_chunk(piece):
         return scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
 
-    return jax.lax.map(one_chunk, batch).reshape(-1)[:num_examples]
+    if isinstance(batch.tokens, Streamed):
+        found = streamed_scan(lambda carry, piece: (carry, one_chunk(piece[0])), None, (batch,))[1]
+    else:
+        found = jax.lax.map(one_chunk, batch)
+    return found.reshape(-1)[:num_examples]
 
 
 class AttentionObjective(eqx.Module):
@@ -268,13 +286,22 @@ class AttentionObjective(eqx.Module):
         return {"readout_norm": jnp.sqrt(repeat * jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1)))}
 
     def replaced(self, i: AnyArray, other: AttentionObjective) -> AttentionObjective:
-        where = self._place(i)
+        where = self._resident()._place(i)
         batch = jax.tree.map(lambda a, b: a.at[where].set(b[where]), self.batch, other.batch)
         return AttentionObjective(self.weights, batch, self.copies, None, self.num_examples)
 
     def only(self, i: AnyArray) -> AttentionObjective:
-        alone = jax.tree.map(lambda a: a[self._place(i)][None, None], self.batch)
+        where = self._resident()._place(i)
+        alone = jax.tree.map(lambda a: a[where][None, None], self.batch)
         return AttentionObjective(self.weights, alone, self.copies, None, 1)
+
+    def _resident(self) -> AttentionObjective:
+        if isinstance(self.batch.tokens, Streamed):
+            raise ValueError(
+                "this needs single sequences of data that are read block by block; pass a part that fits in memory, "
+                "dataset.subset(range(10_000)) say, or a smaller file."
+            )
+        return self
 
     def _place(self, i: AnyArray) -> tuple[AnyArray, AnyArray]:
         size = self.batch.labels.shape[1]
@@ -285,7 +312,7 @@ def attention_objective(
     model: MultiHead, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
 ) -> AttentionObjective:
     """`MultiHead.objective`, in NumPy."""
-    batch, weights = prepare(dataset, model, dtype, chunk, platform), head_weights(model, dtype)
+    batch, weights = prepare(dataset, model, dtype, chunk, platform, stream=True), head_weights(model, dtype)
     if not weights.of_head > 0:
         raise ValueError(
             f"H^-{model.exponent:g} is zero in {np.dtype(dtype)}; no head would move. Pass a smaller exponent."

@@ -17,9 +17,10 @@ import optax
 from jax.sharding import Mesh
 
 from manyheads._types import AnyArray
-from manyheads.data.dataset import Dataset, check_same_labels
+from manyheads.data.dataset import Dataset
 from manyheads.data.door import FROM_ZERO, guarded, shown
 from manyheads.data.files import checked_path, failing_warns, why_not
+from manyheads.data.labels import check_same_labels
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
@@ -176,8 +177,8 @@ def train(
         settings["chunk"] = chunk_of(problem)
         observers = run_observers(model, test, record_steps, kind, where.platform, mesh)
         observers["snapshots"] = Observer(displacement, wanted)
-        seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
         for name, function in _checked_functions(observe).items():
+            seen = Data(dataset.tokens.astype(kind), dataset.labels.astype(kind), dataset.mask)
             observers[f"observed {name}"] = Observer(_observed(function), record_steps, (seen,))
         observers = at_steps(observers, num_steps)
         state = _first_state(problem, observers)

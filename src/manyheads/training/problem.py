@@ -14,6 +14,7 @@ from manyheads._names import OPTIMIZERS
 from manyheads.data.budget import descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, shown
+from manyheads.data.mapped import Mapped
 from manyheads.model.loss import LOGISTIC
 from manyheads.model.protocol import Model, num_copies
 from manyheads.model.sharded import sharded_objective
@@ -68,7 +69,8 @@ def chunk_of(problem: Problem) -> int | None:
 def fits(dtype, parts: dict[str, Any]) -> None:
     """Refuse values that are infinite in `dtype`."""
     for name, part in parts.items():
-        if not all(np.isfinite(np.asarray(leaf, dtype)).all() for leaf in jax.tree.leaves(part)):
+        leaves = [leaf.largest[0] if isinstance(leaf, Mapped) else leaf for leaf in jax.tree.leaves(part)]
+        if not all(np.isfinite(np.asarray(leaf, dtype)).all() for leaf in leaves):
             raise ValueError(
                 f"{name} hold values too large for {np.dtype(dtype)}; pass dtype='float64', or scale them down."
             )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
+from manyheads.data.mapped import Mapped
 from manyheads.model.protocol import Model
 from manyheads.training.loop import Observer, State
 from manyheads.training.trajectory import Trajectory
@@ -30,9 +31,10 @@ def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None, *, li
     for name, values in (fields | {"weight": sample_weight}).items():
         if values is not None:
             kind = np.dtype(bool if name in ("mask", "relevant") and not old else np.float64)
-            array = np.ascontiguousarray(values, kind)
-            about = f"{array.shape}" if old else f"{name} {kind.str} {array.shape} "
-            digest.update(about.encode() + array.tobytes())
+            about = f"{values.shape}" if old else f"{name} {kind.str} {values.shape} "
+            digest.update(about.encode())
+            for block in (block for _, block in values.blocks()) if isinstance(values, Mapped) else (values,):
+                digest.update(np.ascontiguousarray(block, kind).data)
     return ("" if old else "2-") + digest.hexdigest()[:16]
 
 

@@ -278,7 +278,9 @@ def _negative_gradient_at_zero(dataset: Dataset, decoder: str, loss: Loss) -> tu
     model = ZeroStart().make(1, dataset, decoder=decoder)
     with jax.enable_x64(True):
         one = gradient.Weights(np.ones(1), np.ones(()))
-        found = _gradient(model.heads, one, gradient.prepare(dataset, model), np.full(n, 1 / n), loss=loss)[2]
+        found = _gradient(
+            model.heads, one, gradient.prepare(dataset, model, stream=True), np.full(n, 1 / n), loss=loss
+        )[2]
         return -np.asarray(found.key_query[0]), -np.asarray(found.readout[0])
 
 

@@ -51,6 +51,8 @@ def train_together(
     shapes = {run_shape(*run) for run in zip(models, datasets, tests, strict=True)}
     if len(shapes) > 1:
         raise ValueError(f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each.")
+    if any(data.in_place for data in (*datasets, *tests) if data is not None):
+        raise ValueError("data that are read block by block are trained on one run at a time; use train for each.")
     method = choose_method(models[0], optimizer, None, get_loss(loss), False)
     kinds = {choose_dtype(dtype, model) for model in models}
     if len(kinds) > 1:

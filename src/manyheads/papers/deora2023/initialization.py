@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 jax, optimize = lazy("jax"), lazy("scipy.optimize")
 targets, starts = lazy("manyheads.certificates.targets"), lazy("manyheads.training.start")
 datasets, planted = lazy("manyheads.data.dataset"), lazy("manyheads.data.planted")
-kernels, margins = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.margin")
+kernels, tangents = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.tangent")
 
 ALLOWANCE = 9 / 80  # E of Proposition 7; implied by the head condition of Theorem 1
 
@@ -119,8 +119,7 @@ def good_start(
 ) -> GoodStart:
     """Measure Definition 1. Without `direction` the best θ_* is found, with a certified interval for its margin."""
     shape = Shape.of(dataset, token_radius, decoder=getattr(start, "decoder", "full"), loss=get_loss(loss))
-    kernel = kernels.tangent_kernel(start, dataset)
-    interval = margins.hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
+    interval = tangents.tangent_margin(start, dataset)
     if direction is None and interval.lower > 0:
         direction = targets.combined_direction("the best tangent direction", start, dataset, interval.direction)
     margin = float(targets.tangent_margins(direction, start, dataset).min()) if direction is not None else 0.0
