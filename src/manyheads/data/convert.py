@@ -145,7 +145,8 @@ def table_parts(
     _check_columns(names, [sequence, *(features or ())])
     if (missing := table[sequence].isna().to_numpy()).any():
         raise ValueError(
-            f"row {_row(missing)} has an empty cell in column {sequence!r}; every row must say to which sequence it belongs."
+            f"row {_row(missing)} has an empty cell in column {sequence!r}; every row needs "
+            "the sequence to which it belongs."
         )
     columns = list(features) if features is not None else [n for n in names if n not in (sequence, label)]
     if features is None and (unnamed := [n for n in columns if not n.strip() or re.fullmatch(r"Unnamed: \d+", n)]):
