@@ -123,7 +123,7 @@ CASES = {
     "ragged arrays": (lambda f: mh.Dataset.from_arrays([X[0], X[1, :2]], [0, 1]), "Pad sequences of different length and pass mask="),
     "a label that is not there": (lambda f: mh.Dataset.from_arrays(X, Y, positive="up"), "positive='up' is not among the labels, 0, 1"),
     "labels of other data": (lambda f: mh.Dataset.from_arrays(X, Y + 5, like=DATA), "label '5' is none of data's"),
-    "words for a classifier": (stored(Fitted.load, "no"), "is not a readable safetensors file .*; pass one written by `manyheads fit`"),
+    "words for a classifier": (stored(Fitted.load, "no"), "is not a readable safetensors file: .*; pass one written by `manyheads fit`"),
     "somebody's weights for a classifier": (tensors(Fitted.load, a=X), "holds no classifier of manyheads; pass one written by"),
     "no plan": (lambda f: PlanFile.load(f / "plan.json"), "pass one written by `manyheads plan --out`"),
     "words for a plan": (stored(PlanFile.load, "no"), "cannot be read .*; make it anew with `manyheads plan --out`"),

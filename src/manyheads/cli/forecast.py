@@ -12,9 +12,9 @@ from manyheads.cli.numbers import Seed
 
 
 def command(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
-    data: str | None = None,
+    data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
     reduce: float = 2.0,
     step_size: float | None = None,
     first: bool = False,

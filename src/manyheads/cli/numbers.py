@@ -70,12 +70,12 @@ Seed = Annotated[int, _option("INT", seed)]
 
 
 def named(names: Iterable[str]) -> PrimitiveConstructorSpec:
-    """The type of an option that takes a registered name; `first-phase` is read as `first_phase`."""
+    """The type of an option that takes a registered name; `first-phase` is read as `first_phase`, and vice versa."""
     known = tuple(names)
+    spelled = {name.replace("-", "_"): name for name in known}
 
     def read(word: str) -> str:
-        name = word.replace("-", "_")
-        if name not in known:
+        if (name := spelled.get(word.replace("-", "_"))) is None:
             raise ValueError(f"{word!r} is not one of {', '.join(map(repr, known))}")
         return name
 

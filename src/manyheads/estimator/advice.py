@@ -28,6 +28,10 @@ FEWEST = 20  # sequences that can be split
 FEWEST_RARE = math.ceil(-math.log2(LEVEL))  # held-out sequences that the constant answer must get wrong for a test
 
 
+class Diverged(ValueError):
+    """Training made the loss larger, so that there is nothing to recommend."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """Errors of one classifier on the sequences that were held out."""
@@ -181,12 +185,15 @@ def recommend(
             f"{dataset.num_examples} sequences are too few to hold some out; at least {FEWEST} are needed."
         )
     codes, names = classes or ((dataset.labels > 0).astype(int), dataset.label_names)
+    _check_learnable(dataset, codes, names)
     held = _held_out(codes, held_out, seed)
     test, train, answers, codes = dataset.subset(held), dataset.subset(~held), codes[held], codes[~held]
-    fitted = fit(
-        train.tokens, train.mask, codes, names, wishes, scale=scale, positions=positions, intercept=intercept,
-        seed=seed, tell=tell,
-    )  # fmt: skip
+    with np.errstate(over="ignore", invalid="ignore"):  # of a run that diverges, which is said below
+        fitted = fit(
+            train.tokens, train.mask, codes, names, wishes, scale=scale, positions=positions, intercept=intercept,
+            seed=seed, tell=tell,
+        )  # fmt: skip
+    _check_converged(fitted)
     usual = int(np.argmax(np.bincount(codes)))  # as far as the training data say
 
     def measured(name: str, guesses: np.ndarray) -> Measured:
@@ -209,6 +216,32 @@ def recommend(
         tell("what the theory promises")
         promise = _promise(fitted, wishes, seed, demands)
     return Recommendation(fitted, attention, *linear, chance, names[usual], len(train), seed, promise)
+
+
+def _check_learnable(dataset: Dataset, codes: np.ndarray, names: tuple[str, ...]) -> None:
+    """Refuse sequences that are all the same, and labels that are measurements and not classes."""
+    X, mask = dataset.tokens, dataset.mask
+    if (X == X[:1]).all() and (mask is None or (mask == mask[:1]).all()):
+        what = "equal" if X.any() else "zero"
+        raise ValueError(f"all {len(X)} sequences are {what}: nothing can be learned from them; check the tokens.")
+    if len(names) > max(2, len(codes) / 2):
+        few = ", ".join(names[:3])
+        raise ValueError(
+            f"labels have {len(names)} values ({few}, ...) among {len(codes)} sequences: they look like numbers to be "
+            "predicted, and this is a classifier; make classes of them first, for example above and below a threshold."
+        )
+
+
+def _check_converged(fitted: Fitted) -> None:
+    for run in () if fitted.found is None else fitted.found.runs:
+        losses = run.train_loss
+        first, last = (float(losses[0]), float(losses[-1])) if len(losses) else (math.nan, math.nan)
+        if run.status == "diverged" or not last <= first:
+            size = fitted.choice.step_sizes[0]
+            raise Diverged(
+                f"training diverged: with step size {size:g} the train loss went from {first:.3g} to {last:.3g}, so "
+                "there is nothing to recommend; pass a smaller step_size=, or leave it out."
+            )
 
 
 def _held_out(codes: np.ndarray, share: float, seed: int) -> np.ndarray:
