@@ -163,3 +163,12 @@ def test_train_takes_one_class_against_the_rest(folder, capsys):
     assert mh.Trajectory.load(run).settings["label_names"] == ["not 2", "2"]
     words = ["--data", str(folder / "three.npz"), "--test-examples", "0", "--statement", "descent", "--quiet"]
     assert main(["certify", str(run), *words]) in (0, 3)
+
+
+@pytest.mark.parametrize("verb", ["fit", "predict", "plan", "train", "certify", "forecast"])
+def test_help_speaks_of_things_and_not_of_types(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    said = capsys.readouterr().out
+    assert "{None}" not in said and "STR" not in said.replace("STRing", "") and " PATH" not in said
+    assert "(default: True)" not in said and "one_hot" not in said

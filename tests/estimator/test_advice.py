@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 import manyheads as mh
 from manyheads.estimator.advice import Measured, Recommendation, _held_out, _promise, logistic_regression, recommend
-from manyheads.estimator.search import Wishes
+from manyheads.estimator.search import Trial, Wishes
 from manyheads.papers.deora2023.planner import Demand
 
 RNG = np.random.default_rng(0)
@@ -143,3 +143,19 @@ def test_the_promise_is_for_these_settings_or_says_what_is_missing(found):
 def test_too_few_sequences_are_refused():
     with pytest.raises(ValueError, match="12 sequences are too few to hold some out; at least 20 are needed"):
         recommend(mh.Dataset.from_arrays(X[:12], SIGNAL[:12]))
+
+
+def test_one_is_singular():
+    assert str(Trial("zero", 1.0, (0.5,), (1,))) == "1 head, zero start, step size 0.5, 1 step"
+    assert str(Trial("zero", 2.0, (0.5, 0.5), (1, 1000))).endswith(
+        "2 heads, zero start, step size 0.5, 1 to 1,000 steps"
+    )
+
+
+def test_measurements_are_no_classes():
+    labels = np.round(X[:, 0, 0], 1)
+    values, codes = np.unique(labels, return_inverse=True)
+    with pytest.raises(ValueError, match="look like numbers to be predicted, and this is a classifier"):
+        recommend(
+            mh.Dataset.from_arrays(X, labels > 0), classes=(codes, tuple(map(str, values))), wishes=PLAIN, theory=False
+        )

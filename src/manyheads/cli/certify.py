@@ -21,7 +21,7 @@ def command(
     *,
     data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
     plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
-    statement: tuple[str, ...] = (),
+    statement: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID [ID ...]")] = (),
     heads: Heads = 16,
     start: Annotated[str, named(STARTS)] = "first_phase",
     scale: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,

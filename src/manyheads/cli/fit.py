@@ -11,7 +11,7 @@ import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.colors import hush, say, show, tell
-from manyheads.cli.numbers import Seed, auto, heads, named
+from manyheads.cli.numbers import On, Seed, auto, heads, named
 from manyheads.cli.wording import in_options
 
 AUTO = "auto"
@@ -30,11 +30,11 @@ def command(
     decoder: Annotated[str, named(DECODERS)] = "full",
     scale: Annotated[str, named(("rms", "standard", "none"))] = "rms",
     positions: Annotated[str, named(("none", "one-hot", "sinusoidal"))] = "none",
-    intercept: bool = True,
+    intercept: On = True,
     held_out: float = 0.2,
     examples: int = 200,
     positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
-    theory: bool = True,
+    theory: On = True,
     seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,

@@ -16,7 +16,7 @@ def command(
     *,
     data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
     reduce: float = 2.0,
-    step_size: float | None = None,
+    step_size: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
     first: bool = False,
     examples: int = 100,
     first_phase_examples: int = 200,

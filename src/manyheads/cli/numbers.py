@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
 from typing import Annotated, Any
 
+from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 MOST_HEADS = 9 * 10**15  # whole numbers up to here are exact in float64
@@ -56,6 +57,10 @@ Heads = Annotated[float, _option("N|1e12|10^12", heads, write_heads)]
 def auto(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec:
     """The type of an option that takes a number or `auto`."""
     return _option(f"{metavar}|auto", lambda word: word if word == "auto" else read(word))
+
+
+On = Annotated[bool, arg(help_behavior_hint="(off by default)")]
+"""The type of an option that is True unless the flag `--no-NAME` is given."""
 
 
 def seed(text: str) -> int:

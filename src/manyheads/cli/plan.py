@@ -12,7 +12,7 @@ import tyro
 
 from manyheads._names import DECODERS
 from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import Seed, named
+from manyheads.cli.numbers import On, Seed, named
 from manyheads.model.loss import LOSSES
 
 
@@ -26,7 +26,7 @@ def command(
     loss: Annotated[str, named(LOSSES)] = "logistic",
     planning_share: float = 0.5,
     examples: int = 200,
-    trials: bool = True,
+    trials: On = True,
     positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
     out: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     seed: Seed = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as format_json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -72,7 +72,7 @@ def command(
     return 0
 
 
-def _own_types(names: tuple[str, ...]) -> list[int | float | str]:
+def _own_types(names: tuple[str, ...]) -> list[Any]:
     """Labels as numbers where all of them are finite numbers."""
     for kind in (int, float):
         try:

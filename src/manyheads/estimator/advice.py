@@ -24,6 +24,7 @@ LEVEL = (1 - CONFIDENCE) / 3  # of each sign test; three classifiers are tested,
 DOUBT = 0.1  # below it a sign test that is not significant is called undecided instead of noise
 MOST_JUDGED = 200  # sequences on which the theory is asked
 MOST_ADVISED = 4000  # sequences on which a plan's recommendation is made
+MOST_CLASSES = 10  # that have fractions as labels; more are measurements
 FEWEST = 20  # sequences that can be split
 FEWEST_RARE = math.ceil(-math.log2(LEVEL))  # held-out sequences that the constant answer must get wrong for a test
 
@@ -224,12 +225,19 @@ def _check_learnable(dataset: Dataset, codes: np.ndarray, names: tuple[str, ...]
     if (X == X[:1]).all() and (mask is None or (mask == mask[:1]).all()):
         what = "equal" if X.any() else "zero"
         raise ValueError(f"all {len(X)} sequences are {what}: nothing can be learned from them; check the tokens.")
-    if len(names) > max(2, len(codes) / 2):
+    if len(names) > max(2, len(codes) / 2) or (len(names) > MOST_CLASSES and any(map(_is_fraction, names))):
         few = ", ".join(names[:3])
         raise ValueError(
             f"labels have {len(names)} values ({few}, ...) among {len(codes)} sequences: they look like numbers to be "
             "predicted, and this is a classifier; make classes of them first, for example above and below a threshold."
         )
+
+
+def _is_fraction(name: str) -> bool:
+    try:
+        return not float(name).is_integer()
+    except ValueError:
+        return False
 
 
 def _check_converged(fitted: Fitted) -> None:
