@@ -112,7 +112,7 @@ def command(
 
         data = ("" if plan else "mixture") if data is None else data
         first = fresh_wanted(start, first_phase_examples)
-        if out is not None and out.suffix.lower() != ".npz":
+        if out is not None and not out.is_dir() and out.suffix.lower() != ".npz":
             raise ValueError(
                 f"--out {out} must end in .npz, the format of a trajectory; pass {out.with_suffix('.npz')}."
             )
