@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import manyheads as mh
 from manyheads.cli.main import main
 from manyheads.estimator.fitted import Fitted
 
@@ -30,6 +31,10 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
     np.savez(folder / "data.npz", tokens=X, labels=LABELS)
     np.savez(folder / "new.npz", tokens=X[:5])
+    np.savez(folder / "half.npz", tokens=X[:30], labels=LABELS[:30])
+    np.savez(folder / "wide.npz", tokens=np.zeros((6, 4, 8)), labels=[0, 1] * 3)
+    np.savez(folder / "zero.npz", tokens=0 * X, labels=LABELS)
+    np.savez(folder / "numbers.npz", tokens=X, labels=X[:, 0, 0])
     np.savez(folder / "other.npz", tokens=X, labels=LABELS == "up")
     np.save(folder / "X.npy", X)
     np.save(folder / "y.npy", LABELS)
@@ -53,11 +58,16 @@ def test_predict_gives_one_label_per_sequence(folder, capsys):
     fitted = Fitted.load(folder / "model.safetensors")
     assert main(["predict", str(folder / "model.safetensors"), str(folder / "data.npz")]) == 0
     said = capsys.readouterr()
-    assert said.out.split() == fitted.predict(X).tolist() and said.err.endswith("of 60 sequences\n")
+    wrong = int(np.sum(fitted.predict(X) != LABELS))
+    assert said.out.split() == fitted.predict(X).tolist()
+    assert said.err == f"wrong on {wrong} of 60 sequences ({wrong / 60:.1%}); 48 of them were trained on\n"
+    assert main(["predict", str(folder / "model.safetensors"), str(folder / "half.npz")]) == 0
+    assert capsys.readouterr().err.endswith("%)\n")  # not known which of these were trained on
     assert main(["predict", str(folder / "model.safetensors"), str(folder / "new.npz"), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["label"] for row in rows] == fitted.predict(X[:5]).tolist()
     assert np.allclose([row["score"] for row in rows], fitted.scores(X[:5]))
+    assert np.allclose([row["probability"] for row in rows], fitted.probabilities(X[:5]).max(axis=1))
 
 
 def test_two_npy_files_are_one_argument(folder, capsys):
@@ -66,7 +76,7 @@ def test_two_npy_files_are_one_argument(folder, capsys):
     capsys.readouterr()
     assert main(["predict", str(folder / "npy.safetensors"), *files]) == 0
     said = capsys.readouterr()
-    assert said.err.endswith("of 60 sequences\n")
+    assert "of 60 sequences" in said.err and said.err.startswith("wrong on ")
     assert main(["predict", str(folder / "npy.safetensors"), files[0]]) == 0  # without labels
     again = capsys.readouterr()
     assert again.out == said.out and again.err == ""
@@ -92,26 +102,73 @@ def test_positive_says_which_label_is_plus_one(folder, capsys):
     assert main(["fit", str(folder / "three.npz"), "--positive", "2", "-o", str(model), *QUICK, "--quiet"]) == 0
     assert Fitted.load(model).label_names == ("not 2", "2")
     assert main(["fit", str(folder / "data.npz"), "--positive", "left", *QUICK, "--quiet"]) == 2
-    assert "positive='left' is not among the labels, down, up" in capsys.readouterr().err
+    assert "--positive 'left' is not among the labels, down, up" in capsys.readouterr().err
 
 
 def test_labels_with_other_names_are_not_counted_as_wrong(folder, capsys):
     assert main(["predict", str(folder / "model.safetensors"), str(folder / "other.npz")]) == 0
-    assert "no error computed: the data have the labels False, True, the model has down, up" in capsys.readouterr().err
+    assert "not compared: the data have the labels False, True, the model has down, up" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
         ("is not a readable safetensors file", ["predict", "data.npz", "data.npz"]),
-        ("step_size=-1.0 must be a finite number > 0 or 'auto'", ["fit", "data.npz", "--step-size", "-1"]),
+        ("wide.npz has tokens of dimension 8, and model.safetensors was fitted to dimension 3; pass data with the same", ["predict", "model.safetensors", "wide.npz"]),
+        ("all 60 sequences are zero: nothing can be learned from them", ["fit", "zero.npz", *QUICK]),
+        ("they look like numbers to be predicted, and this is a classifier", ["fit", "numbers.npz", *QUICK]),
+        ("two are allowed. Choose one class against the rest with --positive.", ["train", "three.npz"]),
+        ("unknown statement 'thm99'", ["certify", "data.npz", "--steps", "1000000000", "--statement", "thm99"]),
+        ("--step-size -1.0 must be a finite number > 0 or 'auto'", ["fit", "data.npz", "--step-size", "-1"]),
         ("'many' is not a number of heads", ["fit", "data.npz", "--heads", "many"]),
-        ("held_out=1.5 must be", ["fit", "data.npz", "--held-out", "1.5"]),
+        ("--held-out 1.5 must be", ["fit", "data.npz", "--held-out", "1.5"]),
         ("the folder does not exist", ["fit", "data.npz", "-o", "no/such/folder/model"]),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_one_line(words, arguments, folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(arguments) == 2
     said = capsys.readouterr().err.splitlines()
     assert words in said[-1] and said[-1].startswith("error: ")
+
+
+def test_a_run_that_diverges_recommends_nothing(folder, capsys):
+    words = [word for word in QUICK if word not in ("--step-size", "1", "--heads")]
+    model = folder / "diverged.safetensors"
+    assert main(["fit", str(folder / "data.npz"), *words, "--step-size", "1e30", "-o", str(model), "--quiet"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith(
+        "error: training diverged: with step size 1e+30 the train loss went from"
+    )
+    assert said.err.endswith("pass a smaller --step-size, or leave it out.\n") and said.err.count("\n") == 1
+    assert not model.exists()
+
+
+def test_numbers_are_the_same_labels_however_they_are_written(folder, capsys):
+    model = folder / "numbers.safetensors"
+    np.savez(folder / "whole.npz", tokens=X, labels=(LABELS == "up").astype(int))
+    np.savez(folder / "decimal.npz", tokens=X[:20], labels=(LABELS[:20] == "up").astype(float))
+    assert main(["fit", str(folder / "whole.npz"), "-o", str(model), *QUICK, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(model), str(folder / "decimal.npz"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "of 20 sequences" in said.err
+    assert {json.loads(line)["label"] for line in said.out.splitlines()} <= {0, 1}
+
+
+def test_train_takes_one_class_against_the_rest(folder, capsys):
+    run = folder / "run.npz"
+    words = ["--start", "zero", "--heads", "1", "--steps", "5", "--test-examples", "0", "--quiet"]
+    assert main(["train", str(folder / "three.npz"), "--positive", "2", *words, "--out", str(run)]) == 0
+    assert mh.Trajectory.load(run).settings["label_names"] == ["not 2", "2"]
+    words = ["--data", str(folder / "three.npz"), "--test-examples", "0", "--statement", "descent", "--quiet"]
+    assert main(["certify", str(run), *words]) in (0, 3)
+
+
+@pytest.mark.parametrize("verb", ["fit", "predict", "plan", "train", "certify", "forecast"])
+def test_help_speaks_of_things_and_not_of_types(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    said = capsys.readouterr().out
+    assert "{None}" not in said and "STR" not in said.replace("STRing", "") and " PATH" not in said
+    assert "(default: True)" not in said and "one_hot" not in said

@@ -114,15 +114,17 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
     ("arguments", "words"),
     [
         (("nothing-here",), "'nothing-here' is neither a file nor a data source"),
-        (("--steps", -1), "num_steps=-1 must be a whole number"),
-        (("--step-size", "nan"), "step_size=nan must be a finite number > 0"),
-        (("--examples", 1), "num_examples=1 must be a whole number >= 2"),
+        (("--steps", -1), "--steps -1 must be a whole number"),
+        (("--step-size", "nan"), "--step-size nan must be a finite number > 0"),
+        (("--examples", 1), "--examples 1 must be a whole number >= 2"),
         (("--test-examples", -1), "--test-examples -1 must be 0 or more"),
         (("--first-phase-examples", 0), "--first-phase-examples 0 leaves the first phase without data"),
-        (("--device", "tpu"), "device='tpu' is not available here"),
+        (("--device", "tpu"), "--device 'tpu' is not available here"),
         (("--start", "gaussian", "--heads", "1e12"), "too many for a Gaussian start"),
         (("--scale", 2), "--scale 2 is for --start gaussian only"),
         (("--resume", "none.npz"), "none.npz does not exist"),
+        (("--out", "run.txt"), "--out run.txt must end in .npz, the format of a trajectory; pass run.npz"),
+        (("--positive", "up"), "--positive up is for data of your own; leave it out for mixture"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_no_file(arguments, words, tmp_path, capsys, monkeypatch):

@@ -74,7 +74,10 @@ def test_parquet_files_of_both_kinds_are_data(tmp_path):
     pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_parquet(tmp_path / "lists.parquet")
     same(mh.Dataset.load(tmp_path / "lists.parquet"), DATA)
     (tmp_path / "bad.parquet").write_text("no")
-    with pytest.raises(ValueError, match="bad.parquet is not a readable Parquet file .* Data are read from"):
+    with pytest.raises(
+        ValueError,
+        match="bad.parquet is not a readable Parquet file: it is damaged, or of another format. Data are read from",
+    ):
         mh.Dataset.load(tmp_path / "bad.parquet")
 
 
@@ -117,9 +120,13 @@ def test_a_wrong_format_says_which_there_are(tmp_path):
     ("change", "words"),
     [
         (lambda t: t.drop(columns=["x", "y"]), "has no feature columns besides 'sequence' and 'label'"),
-        (lambda t: t.assign(x="a"), "column 'x' holds no numbers; name the feature columns"),
+        (lambda t: t.assign(x="a"), "column 'x' holds no numbers; leave it out, or name the feature columns"),
         (lambda t: t.assign(label=["no", "yes"] * 4 + ["no"]), "sequence 's0' has rows with different labels"),
         (lambda t: t.assign(label=None), "label 0 is missing"),
+        (lambda t: t.iloc[:0], "the table is empty: it has the columns sequence, label, x, y and no rows"),
+        (lambda t: t.assign(x=[1, 2, "abc", *range(6)]), "row 3, column 'x' holds 'abc', which is no number"),
+        (lambda t: t.assign(sequence=["a", None, *"bcdefgh"]), "row 2 has an empty cell in column 'sequence'"),
+        (lambda t: t.rename(columns={"x": ""}), r"column 3 of the table has no name \(''\); .* index=False"),
     ],
 )
 def test_a_bad_table_is_told_in_one_line(change, words):
@@ -172,3 +179,31 @@ def test_columns_of_strings_are_labels():
     tokens = np.zeros((2, 1, 1))
     for column in (pd.Series(["a", "b"]), pd.Series(["a", "b"], dtype=object)):
         assert mh.Dataset.from_arrays(tokens, column).label_names == ("a", "b")
+
+
+def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
+    table().to_csv(tmp_path / "mine.csv")
+    with pytest.raises(
+        ValueError, match=r"column 1 of the table has no name .* save .* with to_csv\(path, index=False\)"
+    ):
+        mh.Dataset.load(tmp_path / "mine.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "sequence;label;x\n1;a;2\n", "has one column; its cells look separated by ';'"),
+        ("b.csv", "sequence\tlabel\tx\n1\ta\t2\n", "its cells look separated by tabs"),
+        ("c.csv", "sequence,label\n1,a,b,c\n1,2,3,4,5,6\n", "its rows have different numbers of cells"),
+        ("d.csv", "", "it is empty. Data are read from .npz, .npy, .csv and .parquet"),
+        ("e.txt", "1 2", "e.txt ends in .txt, which is no format of data. Data are read from .npz"),
+        ("f.pkl", "1 2", "f.pkl ends in .pkl, which is no format of data. Data are read from .npz"),
+        ("g.tsv", "1 2", "g.tsv ends in .tsv, which is no format of data. Data are read from .npz"),
+        ("", None, "is a folder; pass a file in it. Data are read from .npz, .npy, .csv and .parquet"),
+    ],
+)
+def test_a_file_that_is_none_says_why_and_which_formats_there_are(name, content, words, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=words):
+        mh.Dataset.load(tmp_path / name)

@@ -1,4 +1,5 @@
 import importlib
+import inspect
 import sys
 
 import numpy as np
@@ -50,6 +51,19 @@ def test_the_step_size_is_at_the_edge_of_stability(fitted):
         return np.diff(mh.train(start, data, step_size=step_size, num_steps=32, record="all").train_loss).max() > 1e-6
 
     assert np.log2(size) == round(np.log2(size)) and not rises(size) and rises(2 * size)
+
+
+def test_looking_at_a_fitted_model_asks_the_theory_nothing(fitted, monkeypatch):
+    def asked(*arguments, **more):
+        raise AssertionError("the theory was asked")
+
+    monkeypatch.setattr("manyheads.papers.deora2023.planner.plan", asked)
+    monkeypatch.setattr("manyheads.estimator.classifier.certify", asked)
+    names = dir(fitted)
+    assert {"predict", "fitted_", "classes_"} <= set(names) and not {"plan_", "certificate_"} & set(names)
+    assert repr(fitted) and "MultiHeadAttentionClassifier" in fitted._repr_html_() and inspect.getmembers(fitted)
+    with pytest.raises(AssertionError, match="the theory was asked"):
+        _ = fitted.certificate_
 
 
 def test_attention_maps_are_distributions_over_real_tokens(fitted):

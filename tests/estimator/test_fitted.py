@@ -66,3 +66,23 @@ def test_padding_changes_nothing(fitted):
     tokens, mask = as_sequences([*short, X[5]])
     assert mask.sum(axis=1).tolist() == [2, 2, 2, 2, 2, 4]
     assert np.allclose(fitted.scores([*short, X[5]])[:5], fitted.scores(short), rtol=1e-12)
+
+
+def test_a_flipped_bit_of_a_classifier_is_found(fitted, tmp_path):
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    whole = path.read_bytes()
+    for place in np.random.default_rng(0).choice(len(whole), 60, replace=False):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(place) % 8
+        path.write_bytes(bytes(changed))
+        with pytest.raises(ValueError):
+            Fitted.load(path)
+
+
+def test_an_earlier_file_without_a_checksum_is_read(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr("manyheads.estimator.fitted.FORMAT_VERSION", 1)
+    monkeypatch.setattr("manyheads.estimator.fitted._seal", lambda tensors, header: None)
+    fitted.save(tmp_path / "old.safetensors")
+    monkeypatch.undo()
+    assert np.array_equal(Fitted.load(tmp_path / "old.safetensors").scores(X), fitted.scores(X))

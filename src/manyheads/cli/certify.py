@@ -17,11 +17,11 @@ DECIDED_BY = {"--plan": (*MADE_WITH, *SPLIT), "--data": MADE_WITH}
 
 
 def command(
-    source: Annotated[str, tyro.conf.Positional] = "mixture",
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SOURCE]")] = "mixture",
     *,
-    data: str | None = None,
+    data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
     plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
-    statement: tuple[str, ...] = (),
+    statement: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID [ID ...]")] = (),
     heads: Heads = 16,
     start: Annotated[str, named(STARTS)] = "first_phase",
     scale: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
@@ -74,8 +74,11 @@ def command(
     import jax
 
     import manyheads as mh
+    from manyheads.certificates.ledger import entry
     from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, planned, stored_run, warn_of_time
 
+    for name in statement:
+        entry(name)  # before anything is trained
     keys = jax.random.split(jax.random.key(seed), 5)
     task: Any = None
     from_step = None

@@ -10,14 +10,16 @@ from typing import Annotated
 import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
-from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import Seed, auto, heads, named
+from manyheads.cli.colors import hush, say, show, tell
+from manyheads.cli.numbers import On, Seed, auto, heads, named
+from manyheads.cli.wording import in_options
 
 AUTO = "auto"
+DIVERGED = 1  # exit code
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional] = "digits",
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "digits",
     *,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="MODEL")] = None,
     heads: Annotated[float | str, auto("N", heads)] = AUTO,
@@ -27,12 +29,12 @@ def command(
     optimizer: Annotated[str, named(OPTIMIZERS)] = "gd",
     decoder: Annotated[str, named(DECODERS)] = "full",
     scale: Annotated[str, named(("rms", "standard", "none"))] = "rms",
-    positions: Annotated[str, named(("none", "one_hot", "sinusoidal"))] = "none",
-    intercept: bool = True,
+    positions: Annotated[str, named(("none", "one-hot", "sinusoidal"))] = "none",
+    intercept: On = True,
     held_out: float = 0.2,
     examples: int = 200,
     positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
-    theory: bool = True,
+    theory: On = True,
     seed: Seed = 0,
     json: bool = False,
     quiet: bool = False,
@@ -41,7 +43,7 @@ def command(
 
     DATA is an .npz file with arrays `tokens` (n, T, d) and `labels`, a .csv or .parquet file with one row per token
     (columns `sequence`, `label`, features), two .npy files (tokens, labels), or a data source such as digits or
-    mixture. With more than two classes, one model per class is fitted against the rest. A fifth of the sequences is
+    mixture. With more than two classes, one model per class is fitted against the rest. A fifth of each class is
     set aside before anything is chosen; the error there is printed with its interval, beside that of logistic
     regression. The classifier is saved as a safetensors file, which `manyheads predict` reads.
 
@@ -62,11 +64,11 @@ def command(
         decoder: one readout row per token, one for all tokens, or one for the last token.
         scale: divide tokens by their root mean square norm, standardize every feature, or leave them unchanged.
         positions: features that encode the position of a token.
-        intercept: give every token a constant feature; --no-intercept leaves it out.
-        held_out: share of the sequences that is set aside to measure the error.
+        intercept: do not give every token a constant feature.
+        held_out: share of each class that is set aside to measure the error.
         examples: sequences of a generated task.
         positive: the label that becomes +1, against all others; by default the larger of two.
-        theory: report what the theory guarantees; --no-theory skips this and saves time.
+        theory: do not report what the theory guarantees, which saves time.
         seed: seed of everything random.
         json: print JSON instead of text.
         quiet: no progress.
@@ -75,8 +77,9 @@ def command(
 
     from manyheads.cli.tasks import classes
     from manyheads.data.files import checked_path
-    from manyheads.estimator.advice import MOST_JUDGED, recommend
+    from manyheads.estimator.advice import MOST_JUDGED, Diverged, recommend
     from manyheads.estimator.clock import Clock, memory, search_stages
+    from manyheads.estimator.fitted import digest
     from manyheads.estimator.search import Wishes
 
     if out is not None:
@@ -92,14 +95,18 @@ def command(
         progress = Clock(search_stages(dataset, used, wishes.candidates), tell)
         if ahead := progress.estimate(f"fitting {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))):
             print(ahead, file=sys.stderr)
-    found = recommend(
-        dataset, classes=several, wishes=wishes, scale=scale, positions=positions.replace("_", "-"),
-        intercept=intercept, held_out=held_out, seed=seed, theory=theory, progress=progress,
-    )  # fmt: skip
+    try:
+        found = recommend(
+            dataset, classes=several, wishes=wishes, scale=scale, positions=positions,
+            intercept=intercept, held_out=held_out, seed=seed, theory=theory, progress=progress,
+        )  # fmt: skip
+    except Diverged as error:
+        say(f"error: {in_options(str(error), command)}")
+        return DIVERGED
     if not quiet:
         hush()
     if out is not None:
-        found.fitted.facts.update(data=dataset.name, **found.to_dict())
+        found.fitted.facts.update(data=dataset.name, digest=digest(dataset.tokens, dataset.mask), **found.to_dict())
         found.fitted.save(out)
     print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False)) if json else show(found)
     if out is not None and not json:

@@ -12,11 +12,11 @@ from manyheads.cli.numbers import Seed
 
 
 def command(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
-    data: str | None = None,
+    data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
     reduce: float = 2.0,
-    step_size: float | None = None,
+    step_size: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
     first: bool = False,
     examples: int = 100,
     first_phase_examples: int = 200,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
 from typing import Annotated, Any
 
+from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 MOST_HEADS = 9 * 10**15  # whole numbers up to here are exact in float64
@@ -58,6 +59,10 @@ def auto(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec:
     return _option(f"{metavar}|auto", lambda word: word if word == "auto" else read(word))
 
 
+On = Annotated[bool, arg(help_behavior_hint="(off by default)")]
+"""The type of an option that is True unless the flag `--no-NAME` is given."""
+
+
 def seed(text: str) -> int:
     """Read a seed: a whole number from 0 to 2^32 - 1; each gives different draws."""
     if not (text.isascii() and text.isdigit() and int(text) < 2**32):
@@ -70,12 +75,12 @@ Seed = Annotated[int, _option("INT", seed)]
 
 
 def named(names: Iterable[str]) -> PrimitiveConstructorSpec:
-    """The type of an option that takes a registered name; `first-phase` is read as `first_phase`."""
+    """The type of an option that takes a registered name; `first-phase` is read as `first_phase`, and vice versa."""
     known = tuple(names)
+    spelled = {name.replace("-", "_"): name for name in known}
 
     def read(word: str) -> str:
-        name = word.replace("-", "_")
-        if name not in known:
+        if (name := spelled.get(word.replace("-", "_"))) is None:
             raise ValueError(f"{word!r} is not one of {', '.join(map(repr, known))}")
         return name
 

@@ -12,21 +12,21 @@ import tyro
 
 from manyheads._names import DECODERS
 from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import Seed, named
+from manyheads.cli.numbers import On, Seed, named
 from manyheads.model.loss import LOSSES
 
 
 def command(
-    data: Annotated[str, tyro.conf.Positional] = "mixture",
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "mixture",
     *,
     target_loss: float = 0.1,
-    steps: int | None = None,
+    steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
     start: Annotated[str, named(("first_phase", "zero", "gaussian"))] = "first_phase",
     decoder: Annotated[str, named(DECODERS)] = "full",
     loss: Annotated[str, named(LOSSES)] = "logistic",
     planning_share: float = 0.5,
     examples: int = 200,
-    trials: bool = True,
+    trials: On = True,
     positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
     out: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     seed: Seed = 0,
@@ -59,7 +59,7 @@ def command(
         loss: loss function of the margin.
         planning_share: share of the sequences used for planning.
         examples: sequences of a generated task.
-        trials: also make a few trial runs and a recommendation; --no-trials skips them.
+        trials: make no trial runs and no recommendation.
         positive: the label that becomes +1, against all others; by default the larger of two.
         out: write the plan to this file, for `train --plan` and `certify --plan`.
         seed: seed of everything random.
@@ -83,12 +83,13 @@ def command(
     dataset = whole(data, keys, examples, positive)
     progress = None
     if not quiet and 0 < planning_share < 1:
-        count = round(planning_share * len(dataset) / (2 if start == "first_phase" else 1))
-        looked, advised = min(count, MOST_SAMPLED), min(round(planning_share * len(dataset)), MOST_ADVISED)
+        count = round(planning_share * len(dataset))
+        covered = count - count // 2 if start == "first_phase" else count
+        looked, advised = min(covered, MOST_SAMPLED), min(count, MOST_ADVISED)
         classes = (GAUSSIAN_HEADS,) if start == "gaussian" else (2,) * len(MEASURED_HEADS)
         stages = plan_stages(dataset, looked, advised, CANDIDATES, classes)
         progress = Clock(stages if trials else stages[:2], tell)
-        if ahead := progress.estimate(f"planning on {looked:,} of {len(dataset):,} sequences", memory(dataset, looked)):
+        if ahead := progress.estimate(f"planning on {count:,} of {len(dataset):,} sequences", memory(dataset, looked)):
             print(ahead, file=sys.stderr)
     made_with: dict[str, Any] = dict(decoder=decoder, loss=loss, key=keys[4], planning_share=planning_share)
     result = plan(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json as format_json
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -13,14 +14,14 @@ from manyheads.cli.numbers import Seed
 
 
 def command(
-    model: Annotated[Path, tyro.conf.Positional],
-    data: Annotated[str, tyro.conf.Positional],
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     *,
     examples: int = 200,
     seed: Seed = 0,
     json: bool = False,
 ) -> int:
-    """Print one label per sequence, and the error to stderr if the data have labels of the same names.
+    """Print one label per sequence, and to stderr how many are wrong if the data have labels of the same names.
 
     MODEL is a file written by `manyheads fit -o`. DATA is as for `manyheads fit`, but an .npz file or a table may lack
     labels.
@@ -34,23 +35,50 @@ def command(
         data: the file or the data source.
         examples: sequences of a generated task.
         seed: seed of a generated task.
-        json: print the label and the score of each sequence as JSON, one line each.
+        json: print label, probability of that label and score of each sequence as JSON, one line each; labels that are
+            all numbers are written as numbers.
     """
     import jax
     import numpy as np
 
     from manyheads.cli.tasks import sequences
-    from manyheads.estimator.fitted import Fitted
+    from manyheads.estimator.fitted import Fitted, digest
 
     fitted = Fitted.load(model)
     tokens, mask, names = sequences(data, jax.random.split(jax.random.key(seed), 5), examples)
-    scores, labels = fitted.scores((tokens, mask)), fitted.predict((tokens, mask))
-    for label, score in zip(labels.tolist(), scores.tolist(), strict=True):
-        print(format_json.dumps({"label": label, "score": score}) if json else label)
+    if tokens.shape[2] != fitted.layout.dim:
+        raise ValueError(
+            f"{data} has tokens of dimension {tokens.shape[2]}, and {model} was fitted to dimension "
+            f"{fitted.layout.dim}; pass data with the same features, or fit a model to these."
+        )
+    scores, codes = fitted.scores((tokens, mask)), fitted.codes((tokens, mask))
+    chances, own = fitted.probabilities((tokens, mask)), _own_types(fitted.label_names)
+    for code, score, chance in zip(codes.tolist(), scores.tolist(), chances.tolist(), strict=True):
+        row = {"label": own[code], "probability": chance[code], "score": score}
+        print(format_json.dumps(row) if json else fitted.label_names[code])
     if names is not None:
-        if set(names) <= set(fitted.label_names):
-            say(f"error: {np.mean(labels != names):.1%} of {len(names)} sequences")
+        known = {name: fitted.code_of(name) for name in np.unique(names).tolist()}
+        if None in known.values():
+            theirs, ours = ", ".join(list(known)[:6]), ", ".join(fitted.label_names)
+            say(f"not compared: the data have the labels {theirs}, the model has {ours}")
         else:
-            theirs, ours = ", ".join(np.unique(names)[:6]), ", ".join(fitted.label_names)
-            say(f"no error computed: the data have the labels {theirs}, the model has {ours}")
+            wrong, num = (
+                int(sum(known[name] != code for name, code in zip(names.tolist(), codes, strict=True))),
+                len(names),
+            )
+            seen = fitted.facts.get("digest") == digest(tokens, mask)
+            told = f"; {fitted.facts['num_train']} of them were trained on" if seen else ""
+            say(f"wrong on {wrong} of {num} sequences ({wrong / num:.1%}){told}")
     return 0
+
+
+def _own_types(names: tuple[str, ...]) -> list[Any]:
+    """Labels as numbers where all of them are finite numbers."""
+    for kind in (int, float):
+        try:
+            values = [kind(name) for name in names]
+        except ValueError:
+            continue
+        if all(abs(value) < math.inf for value in values):
+            return values
+    return list(names)

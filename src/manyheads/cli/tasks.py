@@ -27,24 +27,26 @@ def source(data: str, key: Any) -> Any:
     return SOURCES["file"](data)
 
 
-def parts(data: str, keys, examples: int, first: int, held_out: int):
+def parts(data: str, keys, examples: int, first: int, held_out: int, positive: str | None = None):
     """The data source and three disjoint parts: fresh data for the start, training data, test data.
 
-    A part for the start or the test with zero sequences is None.
+    A part for the start or the test with zero sequences is None. `positive` is the label that becomes +1.
     """
     for name, count in (("first-phase", first), ("test", held_out)):
         if count < 0:
             raise ValueError(f"--{name}-examples {count} must be 0 or more.")
     task = source(data, keys[0])
     if hasattr(task, "sample"):
+        if positive is not None:
+            raise ValueError(f"--positive {positive} is for data of your own; leave it out for {data}.")
         test = task.sample(held_out, key=keys[3]) if held_out else None
         fresh = task.sample(first, key=keys[1]) if first else None
         return task, fresh, task.sample(examples, key=keys[2]), test
-    whole = task.load()
-    quarter = whole.num_examples // 4
+    loaded = whole(data, keys, examples, positive)
+    quarter = loaded.num_examples // 4
     if quarter < 2 and (first or held_out):
-        raise ValueError(f"{data} has {whole.num_examples} sequences; at least 8 are needed to set some aside.")
-    fresh, rest = whole.split(min(first, quarter), key=keys[1]) if first else (None, whole)
+        raise ValueError(f"{data} has {loaded.num_examples} sequences; at least 8 are needed to set some aside.")
+    fresh, rest = loaded.split(min(first, quarter), key=keys[1]) if first else (None, loaded)
     test, rest = rest.split(min(held_out, quarter), key=keys[2]) if held_out else (None, rest)
     if abs(rest.labels.sum()) == rest.num_examples:
         raise ValueError(
@@ -178,5 +180,7 @@ def stored_run(path: str, data: str | None, keys, examples: int, first: int, hel
     run = Trajectory.load(path)
     heads = run.start.heads  # after a first phase W is zero and U is not
     phased = not np.any(heads.key_query) and bool(np.any(heads.readout))
-    task, _, dataset, test = parts(data, keys, examples, first if phased else 0, held_out)
+    names = run.settings.get("label_names")
+    positive = names[1] if names and isinstance(source(data, keys[0]), SOURCES["file"]) else None
+    task, _, dataset, test = parts(data, keys, examples, first if phased else 0, held_out, positive)
     return run, task, dataset, test

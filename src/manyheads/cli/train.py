@@ -32,7 +32,7 @@ File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 DECIDED_BY = {
     "--plan": (
         "--heads", "--start", "--scale", "--decoder", "--steps", "--step-size", "--optimizer", "--loss", "--examples",
-        "--first-phase-examples", "--test-examples", "--seed",
+        "--positive", "--first-phase-examples", "--test-examples", "--seed",
     )
 }  # fmt: skip
 KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
@@ -51,6 +51,7 @@ def command(
     optimizer: Annotated[str, named(OPTIMIZERS)] = "gd",
     loss: Annotated[str, named(LOSSES)] = "logistic",
     examples: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
+    positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
     first_phase_examples: int = 200,
     test_examples: int = 300,
     seed: Seed = 0,
@@ -97,6 +98,7 @@ def command(
         optimizer: the update rule.
         loss: the loss of the margin.
         examples: training sequences to draw (100 if not given); a file is used whole.
+        positive: the label that becomes +1, against all others; by default the larger of two.
         first_phase_examples: fresh sequences for the first phase.
         test_examples: sequences for the test loss; 0 leaves it out.
         seed: seed of everything random.
@@ -132,6 +134,10 @@ def command(
 
         data = ("" if plan else "mixture") if data is None else data
         first = fresh_wanted(start, first_phase_examples)
+        if out is not None and not out.is_dir() and out.suffix.lower() != ".npz":
+            raise ValueError(
+                f"--out {out} must end in .npz, the format of a trajectory; pass {out.with_suffix('.npz')}."
+            )
         if out is not None and out.exists() and any(Path(p).exists() and out.samefile(p) for p in paths_of(data)):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
@@ -141,7 +147,8 @@ def command(
             heads, step_size, steps = found.settings.num_heads, found.settings.step_size, found.settings.num_steps
             loss, fresh, split = found.loss, None, True
         else:
-            task, fresh, dataset, test = parts(data, keys, 100 if examples is None else examples, first, test_examples)
+            count = 100 if examples is None else examples
+            task, fresh, dataset, test = parts(data, keys, count, first, test_examples, positive)
             split = hasattr(task, "load")
             if split and examples is not None:
                 raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyheads.data.door import array_of, real_array, shown
-from manyheads.data.files import FORMATS, map_npy, read_npy, read_npz, short
+from manyheads.data.files import FORMATS, map_npy, read_npy, read_npz
 
 TABLES = (".csv", ".parquet")  # files that hold a table
 SEQUENCE, LABEL, TOKENS = "sequence", "label", "tokens"  # the columns of a table, unless others are named
@@ -60,6 +61,10 @@ def read_file(
         known = LABEL in map(str, table.columns)
         tokens, mask, found = table_parts(table if known else table.assign(**{LABEL: 0}), None, None, None)
         return Contents(tokens, found if known else None, mask)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; pass a file in it. {FORMATS}")
+    if path.is_file() and suffix != ".npz" and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} ends in {suffix or 'nothing'}, which is no format of data. {FORMATS}")
     arrays, meta = read_npz(path, newest, (TOKENS,) if mapped else ())
     if TOKENS not in arrays:
         held = ", ".join(sorted(arrays)) or "nothing"
@@ -107,12 +112,25 @@ def read_table(path: str | Path) -> Any:
             raise ValueError(
                 f"{path} needs pyarrow to be read: install it with `pip install 'manyheads[data]'`."
             ) from None
-        except Exception as error:  # pyarrow has its own
-            raise ValueError(f"{path} is not a readable Parquet file ({short(error)}). {FORMATS}") from None
+        except Exception:  # pyarrow has its own
+            raise ValueError(
+                f"{path} is not a readable Parquet file: it is damaged, or of another format. {FORMATS}"
+            ) from None
     try:
-        return pandas.read_csv(path)
-    except (ValueError, UnicodeDecodeError) as error:  # pandas' own are among them
-        raise ValueError(f"{path} is not a readable CSV file ({short(error)}). {FORMATS}") from None
+        table = pandas.read_csv(path)
+    except pandas.errors.EmptyDataError:
+        raise ValueError(f"{path} is not a readable CSV file: it is empty. {FORMATS}") from None
+    except pandas.errors.ParserError:
+        raise ValueError(
+            f"{path} is not a readable CSV file: its rows have different numbers of cells. Separate cells by commas, "
+            f"and quote cells that contain one. {FORMATS}"
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a readable CSV file: it is no UTF-8 text. {FORMATS}") from None
+    if len(table.columns) == 1 and (found := re.search(r"[;\t|]", str(table.columns[0]))):
+        separator = {"\t": "tabs"}.get(found[0], repr(found[0]))
+        raise ValueError(f"{path} has one column; its cells look separated by {separator}: separate them by commas.")
+    return table
 
 
 def table_parts(
@@ -125,12 +143,24 @@ def table_parts(
     table = table.set_axis(names, axis=1)
     label = LABEL if label is None else label
     _check_columns(names, [label])
+    if not len(table):
+        raise ValueError(f"the table is empty: it has the columns {', '.join(names[:8])} and no rows; add some.")
     if sequence is None and TOKENS in names:
         tokens, mask = padded([_nested(row) for row in table[TOKENS]], "tokens")
         return tokens, mask, _labels(table[label])
     sequence = SEQUENCE if sequence is None else sequence
     _check_columns(names, [sequence, *(features or ())])
+    if (missing := table[sequence].isna().to_numpy()).any():
+        raise ValueError(
+            f"row {_row(missing)} has an empty cell in column {sequence!r}; every row needs "
+            "the sequence to which it belongs."
+        )
     columns = list(features) if features is not None else [n for n in names if n not in (sequence, label)]
+    if features is None and (unnamed := [n for n in columns if not n.strip() or re.fullmatch(r"Unnamed: \d+", n)]):
+        raise ValueError(
+            f"column {names.index(unnamed[0]) + 1} of the table has no name ({unnamed[0]!r}); if it is the index that "
+            "pandas wrote, save the table with to_csv(path, index=False), else name it."
+        )
     if not columns:
         raise ValueError(f"the table has no feature columns besides {sequence!r} and {label!r}; add some.")
     groups = table.groupby(sequence, sort=False, dropna=False)
@@ -140,8 +170,7 @@ def table_parts(
             "every row of a sequence needs the same label."
         )
     for column in columns:
-        if table[column].dtype.kind not in "fiub":
-            raise ValueError(f"column {column!r} holds no numbers; name the feature columns with features=[...].")
+        _check_numbers(table[column], column)
     tokens, mask = padded([group[columns].to_numpy() for _, group in groups], "the sequences")
     return tokens, mask, _labels(groups[label].first())
 
@@ -154,6 +183,27 @@ def _check_columns(names: list[str], wanted: list[str]) -> None:
                 f"the columns {SEQUENCE!r}, {LABEL!r} and features, or one row per sequence with lists in {TOKENS!r}; "
                 "sequence= and label= name others."
             )
+
+
+def _check_numbers(column: Any, name: str) -> None:
+    """Refuse a feature that is no number, naming the first cell that is none."""
+    import pandas
+
+    if column.dtype.kind in "fiub":
+        return
+    bad = (pandas.to_numeric(column, errors="coerce").isna() & column.notna()).to_numpy()
+    if bad.all():
+        raise ValueError(f"column {name!r} holds no numbers; leave it out, or name the feature columns with features=.")
+    where = _row(bad) if bad.any() else 1
+    raise ValueError(
+        f"row {where}, column {name!r} holds {shown(column.iloc[where - 1])}, which is no number; correct it, or name "
+        "the feature columns with features=."
+    )
+
+
+def _row(flags: np.ndarray) -> int:
+    """The number of the first row that is flagged; the first row below the names is row 1."""
+    return int(np.argmax(flags)) + 1
 
 
 def _labels(column: Any) -> np.ndarray:

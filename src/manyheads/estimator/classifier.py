@@ -77,8 +77,8 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
         trials_: the candidates that were compared, with their held-out losses.
         fitted_: the classifier without scikit-learn; `fitted_.save(path)` writes a safetensors file.
         certificate_: what the theory says about the run; computed when first asked for (a dict by class, if more than
-            two). Runs with weights cannot be certified.
-        plan_: what the theory would ask for, planned on at most 400 of the sequences; computed when first asked for.
+            two), and not in `dir` before. Runs with weights cannot be certified.
+        plan_: what the theory would ask for, planned on at most 400 of the sequences; likewise.
     """
 
     def __init__(
@@ -106,6 +106,15 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+    def __dir__(self) -> list[str]:
+        """All names, but `certificate_` and `plan_` only once they are computed.
+
+        scikit-learn's own asks for every value, and tab completion and the display in a notebook ask for all in `dir`.
+        """
+        slow = {"certificate_": "_certificate", "plan_": "_plan"}
+        waiting = {name for name, kept in slow.items() if kept not in vars(self)}
+        return sorted(set(object.__dir__(self)) - waiting)
 
     def fit(self, X, y, sample_weight=None) -> MultiHeadAttentionClassifier:
         """Train on sequences `X` with labels `y` of two classes or more."""

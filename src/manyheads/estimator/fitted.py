@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,12 +17,13 @@ from safetensors.numpy import save
 
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
-from manyheads.data.files import Damaged, checked_path, short, write_whole
+from manyheads.data.files import Damaged, checked_path, write_whole
 from manyheads.estimator.search import Found, Trial, Wishes, search
 from manyheads.estimator.sequences import Layout, as_sequences
 from manyheads.model.attention import MultiHead
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+SEALED_SINCE = 2  # the format_version from which on the header has a checksum
 KIND = "manyheads classifier"
 
 
@@ -80,6 +82,14 @@ class Fitted:
             maps = [np.asarray(jax.vmap(model.attention)(X, real)) for model in self.models]
         return np.stack(maps, axis=1)
 
+    def code_of(self, name: str) -> int | None:
+        """The position in `label_names` of a label as data have it, where 1 and 1.0 are the same, or None."""
+        for code, own in enumerate(self.label_names):
+            if own == name or _number(own) == _number(name) is not None:
+                return code
+        against_all = len(self.label_names) == 2 and self.label_names[0] == f"not {self.label_names[1]}"
+        return 0 if against_all else None
+
     @guarded()
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: the weights as tensors, all else as JSON under "manyheads" in its header."""
@@ -93,6 +103,7 @@ class Fitted:
             "label_names": list(self.label_names), "choice": asdict(self.choice), "facts": self.facts,
             "models": [{"decoder": m.decoder, "exponent": m.exponent} for m in self.models],
         }  # fmt: skip
+        header["sha256"] = _seal(tensors, json.loads(json.dumps(header)))
         write_whole(path, save(tensors, metadata={"manyheads": json.dumps(header)}))
 
     @classmethod
@@ -105,14 +116,21 @@ class Fitted:
             with safe_open(str(path), framework="numpy") as file:
                 header = json.loads((file.metadata() or {}).get("manyheads", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, ValueError, OSError) as error:
+        except (SafetensorError, ValueError, OSError):
             raise Damaged(
-                f"{path} is not a readable safetensors file ({short(error)}); pass one written by `manyheads fit`."
+                f"{path} is not a readable safetensors file: it is damaged, or of another format; pass one written by "
+                "`manyheads fit`."
             ) from None
-        if header.get("kind") != KIND:
+        if not isinstance(header, dict) or header.get("kind") != KIND:
             raise ValueError(f"{path} holds no classifier of manyheads; pass one written by `manyheads fit`.")
-        if header["format_version"] > FORMAT_VERSION:
+        version, seal = header.get("format_version"), header.pop("sha256", None)
+        damaged = f"{path} is damaged: its content does not match its checksum; use another copy, or fit it anew."
+        if seal is not None and seal != _seal(tensors, header):
+            raise Damaged(damaged)
+        if isinstance(version, int) and version > FORMAT_VERSION:
             raise ValueError(f"{path} was written by a newer version of manyheads; update manyheads.")
+        if seal is None and version not in range(1, SEALED_SINCE):  # earlier files have none
+            raise Damaged(damaged)
         try:
             models = tuple(
                 MultiHead.create(
@@ -130,14 +148,42 @@ class Fitted:
                 Layout.from_dict(header["layout"]), models, tuple(header["label_names"]), Trial(**made),
                 header["seed"], header["facts"],
             )  # fmt: skip
-        except (KeyError, TypeError) as error:
-            raise Damaged(f"{path} is not a whole classifier ({short(error)}); use another copy.") from None
+        except (KeyError, TypeError):
+            raise Damaged(f"{path} is not a whole classifier: entries are missing; use another copy.") from None
 
     def __str__(self) -> str:
         names = ", ".join(self.label_names[:6]) + (", ..." if len(self.label_names) > 6 else "")
         return f"classifier of {names}: {self.choice}"
 
     __repr__ = __str__
+
+
+def digest(tokens: np.ndarray, mask: np.ndarray | None) -> str:
+    """A hash of sequences, by which those that were fitted are known again."""
+    real = np.ones(tokens.shape[:2], bool) if mask is None else mask
+    return _hash([f"{tokens.shape}", np.where(real[:, :, None], tokens, 0.0).astype(np.float64), real.astype(bool)])
+
+
+def _seal(tensors: dict[str, np.ndarray], header: dict[str, Any]) -> str:
+    """SHA-256 of the tensors, with their names and types, and of the other entries of the header."""
+    parts: list[str | np.ndarray] = [json.dumps(header, sort_keys=True)]
+    for name in sorted(tensors):
+        parts += [f"{name} {tensors[name].dtype.str} {tensors[name].shape}", tensors[name]]
+    return _hash(parts)
+
+
+def _hash(parts: list[str | np.ndarray]) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()
+
+
+def _number(name: str) -> float | None:
+    try:
+        return float(name)
+    except ValueError:
+        return None
 
 
 def fit(

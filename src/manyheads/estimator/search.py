@@ -77,6 +77,11 @@ class Wishes:
         return MOST_STEPS if self.num_steps == AUTO else int(self.num_steps)
 
 
+def counted(number: float, noun: str) -> str:
+    """A number with its noun: 1 step, 1,000 steps."""
+    return f"{number:,.0f} {noun}" + ("" if number == 1 else "s")
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
@@ -96,9 +101,9 @@ class Trial:
             low, high = form(min(values)), form(max(values))
             return low if low == high else f"{low} to {high}"
 
-        heads = "1 head" if self.num_heads == 1 else f"{self.num_heads:,.0f} heads"
-        sizes, steps = told(self.step_sizes, lambda v: f"{v:.6g}"), told(self.num_steps, lambda v: f"{v:,}")
-        return f"{heads}, {self.start.replace('_', ' ')} start, step size {sizes}, {steps} steps"
+        heads, sizes = counted(self.num_heads, "head"), told(self.step_sizes, lambda v: f"{v:.6g}")
+        steps = told(self.num_steps, lambda v: f"{v:,}") + (" step" if set(self.num_steps) == {1} else " steps")
+        return f"{heads}, {self.start.replace('_', ' ')} start, step size {sizes}, {steps}"
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,7 @@ def search(
     trials = []
     if len(candidates) > 1 or stops:
         for kind, heads in candidates:
-            some = "1 head" if heads == 1 else f"{heads:,.0f} heads"
-            tell(f"trying {some} from a {kind.replace('_', ' ')} start")
+            tell(f"trying {counted(heads, 'head')} from a {kind.replace('_', ' ')} start")
             trials.append(_trial(problems, kind, heads, shares, held, fresh, wishes, key, stops))
         chosen = min(trials, key=lambda trial: trial.held_out_loss)
     else:

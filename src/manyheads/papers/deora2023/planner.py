@@ -147,8 +147,10 @@ class Plan:
         )
         return "\n".join(
             [
-                f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} "
-                f"sequences; {left} are left for training and were not used."
+                f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} of "
+                f"{self.num_planning + left} sequences"
+                + (f": {self.num_planning - of} make the start, {of} are" if of < self.num_planning else ", which are")
+                + f" those that the guarantee covers and `train --plan` trains on. The other {left} were not used."
                 + (f" Margins and trials: on {seen:,} of {of:,}, drawn at random." if seen < of else ""),
                 *(trials if self.measured else ()),
                 *map(str, self.measured),
