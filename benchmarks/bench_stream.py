@@ -6,7 +6,7 @@ Run:  python benchmarks/bench_stream.py                             a quick look
 The data (T = 16, d = 64, float32) are written by blocks into a temporary folder. "train" is `manyheads.train` on the whole
 file: anonymous memory (RssAnon: the page cache of the file is not in it) is sampled along the way, and the curve begins before
 the file is opened. "cost" is the time of a step on the first sequences of the file, at most 100,000, streamed and resident in
-the same process, after the bits of both were found equal; steps of both alternate, medians are kept, in wall seconds and in
+the same process, told only if both end with the same bits; steps of both alternate, medians are kept, in wall seconds and in
 CPU seconds. On a busy machine the wall seconds are those of the neighbors: read the CPU seconds and the least wall seconds. One JSON line per case, then two tables.
 """
 
