@@ -27,14 +27,12 @@ from manyheads.model.attention import HIGHEST, Factored, Heads, full_key_query
 from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
 from manyheads.model.gradient import (
     Batch,
-    Sums,
+    Folded,
     Weights,
     batch_scores,
     head_weights,
-    logits,
     loss_and_gradient,
     prepare,
-    readouts,
     scores_and_parts,
 )
 from manyheads.model.loss import SCORE, Loss
@@ -178,12 +176,16 @@ class AttentionPoint(eqx.Module):
 
 @jax.jit
 def _parts(heads, batch) -> Parts:
-    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
-    return jax.lax.map(partial(_chunk_parts, W, U), batch)
+    return jax.lax.map(partial(_chunk_parts, _folded(heads, batch)), batch)
 
 
-def _chunk_parts(W, U, piece) -> Parts:
-    _, A, B, phi, _ = scores_and_parts(W, U, jnp.zeros(W.shape[0]), piece.tokens, piece.mask, piece.last, HIGHEST)
+def _folded(heads, batch) -> Folded:
+    return Folded.of(full_key_query(heads.key_query), jnp.asarray(heads.readout), batch.last is not None)
+
+
+def _chunk_parts(folded: Folded, piece) -> Parts:
+    none = jnp.zeros(folded.num_classes)
+    _, A, B, phi, _ = scores_and_parts(folded, none, piece.tokens, piece.mask, piece.last, HIGHEST)
     return Parts(A, B - phi[:, None, :])
 
 
@@ -215,15 +217,15 @@ def attention_product(point: AttentionPoint, move: Heads) -> Heads:
     dW = move.key_query
     if factored:
         dW = jnp.einsum("gdr,ger->gde", dW[0], W[1]) + jnp.einsum("gdr,ger->gde", W[0], dW[1])
-    weights = point.weights
+    weights, here = point.weights, _folded(point.heads, point.batch)
+    along = Folded.of(dW, jnp.asarray(dU), here.by_query)
 
     def one_chunk(sums, args):
         piece, sigma, kappa, kept = args
-        A, C = _chunk_parts(full_key_query(W), jnp.asarray(U), piece) if kept is None else kept
+        A, C = _chunk_parts(here, piece) if kept is None else kept
         X, Xq = piece.tokens, _queries(piece)
         c, q = Xq.shape[:2]
-        dS = logits(dW, X, Xq, HIGHEST)
-        dB = readouts(dU, X, q, HIGHEST)
+        dS, dB = along.logits(X, Xq, HIGHEST), along.readouts(X, q, HIGHEST)
         dA = A * (dS - jnp.sum(A * dS, axis=1, keepdims=True))
         dphi = jnp.sum(dA * C + A * dB, axis=1)
         dscore = dphi.reshape(c, -1, q).sum(axis=2) @ weights.of_class
@@ -232,8 +234,8 @@ def attention_product(point: AttentionPoint, move: Heads) -> Heads:
         return sums.plus(dD, s * dA + k * A, 1.0, X, Xq, HIGHEST), None
 
     pieces = (point.batch, point.sigma, point.kappa, point.parts)
-    sums, _ = jax.lax.scan(one_chunk, Sums.zeros(U, dU.dtype), pieces)
-    outW, outU = sums.heads(U, 1 if point.batch.last is not None else point.batch.tokens.shape[2])
+    sums, _ = jax.lax.scan(one_chunk, jax.tree.map(jnp.zeros_like, along), pieces)
+    outW, outU = sums.heads(U)
     if factored:
         G, (query, key), (dq, dk) = point.gradient, W, move.key_query
         outW = Factored(

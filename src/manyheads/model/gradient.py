@@ -8,7 +8,7 @@ Arrays are [sequence, key s, (class g, query t)]: the softmax runs over an axis 
 last axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each;
 only S and the product with D are made one sequence at a time. W meets the keys and D the queries: with K = X Wᵀ, S is
 the product of K as [(s g), d] and X, and Xᵀ D X that of X and D as [(s g), t] X, so that no factor and no result is
-moved in memory. Where one query alone is read, W meets that query.
+moved in memory.
 
 Precision: every product asks for `jax.lax.Precision.HIGHEST`. On a CPU that changes nothing; on a GPU JAX's default
 would round the factors of a float32 product to tf32 (a mantissa of 10 bits), which `train(..., tf32=True)` asks for.
@@ -117,40 +117,76 @@ def prepare(
     )
 
 
-def logits(W, X, Xq, precision, by_query: bool = False):
-    """x_t W x_s of the queries t and the keys s, as [c, s, (g t)]; W meets the keys first, or the queries."""
-    (c, T, d), q, g = X.shape, Xq.shape[1], W.shape[0]
-    dot = partial(jax.lax.dot_general, precision=precision)
-    if q == 1 or by_query:
-        Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
-        return swapped(dot(X, Q, EACH_PAIR), g)
-    K = dot(X, W.transpose(2, 0, 1).reshape(d, g * d), EACH_TOKEN).reshape(c, T * g, d)
-    return dot(K, Xq, EACH_PAIR).reshape(c, T, g * q)
+class Folded(eqx.Module):
+    """The parameters, or sums over sequences that become their gradient, as the large products take and leave them.
+
+    Fold outside of a loop over chunks: inside, the compiler does it again for every chunk. W meets the keys first, or
+    the queries, which is less work where one query is read.
+    """
+
+    key_query: jax.Array  # d of the key, (g, d of the query); `by_query`: d of the query, (g, d of the key)
+    readout: jax.Array  # d, (g t), or d, g
+    num_classes: int = eqx.field(static=True)
+    by_query: bool = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, W, U, by_query: bool) -> Folded:
+        g, d, _ = W.shape
+        by_token = W.transpose((1, 0, 2) if by_query else (2, 0, 1)).reshape(d, g * d)
+        return cls(by_token, U.reshape(-1, d).T, g, by_query)
+
+    def heads(self, like) -> Heads:
+        """Unfolded; `like` is a readout."""
+        d = len(self.readout)
+        dW = self.key_query.reshape(d, -1, d).transpose((1, 0, 2) if self.by_query else (1, 2, 0))
+        return Heads(dW, self.readout.T.reshape(like.shape))
+
+    def logits(self, X, Xq, precision):
+        """x_t W x_s of the queries t and the keys s, as [c, s, (g t)]."""
+        (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
+        dot = partial(jax.lax.dot_general, precision=precision)
+        if self.by_query:
+            Q = dot(Xq, self.key_query, EACH_TOKEN).reshape(c, q * g, d)
+            return swapped(dot(X, Q, EACH_PAIR), g)
+        K = dot(X, self.key_query, EACH_TOKEN).reshape(c, T * g, d)
+        return dot(K, Xq, EACH_PAIR).reshape(c, T, g * q)
+
+    def readouts(self, X, num_queries: int, precision):
+        """u_t x_s as [c, s, (g t)]; a pooled readout u is that of every query."""
+        (c, T, _), q, g = X.shape, num_queries, self.num_classes
+        B = jax.lax.dot_general(X, self.readout, EACH_TOKEN, precision=precision)
+        return B if B.shape[2] == g * q else jnp.broadcast_to(B[..., None], (c, T, g, q)).reshape(c, T, g * q)
+
+    def plus(self, D, A, weight, X, Xq, precision) -> Folded:
+        """With the terms x_t D_ts x_sᵀ and A_ts x_s of one chunk, D and A as [c, s, (g t)], weighted by sequence."""
+        (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
+        dot = partial(jax.lax.dot_general, precision=precision)
+        if self.readout.shape[1] < g * q:  # one row for all queries
+            A = A.reshape(c, T, g, q).sum(axis=3)
+        if self.by_query:
+            dW = dot(weight * Xq, dot(swapped(D, q), X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
+        else:
+            dW = dot(weight * X, dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d), EACH_ROW)
+        return Folded(self.key_query + dW, self.readout + dot(weight * X, A, EACH_ROW), g, self.by_query)
 
 
 def swapped(M, count: int):
     """Columns (i j), j of this count, in the order (j i)."""
+    if count in (1, M.shape[-1]):
+        return M
     return M.reshape(*M.shape[:-1], -1, count).swapaxes(-1, -2).reshape(M.shape)
 
 
-def readouts(U, X, num_queries: int, precision):
-    """u_t x_s as [c, s, (g t)]; a pooled readout u is that of every query."""
-    (c, T, d), q, g = X.shape, num_queries, U.shape[0]
-    rows = U.reshape(g, -1, d)  # g, r, d with r = T or 1
-    B = jax.lax.dot_general(X, rows.transpose(2, 0, 1).reshape(d, -1), EACH_TOKEN, precision=precision)
-    return B if rows.shape[1] == q else jnp.broadcast_to(B[..., None], (c, T, g, q)).reshape(c, T, g * q)
-
-
-def scores_and_parts(W, U, of_class, X, mask, last, precision, keys=None):
+def scores_and_parts(folded: Folded, of_class, X, mask, last, precision, keys=None):
     """Scores of one chunk and what its gradient needs: A, B in layout [c, s, (g t)], their phi and the query tokens.
 
-    With `keys`, other tokens are looked at and read out than those that look, and W meets the queries.
+    With `keys`, other tokens are looked at and read out than those that look.
     """
-    (c, T, _), g = X.shape, W.shape[0]
+    (c, T, _), g = X.shape, folded.num_classes
     Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
     q = Xq.shape[1]
-    S = logits(W, X if keys is None else keys, Xq, precision, by_query=keys is not None)
-    B = readouts(U, X if keys is None else keys, q, precision)
+    X = X if keys is None else keys
+    S, B = folded.logits(X, Xq, precision), folded.readouts(X, q, precision)
     if mask is not None:
         S = jnp.where(mask[:, :, None], S, -jnp.inf)
     E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
@@ -162,37 +198,6 @@ def scores_and_parts(W, U, of_class, X, mask, last, precision, keys=None):
     # Without the barrier multiply and add may fuse; equal classes of opposite sign would not cancel to the last bit.
     scores = jax.lax.optimization_barrier(by_class).sum(axis=1)
     return scores, A, B, phi, Xq
-
-
-class Sums(NamedTuple):
-    """Sums over sequences, as matrix products leave them."""
-
-    by_key_query: jax.Array  # d of the key, (g, d of the query); the other way round where there is one query
-    by_readout: jax.Array  # d, (g t), or d, g
-
-    @classmethod
-    def zeros(cls, readout, dtype) -> Sums:
-        g, d = readout.shape[0], readout.shape[-1]
-        return cls(jnp.zeros((d, g * d), dtype), jnp.zeros((d, readout.size // d), dtype))
-
-    def plus(self, D, A, weight, X, Xq, precision) -> Sums:
-        """With the terms x_t D_ts x_sᵀ and A_ts x_s of one chunk, D and A as [c, s, (g t)], weighted by sequence."""
-        (c, T, d), q = X.shape, Xq.shape[1]
-        g = D.shape[2] // q
-        dot = partial(jax.lax.dot_general, precision=precision)
-        if self.by_readout.shape[1] < g * q:  # one row for all queries
-            A = A.reshape(c, T, g, q).sum(axis=3)
-        if q == 1:
-            by_W = dot(weight * Xq, dot(D, X, EACH_KEY).reshape(c, 1, g * d), EACH_ROW)
-        else:
-            by_W = dot(weight * X, dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d), EACH_ROW)
-        return Sums(self.by_key_query + by_W, self.by_readout + dot(weight * X, A, EACH_ROW))
-
-    def heads(self, readout, num_queries: int) -> Heads:
-        """Shaped like the parameters."""
-        d = readout.shape[-1]
-        dW = self.by_key_query.reshape(d, -1, d).transpose((1, 0, 2) if num_queries == 1 else (1, 2, 0))
-        return Heads(dW, self.by_readout.T.reshape(readout.shape))
 
 
 def loss_and_gradient(
@@ -227,8 +232,8 @@ def evaluate(
     The mass is None without relevant tokens, and zero where it is not `due`.
     """
     U = jnp.asarray(heads.readout)
-    W = full_key_query(heads.key_query, precision)
-    g = W.shape[0]
+    folded = Folded.of(full_key_query(heads.key_query, precision), U, batch.last is not None)
+    g = folded.num_classes
     chunks, size = batch.labels.shape
     n = sample_weight.shape[0]
     padded = jnp.zeros(chunks * size, sample_weight.dtype).at[:n].set(sample_weight).reshape(chunks, size)
@@ -236,7 +241,7 @@ def evaluate(
     def one_chunk(carry, piece):
         total, sums, mass = carry
         (X, y, mask, last), w, flags = piece
-        scores, A, B, phi, Xq = scores_and_parts(W, U, weights.of_class, X, mask, last, precision)
+        scores, A, B, phi, Xq = scores_and_parts(folded, weights.of_class, X, mask, last, precision)
         margins = y * scores
         total = total + jnp.sum(w * loss.value(margins))
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
@@ -248,13 +253,13 @@ def evaluate(
 
     dtype = batch.tokens.dtype
     none = None if relevant is None else jnp.zeros(g, dtype)
-    start = (jnp.zeros((), dtype), Sums.zeros(U, dtype), none)
+    start = (jnp.zeros((), dtype), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype), folded), none)
     pieces = (batch, padded, relevant)
     if chunks == 1:
         (total, sums, mass), scores = one_chunk(start, jax.tree.map(lambda a: a[0], pieces))
     else:
         (total, sums, mass), scores = jax.lax.scan(one_chunk, start, pieces)
-    dW, dU = sums.heads(U, 1 if batch.last is not None else batch.tokens.shape[2])
+    dW, dU = sums.heads(U)
     if isinstance(heads.key_query, tuple):
         query, key = heads.key_query
         dW = Factored(
@@ -270,9 +275,10 @@ def batch_scores(
 ) -> Float[Array, "n"]:
     """Scores alone, chunk by chunk."""
     W, U = full_key_query(heads.key_query, precision), jnp.asarray(heads.readout)
+    folded = Folded.of(W, U, batch.last is not None)
 
     def one_chunk(piece):
-        return scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
+        return scores_and_parts(folded, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
 
     return jax.lax.map(one_chunk, batch).reshape(-1)[:num_examples]
 
