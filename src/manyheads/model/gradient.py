@@ -167,7 +167,11 @@ class Folded(eqx.Module):
             dW = dot(weight * Xq, dot(swapped(D, q), X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
         else:
             dW = dot(weight * X, dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d), EACH_ROW)
-        return Folded(self.key_query + dW, self.readout + dot(weight * X, A, EACH_ROW), g, self.by_query)
+        if self.by_query and A.shape[2] < d:  # the left factor is transposed: the narrower one, behind a barrier
+            dU = jax.lax.optimization_barrier(dot(A, weight * X, EACH_ROW)).T
+        else:
+            dU = dot(weight * X, A, EACH_ROW)  # the tokens are transposed for dW already
+        return Folded(self.key_query + dW, self.readout + dU, g, self.by_query)
 
 
 def swapped(M, count: int):
