@@ -3,7 +3,8 @@
 A benchmark file states its question in its first line, builds cases, and calls `main`. Every variant of a case is a
 callable that does the work once and blocks until it is done. Peers that need another Python (PyTorch, neural-tangents)
 are `Peer` processes that answer JSON lines and exchange arrays as .npz files, so that they are timed in the same run.
-Call `one_core()` before NumPy or JAX is imported.
+Call `one_core()` before NumPy or JAX is imported. On a busy machine MANYHEADS_BENCH_CLOCK=cpu counts the seconds that a
+process computed instead of those that passed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
+CLOCK = time.process_time if os.environ.get("MANYHEADS_BENCH_CLOCK") == "cpu" else time.perf_counter
 PAUSE = 0.05  # seconds between variants: a GEMM right after a burst of allocation runs at half speed
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 PEER_VERSIONS: dict[str, str] = {}  # of every peer that was started
@@ -51,19 +53,20 @@ def environment() -> dict:
         "device": jax.devices()[0].device_kind,
         "cpu": model,
         "cores_used": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "clock": CLOCK.__name__,
         "peers": PEER_VERSIONS,
     }
 
 
 def seconds(work) -> float:
-    """Wall seconds of one call, including the wait for its result."""
-    start = time.perf_counter()
+    """Seconds of one call, including the wait for its result."""
+    start = CLOCK()
     result = work()
     if hasattr(result, "block_until_ready") or isinstance(result, (tuple, list, dict)):
         import jax
 
         jax.block_until_ready(result)
-    return time.perf_counter() - start
+    return CLOCK() - start
 
 
 def race(variants: dict, *, rounds: int = 7, seed: int = 0, warm: bool = False) -> dict:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from manyheads import Dataset, MultiHead
 from manyheads.model.gradient import (
     batch_scores,
     chunk_size,
@@ -165,6 +166,34 @@ def test_no_product_is_left_to_the_default_precision(factored):
     ):
         text = str(program)
         assert text.count("dot_general[") == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 0
+
+
+def test_no_product_of_a_chunk_has_to_move_its_factors():
+    model, data = cases.random_case(0)
+    n, batch = data.num_examples, prepare(data, model, chunk=3)
+    program = jax.make_jaxpr(lambda: loss_and_gradient(model.heads, head_weights(model), batch, np.full(n, 1 / n)))()
+    (loop,) = (step for step in program.eqns if step.primitive.name == "scan")
+    body = loop.params["jaxpr"].jaxpr
+    assert "transpose" not in str(body)  # the parameters are folded once, before
+    products = [step.params["dimension_numbers"] for step in body.eqns if step.primitive.name == "dot_general"]
+    one_by_one = [left for (left, _), (batched, _) in products if batched]
+    assert len(products) == 6 and one_by_one == [(2,), (2,)]  # sums over the last axis of the left factor
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(10, 50, 8), (7, 20, 6), (33, 5, 2)], ids=str)
+def test_equal_classes_of_opposite_sign_cancel_to_the_last_bit(dtype, shape):
+    T, d, g = shape
+    rng = np.random.default_rng(0)
+    W, U = rng.standard_normal((1, d, d)), rng.standard_normal((1, T, d))
+    model = MultiHead.create(np.repeat(W, g, axis=0), U * np.where(np.arange(g) % 2, 1.0, -1.0)[:, None, None])
+    data = Dataset.from_arrays(rng.standard_normal((9, T, d)) / np.sqrt(d), np.where(np.arange(9) % 2, 1.0, -1.0))
+    batch, weight = prepare(data, model, dtype, chunk=4), np.full(9, 1 / 9, dtype)
+    heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), model.heads)
+    _, scores, (by_W, by_U) = jax.jit(loss_and_gradient)(heads, head_weights(model, dtype), batch, weight)
+    assert not scores.any()
+    for gradient, signs in ((by_W, (-1, 1)), (by_U, (1, 1))):
+        assert all(np.array_equal(signs[h % 2] * part, signs[0] * gradient[0]) for h, part in enumerate(gradient))
 
 
 def test_chunk_size_fills_the_cache_and_no_more():

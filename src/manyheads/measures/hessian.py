@@ -23,19 +23,11 @@ from scipy.sparse.linalg import LinearOperator
 
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import (
-    EACH_KEY,
-    EACH_PAIR,
-    EACH_ROW,
-    EACH_TOKEN,
-    HIGHEST,
-    Factored,
-    Heads,
-    full_key_query,
-)
+from manyheads.model.attention import HIGHEST, Factored, Heads, full_key_query
 from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
 from manyheads.model.gradient import (
     Batch,
+    Folded,
     Weights,
     batch_scores,
     head_weights,
@@ -140,8 +132,8 @@ class AutodiffPoint(eqx.Module):
 class Parts(NamedTuple):
     """What every product reads, chunk by chunk."""
 
-    attention: jax.Array  # (chunks, c, s, (q g))
-    centered: jax.Array  # (chunks, c, s, (q g))
+    attention: jax.Array  # (chunks, c, s, (g t))
+    centered: jax.Array  # (chunks, c, s, (g t))
 
 
 class AttentionPoint(eqx.Module):
@@ -182,17 +174,18 @@ class AttentionPoint(eqx.Module):
         return trained(attention_product(self, filled(move, zeros)), move)
 
 
-_dot = partial(jax.lax.dot_general, precision=HIGHEST)
-
-
 @jax.jit
 def _parts(heads, batch) -> Parts:
-    W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
-    return jax.lax.map(partial(_chunk_parts, W, U), batch)
+    return jax.lax.map(partial(_chunk_parts, _folded(heads, batch)), batch)
 
 
-def _chunk_parts(W, U, piece) -> Parts:
-    _, A, B, phi, _ = scores_and_parts(W, U, jnp.zeros(W.shape[0]), piece.tokens, piece.mask, piece.last, HIGHEST)
+def _folded(heads, batch) -> Folded:
+    return Folded.of(full_key_query(heads.key_query), jnp.asarray(heads.readout), batch.last is not None)
+
+
+def _chunk_parts(folded: Folded, piece) -> Parts:
+    none = jnp.zeros(folded.num_classes)
+    _, A, B, phi, _ = scores_and_parts(folded, none, piece.tokens, piece.mask, piece.last, HIGHEST)
     return Parts(A, B - phi[:, None, :])
 
 
@@ -217,12 +210,6 @@ def _queries(piece: Batch):
     return jnp.take_along_axis(piece.tokens, piece.last[:, None, None], axis=1)
 
 
-def _outer(M, X, Xq, g):
-    r"""$\sum_i X_q^\top M X$ as (d, (g d)), for M in the layout [sequence, key, (query class)]."""
-    c, q, d = Xq.shape
-    return _dot(Xq, _dot(M, X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
-
-
 def attention_product(point: AttentionPoint, move: Heads) -> Heads:
     """The closed form of `AttentionPoint.product` for a move of both blocks."""
     (W, U), dU = point.heads, move.readout
@@ -230,35 +217,25 @@ def attention_product(point: AttentionPoint, move: Heads) -> Heads:
     dW = move.key_query
     if factored:
         dW = jnp.einsum("gdr,ger->gde", dW[0], W[1]) + jnp.einsum("gdr,ger->gde", W[0], dW[1])
-    g, d = dW.shape[:2]
-    rows = dU[:, None, :] if U.ndim == 2 else dU
-    columns = rows.transpose(2, 1, 0).reshape(d, -1)  # d, (r g)
-    weights = point.weights
+    weights, here = point.weights, _folded(point.heads, point.batch)
+    along = Folded.of(dW, jnp.asarray(dU), here.by_query)
 
-    def one_chunk(carry, args):
-        outW, outU = carry
+    def one_chunk(sums, args):
         piece, sigma, kappa, kept = args
-        A, C = _chunk_parts(full_key_query(W), jnp.asarray(U), piece) if kept is None else kept
+        A, C = _chunk_parts(here, piece) if kept is None else kept
         X, Xq = piece.tokens, _queries(piece)
-        (c, T, _), q = X.shape, Xq.shape[1]
-        dQ = _dot(Xq, dW.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
-        dS = _dot(X, dQ, EACH_PAIR)
-        dB = _dot(X, columns, EACH_TOKEN)
-        if rows.shape[1] != q:
-            dB = jnp.broadcast_to(dB[:, :, None, :], (c, T, q, g)).reshape(c, T, q * g)
+        c, q = Xq.shape[:2]
+        dS, dB = along.logits(X, Xq, HIGHEST), along.readouts(X, q, HIGHEST)
         dA = A * (dS - jnp.sum(A * dS, axis=1, keepdims=True))
         dphi = jnp.sum(dA * C + A * dB, axis=1)
-        dscore = dphi.reshape(c, q, g).sum(axis=1) @ weights.of_class
+        dscore = dphi.reshape(c, -1, q).sum(axis=2) @ weights.of_class
         s, k = (weights.of_head * w[:, None, None] for w in (sigma, kappa * dscore))
-        outW = outW + _outer(A * (s * (dB - dphi[:, None, :]) + k * C) + s * dA * C, X, Xq, g)
-        R = s * dA + k * A
-        R = R if U.ndim == 3 else R.reshape(c, T, q, g).sum(axis=2)
-        return (outW, outU + _dot(R, X, EACH_ROW)), None
+        dD = A * (s * (dB - dphi[:, None, :]) + k * C) + s * dA * C
+        return sums.plus(dD, s * dA + k * A, 1.0, X, Xq, HIGHEST), None
 
-    start = (jnp.zeros((d, g * d)), jnp.zeros((columns.shape[1], d)))
-    (outW, outU), _ = jax.lax.scan(one_chunk, start, (point.batch, point.sigma, point.kappa, point.parts))
-    outW = outW.reshape(d, g, d).transpose(1, 0, 2)
-    outU = outU.reshape(-1, g, d).transpose(1, 0, 2) if U.ndim == 3 else outU
+    pieces = (point.batch, point.sigma, point.kappa, point.parts)
+    sums, _ = jax.lax.scan(one_chunk, jax.tree.map(jnp.zeros_like, along), pieces)
+    outW, outU = sums.heads(U)
     if factored:
         G, (query, key), (dq, dk) = point.gradient, W, move.key_query
         outW = Factored(

@@ -34,7 +34,7 @@ from manyheads.measures.blocks import Blocks
 from manyheads.measures.rounding import gradient_errors
 from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import score_gradients
-from manyheads.model.gradient import prepare, scores_and_parts
+from manyheads.model.gradient import Folded, prepare, scores_and_parts, swapped
 from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 from manyheads.training.devices import choose_devices
@@ -321,8 +321,9 @@ def _features(heads, root, X, mask, last, *, form, squares):
     real = jnp.ones((c, T, 1), X.dtype) if mask is None else mask[:, :, None].astype(X.dtype)
     mean = jnp.sum(X * real, axis=1, keepdims=True) / jnp.sum(real, axis=1, keepdims=True)
     keys = (X - mean) * real
-    _, A, B, phi, Xq = scores_and_parts(W, U, root, X, mask, last, HIGHEST, keys)
+    _, *parts, Xq = scores_and_parts(Folded.of(W, U, by_query=True), root, X, mask, last, HIGHEST, keys)
     q = Xq.shape[1]
+    A, B, phi = (swapped(M, q) for M in parts)  # columns (query class): gradients come out query by query
     product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
     errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi)
     weight = jnp.tile(root, q)[None, None, :]

@@ -19,6 +19,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 EACH_TOKEN = (((2,), (0,)), ((), ()))  # every token times one matrix
 EACH_PAIR = (((2,), (2,)), ((0,), (0,)))  # the tokens of a sequence with one another
 EACH_KEY = (((1,), (1,)), ((0,), (0,)))  # a sum over the keys of each sequence
+EACH_QUERY = (((2,), (1,)), ((0,), (0,)))  # a sum over the queries of each sequence, last on the left
 EACH_ROW = (((0, 1), (0, 1)), ((), ()))  # a sum over sequences and rows
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
 

@@ -4,9 +4,11 @@ For one sequence X and one head (W, U), with S = X W Xᵀ, A = softmax of the ro
 
     Φ = Σ_ts A_ts B_ts,   ∂Φ/∂U = A X,   ∂Φ/∂W = Xᵀ D X,   D_ts = A_ts (B_ts − Σ_s' A_ts' B_ts').
 
-Arrays are [sequence, key s, (query t, class g)]: the softmax runs over an axis that is not the last, so that the long
+Arrays are [sequence, key s, (class g, query t)]: the softmax runs over an axis that is not the last, so that the long
 last axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each;
-only S and D X are products of one sequence at a time.
+only S and the product with D are made one sequence at a time. W meets the keys and D the queries: with K = X Wᵀ, S is
+the product of K as [(s g), d] and X, and Xᵀ D X that of X and D as [(s g), t] X, so that no factor and no result is
+moved in memory.
 
 Precision: every product asks for `jax.lax.Precision.HIGHEST`. On a CPU that changes nothing; on a GPU JAX's default
 would round the factors of a float32 product to tf32 (a mantissa of 10 bits), which `train(..., tf32=True)` asks for.
@@ -30,6 +32,7 @@ from manyheads.data.mapped import Mapped
 from manyheads.model.attention import (
     EACH_KEY,
     EACH_PAIR,
+    EACH_QUERY,
     EACH_ROW,
     EACH_TOKEN,
     HIGHEST,
@@ -126,30 +129,88 @@ def prepare(
     )
 
 
-def scores_and_parts(W, U, of_class, X, mask, last, precision, keys=None):
-    """Scores of one chunk and what its gradient needs: A, D, B in layout [c, s, (t g)] and the query tokens.
+class Folded(eqx.Module):
+    """The parameters, or sums over sequences that become their gradient, as the large products take and leave them.
+
+    Fold outside of a loop over chunks: inside, the compiler does it again for every chunk. W meets the keys first, or
+    the queries, which is less work where one query is read.
+    """
+
+    key_query: jax.Array  # d of the key, (g, d of the query); `by_query`: d of the query, (g, d of the key)
+    readout: jax.Array  # d, (g t), or d, g
+    num_classes: int = eqx.field(static=True)
+    by_query: bool = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, W, U, by_query: bool) -> Folded:
+        g, d, _ = W.shape
+        by_token = W.transpose((1, 0, 2) if by_query else (2, 0, 1)).reshape(d, g * d)
+        return cls(by_token, U.reshape(-1, d).T, g, by_query)
+
+    def heads(self, like) -> Heads:
+        """Unfolded; `like` is a readout."""
+        d = len(self.readout)
+        dW = self.key_query.reshape(d, -1, d).transpose((1, 0, 2) if self.by_query else (1, 2, 0))
+        return Heads(dW, self.readout.T.reshape(like.shape))
+
+    def logits(self, X, Xq, precision):
+        """x_t W x_s of the queries t and the keys s, as [c, s, (g t)]."""
+        (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
+        dot = partial(jax.lax.dot_general, precision=precision)
+        if self.by_query:
+            Q = dot(Xq, self.key_query, EACH_TOKEN).reshape(c, q * g, d)
+            return swapped(dot(X, Q, EACH_PAIR), g)
+        K = dot(X, self.key_query, EACH_TOKEN).reshape(c, T * g, d)
+        return dot(K, Xq, EACH_PAIR).reshape(c, T, g * q)
+
+    def readouts(self, X, num_queries: int, precision):
+        """u_t x_s as [c, s, (g t)]; a pooled readout u is that of every query."""
+        (c, T, _), q, g = X.shape, num_queries, self.num_classes
+        B = jax.lax.dot_general(X, self.readout, EACH_TOKEN, precision=precision)
+        return B if B.shape[2] == g * q else jnp.broadcast_to(B[..., None], (c, T, g, q)).reshape(c, T, g * q)
+
+    def plus(self, D, A, weight, X, Xq, precision) -> Folded:
+        """With the terms x_t D_ts x_sᵀ and A_ts x_s of one chunk, D and A as [c, s, (g t)], weighted by sequence."""
+        (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
+        dot = partial(jax.lax.dot_general, precision=precision)
+        if self.readout.shape[1] < g * q:  # one row for all queries
+            A = A.reshape(c, T, g, q).sum(axis=3)
+        if self.by_query:
+            dW = dot(weight * Xq, dot(swapped(D, q), X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
+        else:
+            dW = dot(weight * X, dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d), EACH_ROW)
+        if self.by_query and A.shape[2] < d:  # the left factor is transposed: the narrower one, behind a barrier
+            dU = jax.lax.optimization_barrier(dot(A, weight * X, EACH_ROW)).T
+        else:
+            dU = dot(weight * X, A, EACH_ROW)  # the tokens are transposed for dW already
+        return Folded(self.key_query + dW, self.readout + dU, g, self.by_query)
+
+
+def swapped(M, count: int):
+    """Columns (i j), j of this count, in the order (j i)."""
+    if count in (1, M.shape[-1]):
+        return M
+    return M.reshape(*M.shape[:-1], -1, count).swapaxes(-1, -2).reshape(M.shape)
+
+
+def scores_and_parts(folded: Folded, of_class, X, mask, last, precision, keys=None):
+    """Scores of one chunk and what its gradient needs: A, B in layout [c, s, (g t)], their phi and the query tokens.
 
     With `keys`, other tokens are looked at and read out than those that look.
     """
-    (c, T, d), g = X.shape, W.shape[0]
-    dot = partial(jax.lax.dot_general, precision=precision)
+    (c, T, _), g = X.shape, folded.num_classes
     Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
-    X = X if keys is None else keys
     q = Xq.shape[1]
-    Q = dot(Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN).reshape(c, q * g, d)
-    S = dot(X, Q, EACH_PAIR)  # c, s, (q g)
-    rows = U[:, None, :] if U.ndim == 2 else U  # g, r, d with r = T or 1
-    r = rows.shape[1]
-    B = dot(X, rows.transpose(2, 1, 0).reshape(d, r * g), EACH_TOKEN)  # c, s, (r g)
+    X = X if keys is None else keys
+    S, B = folded.logits(X, Xq, precision), folded.readouts(X, q, precision)
     if mask is not None:
         S = jnp.where(mask[:, :, None], S, -jnp.inf)
     E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
     A = E / jnp.sum(E, axis=1, keepdims=True)
     if mask is not None and last is None:
-        A = (A.reshape(c, T, q, g) * mask[:, None, :, None].astype(A.dtype)).reshape(c, T, q * g)
-    B = B if r == q else jnp.broadcast_to(B[:, :, None, :], (c, T, q, g)).reshape(c, T, q * g)
-    phi = jnp.sum(A * B, axis=1)  # c, (q g): the part of each query in the score
-    by_class = phi.reshape(c, q, g).sum(axis=1) * of_class.astype(phi.dtype)[None, :]
+        A = (A.reshape(c, T, g, q) * mask[:, None, None, :].astype(A.dtype)).reshape(c, T, g * q)
+    phi = jnp.sum(A * B, axis=1)  # c, (g t): the part of each query in the score
+    by_class = phi.reshape(c, g, q).sum(axis=2) * of_class.astype(phi.dtype)[None, :]
     # Without the barrier multiply and add may fuse; equal classes of opposite sign would not cancel to the last bit.
     scores = jax.lax.optimization_barrier(by_class).sum(axis=1)
     return scores, A, B, phi, Xq
@@ -187,45 +248,36 @@ def evaluate(
     The mass is None without relevant tokens, and zero where it is not `due`.
     """
     U = jnp.asarray(heads.readout)
-    W = full_key_query(heads.key_query, precision)
-    g, d = W.shape[0], W.shape[1]
+    folded = Folded.of(full_key_query(heads.key_query, precision), U, batch.last is not None)
+    g = folded.num_classes
     chunks, size = batch.labels.shape
     n = sample_weight.shape[0]
     padded = jnp.zeros(chunks * size, sample_weight.dtype).at[:n].set(sample_weight).reshape(chunks, size)
-    dot = partial(jax.lax.dot_general, precision=precision)
 
     def one_chunk(carry, piece):
-        total, dW, dU, mass = carry
+        total, sums, mass = carry
         (X, y, mask, last), w, flags = piece
-        scores, A, B, phi, Xq = scores_and_parts(W, U, weights.of_class, X, mask, last, precision)
-        c, T, _ = X.shape
-        q = Xq.shape[1]
+        scores, A, B, phi, Xq = scores_and_parts(folded, weights.of_class, X, mask, last, precision)
         margins = y * scores
         total = total + jnp.sum(w * loss.value(margins))
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
-        D = A * (B - phi[:, None, :])
-        G = A if U.ndim == 3 else A.reshape(c, T, q, g).sum(axis=2)
-        dU = dU + dot(G, slope * X, EACH_ROW)  # (t g), d
-        P = dot(D, X, EACH_KEY)  # c, (q g), d
-        dW = dW + dot(slope * Xq, P.reshape(c, q, g * d), EACH_ROW)  # d, (g d)
+        sums = sums.plus(A * (B - phi[:, None, :]), A, slope, X, Xq, precision)
         if flags is not None:
             looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g)
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
-        return (total, dW, dU, mass), scores
+        return (total, sums, mass), scores
 
-    rows = (U.shape[1] if U.ndim == 3 else 1) * g
     dtype = batch.tokens.dtype
     none = None if relevant is None else jnp.zeros(g, dtype)
-    start = (jnp.zeros((), dtype), jnp.zeros((d, g * d), dtype), jnp.zeros((rows, d), dtype), none)
+    start = (jnp.zeros((), dtype), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype), folded), none)
     pieces = (batch, padded, relevant)
     if isinstance(batch.tokens, Streamed):
-        (total, dW, dU, mass), scores = streamed_scan(one_chunk, start, pieces)
+        (total, sums, mass), scores = streamed_scan(one_chunk, start, pieces)
     elif chunks == 1:
-        (total, dW, dU, mass), scores = one_chunk(start, jax.tree.map(lambda a: a[0], pieces))
+        (total, sums, mass), scores = one_chunk(start, jax.tree.map(lambda a: a[0], pieces))
     else:
-        (total, dW, dU, mass), scores = jax.lax.scan(one_chunk, start, pieces)
-    dW = dW.reshape(d, g, d).transpose(1, 0, 2)
-    dU = dU.reshape(-1, g, d).transpose(1, 0, 2) if U.ndim == 3 else dU
+        (total, sums, mass), scores = jax.lax.scan(one_chunk, start, pieces)
+    dW, dU = sums.heads(U)
     if isinstance(heads.key_query, tuple):
         query, key = heads.key_query
         dW = Factored(
@@ -241,9 +293,10 @@ def batch_scores(
 ) -> Float[Array, "n"]:
     """Scores alone, chunk by chunk."""
     W, U = full_key_query(heads.key_query, precision), jnp.asarray(heads.readout)
+    folded = Folded.of(W, U, batch.last is not None)
 
     def one_chunk(piece):
-        return scores_and_parts(W, U, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
+        return scores_and_parts(folded, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
 
     if isinstance(batch.tokens, Streamed):
         found = streamed_scan(lambda carry, piece: (carry, one_chunk(piece[0])), None, (batch,))[1]
@@ -329,7 +382,7 @@ def attention_objective(
 def _mass_of_chunk(A, flags, use, mask, last, num_classes: int) -> jax.Array:
     """Sum over the sequences in use of the share of their real queries' attention that falls on flagged tokens."""
     c, T, columns = A.shape
-    by_token = A.reshape(c, T, columns // num_classes, num_classes).sum(axis=2)
+    by_token = A.reshape(c, T, num_classes, columns // num_classes).sum(axis=3)
     on_flagged = jnp.sum(jnp.where(flags[:, :, None], by_token, 0.0), axis=1)
     queries = columns // num_classes if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
     return jnp.sum(jnp.where(use[:, None], on_flagged / queries, 0.0), axis=0)

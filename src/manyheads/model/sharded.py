@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
+from manyheads.data.mapped import Mapped
 from manyheads.model.attention import HIGHEST
 from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.model.protocol import Model
@@ -126,6 +127,11 @@ def sharded_objective(
     """
     if mesh is None:
         return model.objective(dataset, dtype, chunk, platform)
+    if isinstance(dataset.tokens, Mapped):
+        raise ValueError(
+            f"devices={mesh.devices.size} splits tokens that are in memory, and those of {dataset.name!r} stream from "
+            "their file; leave devices= out, or load the data with Dataset.load."
+        )
     n, devices = dataset.num_examples, list(mesh.devices.flat)
     size, rows, tree = -(-n // len(devices)), [], None
     for k, device in enumerate(devices):
