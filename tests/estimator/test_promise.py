@@ -117,7 +117,7 @@ def test_a_plan_without_settings_and_other_data_are_refused(tmp_path, capsys):
         PLAN.parts(data, jax.random.key(0))
     PLAN.save(tmp_path / "plan.json")
     assert main(["train", "digits", "--plan", str(tmp_path / "plan.json")]) == 2
-    assert "'digits' is no file, and " in capsys.readouterr().err
+    assert "'digits' is not a file, and " in capsys.readouterr().err
     empty = replace(PLAN, promise=None)
     with pytest.raises(ValueError, match="this plan names no settings: the theory is silent and no trial"):
         _ = empty.settings
