@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 from manyheads.studies.kit.catalog import find, studies
+from manyheads.studies.kit.estimate import number
 
+NUMBER = r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 KEPT = Path(__file__).parent.parent.parent / "docs" / "report"
 
 
@@ -36,3 +38,17 @@ def test_the_kept_report_is_one_light_page_with_its_data():
     page = (KEPT / "index.html").read_text()
     assert len(page.encode()) < 50_000 * page.count("<figure id=")
     assert "vega" not in page.split("<footer>")[1].replace("vegaEmbed", "")
+
+
+def test_the_plain_words_quote_the_kept_report():
+    """Every number of the table is one that a finding says, or the value or an end of an interval of one of its numbers."""
+    findings = json.loads((KEPT / "data" / "findings.json").read_text())["findings"].values()
+    said = " ".join(text for f in findings for text in (f["answer"], f["sentence"], *f["details"]))
+    known = set(re.findall(NUMBER, said))
+    known |= {
+        number(float(one[end])) for f in findings for one in f["numbers"].values() for end in ("value", "low", "high")
+    }
+    page = (KEPT.parent / "plain-words.md").read_text().replace("−", "-")
+    rows = [line.split("|")[3] for line in page.splitlines() if line.startswith('| "')]
+    assert len(rows) == 5
+    assert [found for row in rows for found in re.findall(NUMBER, row) if found not in known] == []

@@ -120,3 +120,11 @@ def test_missing_runs_are_left_out():
     assert found.text.endswith("2 of 66 cells are missing and left out.") and heads.figures(some)
     nothing = heads.finding(results(np.nan, np.nan, gap=np.nan, depth=np.nan))
     assert nothing.answer == "Not measured; the effect on convexity is not measured"
+
+
+def test_losses_that_reach_the_infimum_to_rounding_are_not_compared():
+    made = results()
+    for name in heads.SPEED:
+        made[name]["noisy"] *= 1e-15
+    found = heads.finding(made)
+    assert found.text.count("not compared at the best step size on noisy labels") == len(heads.SPEED)

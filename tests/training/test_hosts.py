@@ -143,7 +143,7 @@ def test_without_process_0_the_others_end_and_its_checkpoint_is_there(start, tmp
         (["--hosts", "2", "--process", "0", "--coordinator", "here"], {}, "--coordinator 'here' must be ADDRESS:PORT"),
         (["--hosts", "2"], {"PROCID": "0", "NTASKS": "3"}, "--hosts 2 is not the 3 tasks of this SLURM job"),
         (["--hosts", "2"], {"PROCID": "0", "NTASKS": "2", "NNODES": "2"}, "2 nodes need --coordinator ADDRESS:PORT"),
-        (["--devices", "many"], {}, "devices='many' must be 'all' or a number of devices"),
+        (["--devices", "many"], {}, "--devices 'many' must be 'all' or a number of devices"),
     ],
 )  # fmt: skip
 def test_a_process_without_a_place_is_refused(words, variables, error, monkeypatch, capsys):

@@ -24,6 +24,10 @@ LOOK = {
 }
 IDLE = r' (aria-\w+|role|class|version|xmlns:xlink|pointer-events|font-family|opacity(?=="1"))="[^"]*"'
 COORDINATE = r'(?<!opacity=")(?<![\d.])-?\d+\.\d\d+'
+GRID = {  # most of a drawing is grid lines; the style sheet says how they look
+    f' stroke="{LINE}" stroke-width="1" opacity="0.35"': ' class="faint"',
+    f' stroke="{LINE}" stroke-width="1"': ' class="grid"',
+}
 SHOWN = ("x", "y", "value")  # fields of a tip
 GROUP = r'<g class="mark-(\w+) role-mark (\w*)marks"([^>]*)>(.*?)</g>'
 
@@ -44,6 +48,8 @@ def svg(name: str, view: dict[str, Any], colors: dict[str, str]) -> str:
     drawn = re.sub(IDLE, "", drawn)
     drawn = re.sub("<[^>]*>", lambda tag: tag[0] if "data-tips" in tag[0] else _rounded(tag[0]), drawn)
     drawn = re.sub(r"\b(clip|gradient)_?(?=\d)", rf"{name}-\1", drawn)
+    for look, short in GRID.items():
+        drawn = drawn.replace(look, short)
     return re.sub("|".join(colors), lambda found: f"var(--c{found[0][1:]})", drawn) if colors else drawn
 
 

@@ -34,6 +34,7 @@ LABELS = {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10, "num_examples": 32}
 STEP_SIZE, RUNGS, STEPS = 0.4, 7, Scaled(40, 150)
 NOISE = 0.1  # share of every label's weight on the other label, so that a best step size exists
 GAUSSIAN_SCALE = 3.0  # of the starts on random labels
+ROUNDING = 1e-13  # nats; the excess loss is a difference of losses near 1
 MATTERS = 0.02  # an exponent of H below this counts as no effect: 9% from 1 to 64 heads
 SEEN = 1e-6  # a convexity gap below this share of the loss counts as none
 
@@ -138,7 +139,8 @@ def _best(excess: xarray.DataArray) -> xarray.DataArray:
     table = excess.transpose("num_heads", "rung", "seed")
     rows = [bracketed(one)[1] for one in table.values]
     odd = table.isel(rung=0, drop=True).isel(seed=slice(1, None, 2))
-    return odd.copy(data=np.array(rows)[:, : odd.sizes["seed"]])
+    best = np.array(rows)[:, : odd.sizes["seed"]]
+    return odd.copy(data=np.where(best > ROUNDING, best, np.nan))  # the infimum to rounding is no comparison
 
 
 def _ladders(data: xarray.Dataset, label: str) -> str:
