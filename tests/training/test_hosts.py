@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from processes import wait_until
@@ -15,6 +16,8 @@ from processes import wait_until
 import manyheads as mh
 from manyheads.cli.hosts import PORT, _place
 from manyheads.cli.main import main
+from manyheads.training import hosts
+from manyheads.training.hosts import HostLost
 
 PROGRAM = Path(__file__).with_name("on_hosts.py")
 ROUNDING = 1e-12  # float64, some hundred sums in another order
@@ -123,6 +126,15 @@ def test_a_killed_process_leaves_a_run_that_one_process_resumes(start, tmp_path)
     assert line.endswith("resume it, on any number of devices.")
     assert code == 1
     check_resumed(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [jax.errors.JaxRuntimeError, ValueError])
+def test_a_lost_process_is_said_however_jax_says_it(kind):
+    with pytest.raises(HostLost, match="another process of this run was lost .UNKNOWN: Gloo AllGather failed"):
+        with hosts._a_lost_one_is_said():
+            raise kind("UNKNOWN: Gloo AllGather failed: Connection reset by peer")
+    with pytest.raises(ValueError, match="another fault"), hosts._a_lost_one_is_said():
+        raise ValueError("another fault")
 
 
 @pytest.mark.full
