@@ -137,7 +137,7 @@ def test_the_promise_is_for_these_settings_or_says_what_is_missing(found):
     )
     assert "promises a train loss of 0.05 with these heads" in _promise(found.fitted, PLAIN, 0, (few, many))
     for silent in ((), (none,), (printed,)):
-        assert "promises nothing here" in _promise(found.fitted, PLAIN, 0, silent)
+        assert "promises nothing for this setting" in _promise(found.fitted, PLAIN, 0, silent)
 
 
 def test_too_few_sequences_are_refused():

@@ -310,7 +310,7 @@ def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, .
     proved = [d for d in demands if math.isfinite(d.num_heads) and d.version != NAMES[PRINTED]]
     elsewhere = " `manyheads plan` looks for settings that can be promised." if asked else ""
     if not proved:
-        told = "The theory promises nothing here: no small change of the model at its start is known to fit the data."
+        told = "The theory promises nothing for this setting: no small change of its start is known to fit the data."
         return told + elsewhere
     least = min(proved, key=lambda demand: demand.num_heads)
     needed = f"{least.num_heads:,.0f}" if least.num_heads < 1e7 else f"{least.num_heads:.1e}"
