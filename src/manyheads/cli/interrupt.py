@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -63,6 +64,7 @@ def ends_at_once() -> Generator[None, None, None]:
 def all_is_said(code: int) -> None:
     """Ignore Ctrl-C from here on, so that the command's exit code is kept while the interpreter shuts down."""
     if code == INTERRUPTED:
+        gc.collect()  # locks shared with workers are removed with their owners, and `leave` runs no exit handlers
         leave("")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

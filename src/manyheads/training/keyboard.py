@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -131,13 +132,24 @@ class AllOrNothing:
 
 @contextlib.contextmanager
 def deaf_children() -> Generator[None, None, None]:
-    """Processes started inside ignore Ctrl-C, even during startup; this process receives it on exit."""
+    """Processes started inside ignore Ctrl-C, even during startup; this process receives it on exit.
+
+    Another thread may receive the signal while it is blocked here, and Python would then call the handler here all the
+    same: inside, the handler only takes a note.
+    """
     resource_tracker.ensure_running()  # started with the first process otherwise, which would reset the mask
+    handler, presses = _handler(), []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if handler is not None:
+        signal.signal(signal.SIGINT, lambda *press: presses.append(press))
     try:
         yield
     finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None and presses:
+            handler(signal.SIGINT, inspect.currentframe())
 
 
 @contextlib.contextmanager
