@@ -1,16 +1,14 @@
 """Ctrl-C is never lost, and never makes a result that looks whole."""
 
 import contextlib
-import os
 import signal
-import threading
 
 import jax
 import pytest
 
 import manyheads as mh
 from manyheads.training import loop
-from manyheads.training.keyboard import AllOrNothing, CtrlC, deaf_children
+from manyheads.training.keyboard import AllOrNothing, CtrlC
 
 
 def press():
@@ -125,21 +123,3 @@ def test_training_inside_kept_whole_work_raises_instead_of_returning(task, monke
     with pytest.raises(KeyboardInterrupt), AllOrNothing():
         mh.train(*task, step_size=0.1, num_steps=1000)
         raise AssertionError("the run came back as if nothing had happened")
-
-
-def test_ctrl_c_waits_also_where_another_thread_receives_it():
-    """A signal that the main thread blocks goes to a thread that does not; Python runs the handler in the main one."""
-    idle, inside = threading.Event(), False
-    thread = threading.Thread(target=idle.wait)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            with deaf_children():
-                os.kill(os.getpid(), signal.SIGINT)
-                for _ in range(100_000):
-                    pass
-                inside = True
-    finally:
-        idle.set()
-        thread.join()
-    assert inside
