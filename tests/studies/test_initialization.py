@@ -37,24 +37,24 @@ def test_what_holds_at_one_setting_is_not_said_of_all():
     """Alike on the easy mixture, and far apart on random labels: the old sentence was about the first alone."""
     found = initialization.finding(results(easy=(1.04, 1, 1.02, 1.03, 1.05, 1.01), random=(1, 1, 1, 0.6, 0.2, 0.1)))
     assert found.answer == (
-        "It depends on the data: on easy mixture all alike (1.01 to 1.05); on hard mixture all alike (1 to 1); on random "
-        "labels faster from Gaussian 0.3, Gaussian 1 and Gaussian 3 (0.1 to 0.6); 16 heads, 200 steps of 0.5, train loss "
-        "over that from the first phase"
+        "It depends on the data: on the easy mixture all alike (1.01 to 1.05); on the hard mixture all alike (1 to "
+        "1); on random labels faster from Gaussian heads of norm 0.3, 1 and 3 (0.1 to 0.6); 16 heads, 200 steps of 0.5, train "
+        "loss over that from the first phase"
     )
     assert "Gaussian 0.1 (norm 3) to 0.6 (norm 0.3) on random labels" in found.text
 
 
 def test_the_answer_follows_the_losses():
     same = initialization.finding(results())
-    assert same.answer.startswith("The same on all data: on easy mixture all alike")
+    assert same.answer.startswith("The same on all data: on the easy mixture all alike")
     zero = (0.5, 1, 1, 1, 1, 1)
     everywhere = initialization.finding(results(zero, zero, zero))
-    assert everywhere.answer.startswith("The same on all data: on easy mixture faster from zero (0.5); on hard")
+    assert everywhere.answer.startswith("The same on all data: on the easy mixture faster from zero (0.5); on the hard")
     mixed = initialization.finding(results((2.0, 1, 1, 1, 1, 0.5)))
-    assert "on easy mixture slower from zero (2) and faster from Gaussian 3 (0.5)" in mixed.answer
+    assert "on the easy mixture slower from zero (2) and faster from Gaussian heads of norm 3 (0.5)" in mixed.answer
     made = results()
     made["hard_zero"]["train_loss"][:, :, -1] *= np.array([0.5, 2.0, 0.5, 2.0])
-    assert "on hard mixture no clear winner" in initialization.finding(made).answer
+    assert "on the hard mixture no clear winner" in initialization.finding(made).answer
     assert "With 2 heads: zero 3, drawn" in initialization.finding(results(few={"zero": 3.0})).text
 
 
@@ -69,7 +69,7 @@ def test_a_start_that_did_not_run_is_left_out():
     made = results(random=(1, 1, 1, 0.6, 0.2, 0.1))
     made["random_gaussian"]["train_loss"][:] = np.nan
     found = initialization.finding(made)
-    assert "faster from Gaussian 0.3 and Gaussian 3 (0.1 to 0.6)" in found.answer and initialization.figures(made)
+    assert "faster from Gaussian heads of norm 0.3 and 3 (0.1 to 0.6)" in found.answer and initialization.figures(made)
     assert found.text.endswith("8 of 144 cells are missing and left out.")
     for data in made.values():
         for name in data:

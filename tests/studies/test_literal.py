@@ -41,7 +41,7 @@ def test_the_number_of_heads_is_the_smallest_over_directions_data_and_losses():
     """24,000 along the paper's direction is not what the theorem needs: 8,000 along the best, 400 on D below log 2."""
     found = literal.finding(literal_results())
     assert found.answer == (
-        "400 heads at the least, for a mean loss below log 2 on D; there every conclusion holds (Theorem 1′, the best "
+        "400 heads at the least, for a mean loss below log 2 on the easiest mixture, D; there every conclusion holds (Theorem 1′, the best "
         "of two directions, mixtures A and D)"
     )
     assert "below 0.5 with 8,000 heads on A and 800 heads on D" in found.sentence

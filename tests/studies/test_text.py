@@ -95,9 +95,9 @@ def text_results(
 @pytest.mark.parametrize(
     ("by_heads", "words"),
     [
-        (0.0, "No: 8 heads make no difference of a point compared with 1"),
-        (-0.08, "Yes: 8 heads make fewer errors compared with 1"),
-        (0.08, "No: 8 heads make more errors compared with 1"),
+        (0.0, "No: 8 heads instead of 1 change the error by less than a point"),
+        (-0.08, "Yes: 8 heads instead of 1 make fewer errors"),
+        (0.08, "No: 8 heads instead of 1 make more errors"),
     ],
 )
 def test_the_answer_follows_the_errors(by_heads, words):
@@ -148,7 +148,10 @@ def test_a_part_of_a_full_run_is_told_and_drawn():
             keep = xarray.DataArray(np.arange(data["seed"].size) % 3 == 0, dims="seed")
             results[name] = data.map(lambda v, keep=keep: v.where(keep) if "seed" in v.dims else v)
     found = study.finding(results)
-    assert "16 heads make no difference of a point" in found.answer and "all movie reviews" in found.answer
+    assert (
+        "16 heads instead of 1 change the error by less than a point" in found.answer
+        and "all movie reviews" in found.answer
+    )
     assert "separate 6 of 6 draws" in found.text and "cells are missing and left out" in found.text
     drawn = study.figures(results)
     assert [len(figure.panels) for figure in drawn] == [3, 1, 1, 5]

@@ -14,7 +14,6 @@ import manyheads
 from manyheads.report import light, vega
 from manyheads.report.legend import legend_svg
 from manyheads.report.mathml import typeset
-from manyheads.studies.kit.estimate import number
 from manyheads.studies.kit.figure import Figure, MapPanel, place
 from manyheads.studies.kit.story import OPEN, OPEN_HEADING, told
 from manyheads.studies.kit.story import place as story_place
@@ -173,5 +172,5 @@ def javascript() -> str:
 
 def _row(row: Number) -> dict[str, str]:
     estimate = row.estimate
-    value, count = number(estimate.value), str(estimate.count)
+    value, count = str(estimate), str(estimate.count)
     return {"name": row.caption, "value": value, "interval": estimate.interval, "count": count}

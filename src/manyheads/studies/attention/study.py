@@ -139,7 +139,9 @@ def _away(numbers: Numbers, data) -> list[Away]:
             one = Away(float(h), mean(mass.min(axis=1) - SPARSITY), mean(mass[:, -1] - SPARSITY), ratio(back))
         numbers.add(f"minus_least.{h:g}", f"- heads: least attention minus uniform, {heads(h)}", one.least)
         numbers.add(f"minus_end.{h:g}", f"- heads: attention at the end minus uniform, {heads(h)}", one.end)
-        numbers.add(f"minus_back.{h:g}", f"- heads: step at which they are above uniform again, {heads(h)}", one.back)
+        if one.back.count:  # else they are never above it again, which the sentence says
+            caption = f"- heads: step at which they are above uniform again, {heads(h)}"
+            numbers.add(f"minus_back.{h:g}", caption, one.back)
         found.append(one)
     return found
 

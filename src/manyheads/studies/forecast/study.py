@@ -107,13 +107,14 @@ def finding(results: Results) -> Finding:
     if not levels:
         answer = "Not measured" if not any(int(c.notnull().sum()) for c in cells) else "It stays silent on these data"
     elif kept < levels:
-        answer = f"It fails: {levels - kept} of {levels} promises were not kept"
+        answer = f"It fails: {levels - kept:,} of {levels:,} promises were not kept"
     else:
         soonest = min((value.value for value in first.values() if value.count), default=np.nan)
         answer = f"With {FEW} heads from step {number(soonest)} at the earliest ({'; '.join(speaking)})"
         silent = [NAMES[name] for name in first if not first[name].count]
         answer += f"; silent on {listed(silent)}" if silent else ""
-    note = f"{kept} of {levels} certified levels were reached in time. The forecast uses the parameters at one step."
+    note = f"{kept:,} of {levels:,} certified levels were reached in time. "
+    note += "The forecast uses the parameters at one step."
     return conclude(answer, parts, numbers, cells, [note])
 
 

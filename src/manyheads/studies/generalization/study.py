@@ -89,8 +89,8 @@ def finding(results: Results) -> Finding:
         answer = f"{law} ({setting}{levels}); {verdict}" if measured else "Not measured"
     details = [
         f"Leaving one sequence out moves the parameters by n to the power {spread}, at small n.",
-        f"At n = {int(last['num_examples'])} the left-out loss is {left_out} times the test loss, the certificate made "
-        f"from it {certificate} times, Lemma 3 {lemma3} times the gap.",
+        f"At n = {int(last['num_examples']):,} the left-out loss is {left_out} times the test loss, the certificate "
+        f"made from it {certificate} times, Lemma 3 {lemma3} times the gap.",
     ]
     details += [
         f"{name} is exceeded by more than half of a 95% interval at {'; '.join(exceeded[name])}." for name in broken
@@ -114,7 +114,7 @@ def _law(gaps: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
             exponent = exponent_of_mean(sizes[kept], values[kept]) if kept.sum() > 1 else NONE
             numbers.add(f"gap_exponent{part}.{name}", f"exponent of the gap in n, {text}, {where}", exponent)
         laws.append(numbers[f"gap_exponent.{name}"].estimate)
-        caption = f"n times the gap, n = {sizes[-1]}, {where}"
+        caption = f"n times the gap, n = {sizes[-1]:,}, {where}"
         level = numbers.add(f"gap_times_n.{name}", caption, mean(sizes[-1] * values[-1]))
         if h in (gaps["num_heads"].values[0], gaps["num_heads"].values[-1]) and level.count:
             levels.append(f"{level} nats with {heads_text(h)} heads")
@@ -149,7 +149,7 @@ def _heads(gaps: xarray.Dataset, numbers: Numbers) -> str:
     few, many = (heads_text(float(h)) for h in (gaps["num_heads"][0], gaps["num_heads"][-1]))
     ends = [largest.isel(num_heads=0), largest.isel(num_heads=-1)]
     low, high = (data["gap"].isel(record=-1).values for data in ends)
-    at, caption = f"H = {many} / H = {few}, n = {int(gaps['sizes'][-1])}", "gap"
+    at, caption = f"H = {many} / H = {few}, n = {int(gaps['sizes'][-1]):,}", "gap"
     equal = numbers.add("gap_ratio", f"{caption}, after equal steps, {at}", quotient(high, low))
     levels = np.maximum(*(data["train_loss"].isel(record=-1).values for data in ends))
     matched = [at_level(data["train_loss"], data["gap"], levels) for data in ends]
@@ -211,7 +211,7 @@ def _exceeded(data: xarray.Dataset, bound: str, hypotheses: bool = False) -> lis
             continue
         if excess.mean() > half_width(excess):
             heads = f"H = {heads_text(float(one['num_heads']))}, " if "num_heads" in one.coords else ""
-            places.append(f"{heads}n = {int(one['num_examples'])}")
+            places.append(f"{heads}n = {int(one['num_examples']):,}")
     return places
 
 
@@ -236,7 +236,7 @@ def figures(results: Results) -> list[Figure]:
         Figure(
             "generalization-gap",
             "Gap and stability, times n",
-            f"@1: test loss minus train loss. @2: the same along the run, n = {int(gaps['sizes'][-1])}. @3: the "
+            f"@1: test loss minus train loss. @2: the same along the run, n = {int(gaps['sizes'][-1]):,}. @3: the "
             "distance caused by leaving one sequence out. Flat in n means the law 1/n. "
             f"Step size {STEP_SIZE:g}, {STEPS} steps; means and 95% intervals.",
             [

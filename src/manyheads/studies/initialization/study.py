@@ -95,6 +95,11 @@ def _factors(results: Results, numbers: Numbers, data: str, count: float) -> dic
     }
 
 
+def _on(data: str) -> str:
+    name = DATA[data][0]
+    return f"on the {name}" if name.endswith("mixture") else f"on {name}"
+
+
 def _label(name: str) -> str:
     return f"Gaussian {NORMS[name]:g}" if name in NORMS else LABELS[name]
 
@@ -109,7 +114,7 @@ def _said(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
             ends = sorted(gaussian, key=lambda norm: gaussian[norm])
             least, most = (f"{number(gaussian[norm])} (norm {norm:g})" for norm in (ends[0], ends[-1]))
             words.append(f"Gaussian {least} to {most}")
-        parts.append(f"{', '.join(words)} on {DATA[data][0]}")
+        parts.append(f"{', '.join(words)} {_on(data)}")
     return "; ".join(parts)
 
 
@@ -118,7 +123,7 @@ def _verdict(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
     parts, outcomes = [], set()
     for data, each in factors.items():
         words = {name: _word(e) for name, e in each.items()}
-        on, values = f"on {DATA[data][0]}", [e.value for e in each.values() if e.count]
+        on, values = _on(data), [e.value for e in each.values() if e.count]
         decided = {name: word for name, word in words.items() if word in ("faster", "slower")}
         outcomes.add(tuple(sorted(decided.items())))
         span = f"{number(min(values))} to {number(max(values))}" if values else ""
@@ -144,7 +149,10 @@ def _decided(each: Mapping[str, Estimate], decided: Mapping[str, str], word: str
     names = [name for name, said in decided.items() if said == word]
     values = sorted(each[name].value for name in names)
     span = number(values[0]) if len(values) == 1 else f"{number(values[0])} to {number(values[-1])}"
-    return f"{word} from {listed([_label(name) for name in names])} ({span})"
+    starts = [LABELS[name] for name in names if name not in NORMS]
+    if norms := [f"{NORMS[name]:g}" for name in names if name in NORMS]:
+        starts.append(f"Gaussian heads of norm {listed(norms)}")
+    return f"{word} from {listed(starts)} ({span})"
 
 
 def _definition(results: Results, numbers: Numbers, many: float) -> list[str]:

@@ -112,8 +112,8 @@ def finding(results: Results) -> Finding:
     else:
         there = "every conclusion holds" if holding else "no conclusion could be checked"
         fewest, on, level = min(known)
-        bound = f"a mean loss below {LEVEL_TEXT[level]}"
-        answer = f"{heads_text(round(fewest))} heads at the least, for {bound} on {on}; there {there}"
+        bound = f"a mean loss below {LEVEL_TEXT[level]} on the easiest mixture, {on}"
+        answer = f"{heads_text(round(fewest))} heads at the least, for {bound}; there {there}"
         answer = setting(answer, "Theorem 1′, the best of two directions", f"mixtures {listed(list(least[level]))}")
         conclusion = (
             f"Theorem 1, in its sharpest form, says nothing below {heads(round(fewest))} on the mixtures tried; "

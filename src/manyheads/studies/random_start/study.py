@@ -66,12 +66,12 @@ def finding(results: Results) -> Finding:
     n, late = int(sizes[-1]), sizes >= sizes[-1] / LATE
     for h in hard["num_heads"].values:
         for k, size in enumerate(sizes):
-            caption = f"margin, {heads(h)} drawn at random, hard mixture, n = {size}"
+            caption = f"margin, {heads(h)} drawn at random, hard mixture, n = {size:,}"
             numbers.add(f"margin.{h:g}.{size}", caption, mean(hard["margin"].sel(num_heads=h).isel(size=k)))
     for name, caption in (("first", "first phase"), ("zero", "zero start")):
         for k, size in enumerate(sizes):
             value = mean(results[name]["margin"].isel(size=k))
-            numbers.add(f"margin.{name}.{size}", f"margin, {caption}, hard mixture, n = {size}", value)
+            numbers.add(f"margin.{name}.{size}", f"margin, {caption}, hard mixture, n = {size:,}", value)
     easy = results["easy"]
     linear = numbers.add(
         "linear_share", "zero / Gaussian margin, easy mixture, n = 100", ratio(easy["zero_margin"], easy["margin"])
@@ -89,10 +89,10 @@ def finding(results: Results) -> Finding:
     same = [int(np.flatnonzero(sizes == size)[0]) for size in limit["sizes"].values]
     wide = numbers.add(
         "over_limit",
-        f"margin, {NUM_HEADS} Gaussian heads / infinitely many, hard mixture, n = {int(limit['sizes'][-1])}",
+        f"margin, {NUM_HEADS} Gaussian heads / infinitely many, hard mixture, n = {int(limit['sizes'][-1]):,}",
         ratio(_drawn(hard).isel(size=same[-1]).sel(seed=limit["seed"].values), limit["margin"].isel(size=-1)),
     )
-    caption = f"limit, all draws / half of them, n = {int(limit['sizes'][-1])}"
+    caption = f"limit, all draws / half of them, n = {int(limit['sizes'][-1]):,}"
     numbers.add("limit_draws", caption, ratio(limit["margin"].isel(size=-1), limit["half"].isel(size=-1)))
     fixed = int(results["heads"]["sizes"][-1])
     exponents = {
@@ -104,7 +104,7 @@ def finding(results: Results) -> Finding:
     for name, (caption, estimate) in exponents.items():
         words = caption if name == "labels" else f"{caption}, hard mixture"
         numbers.add(
-            f"exponent.{name}", words if name in ("hard", "labels") else f"{words}, n >= {sizes[late][0]}", estimate
+            f"exponent.{name}", words if name in ("hard", "labels") else f"{words}, n >= {sizes[late][0]:,}", estimate
         )
     slope = {name: estimate for name, (_, estimate) in exponents.items()}
     starts = {"zero": ("the zero start", results["zero"]), "first": ("the first phase", results["first"])}
@@ -118,9 +118,9 @@ def finding(results: Results) -> Finding:
         f"On the hard mixture with n = {n:,} the margin is {mean(_drawn(hard).isel(size=-1))} from {NUM_HEADS} "
         f"Gaussian heads, {mean(first.isel(size=-1))} from the first phase and {mean(zero.isel(size=-1))} from zero.",
         _edges(edges, n),
-        f"From n = {sizes[late][0]} on the margin of {NUM_HEADS} Gaussian heads {_trend(slope['n'])} with n (exponent "
-        f"{slope['n']}) and that of the first phase {_trend(slope['first'])} (exponent {slope['first']}).",
-        f"{NUM_HEADS} heads have {wide} times the margin of infinitely many (n = {int(limit['sizes'][-1])}); the "
+        f"From n = {sizes[late][0]:,} on the margin of {NUM_HEADS} Gaussian heads {_trend(slope['n'])} with n "
+        f"(exponent {slope['n']}) and that of the first phase {_trend(slope['first'])} (exponent {slope['first']}).",
+        f"{NUM_HEADS} heads have {wide} times the margin of infinitely many (n = {int(limit['sizes'][-1]):,}); the "
         f"margin {_trend(slope['hard'])} with H (exponent {slope['hard']}, n = {fixed:,}).",
         f"On the easy mixture (n = 100) the zero start, a linear model, has {_percent(linear)} of the Gaussian margin"
         f"{', so the two hardly differ there' if linear.above(NEARLY) else ''}.",
@@ -245,7 +245,7 @@ def _by_scale(data: xarray.Dataset, size: int, numbers: Numbers) -> str:
         parts.append(
             f"as the norm of a head's {letter} goes from {number(scales[0])} to {number(scales[-1])} it {word}"
         )
-    return f"Over the scale of the start (hard mixture, n = {size}), with the other norm near 1: {'; '.join(parts)}."
+    return f"Over the scale of the start (hard mixture, n = {size:,}), with the other norm near 1: {'; '.join(parts)}."
 
 
 def _enough(data: xarray.Dataset) -> str:

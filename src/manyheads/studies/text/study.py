@@ -115,10 +115,10 @@ def finding(results: Results) -> Finding:
         said[tasks.STARTS[kind][1]] = choose(
             together,
             within=(-POINT, POINT),
-            inside="make no difference of a point",
+            inside="change the error by less than a point",
             above="make more errors",
             below="make fewer errors",
-            undecided="make no clear difference",
+            undecided="do not clearly change it",
             missing="",
         )
         parts.append(f"{_points(together)} from the {tasks.STARTS[kind][1]}")
@@ -161,12 +161,12 @@ def _lead(said: dict[str, str], few: float, many: float) -> str:
     if words == {""}:
         return MISSING
     answer = {"make fewer errors": "Yes", "make more errors": "No"}
-    more = f"{heads_text(many)} heads {once(said, 'from the')}"
+    more = f"{heads_text(many)} heads instead of {heads_text(few)} {once(said, 'from the')}"
     if words & set(answer):
         first = answer[next(iter(words))] if len(words) == 1 else "It depends on the start"
     else:
-        first = "No" if words == {"make no difference of a point"} else "Not seen"
-    return f"{first}: {more} compared with {heads_text(few)}"
+        first = "No" if words == {"change the error by less than a point"} else "Not seen"
+    return f"{first}: {more}"
 
 
 def _points(estimate: Estimate) -> str:
