@@ -111,3 +111,24 @@ def test_the_notebook_opens_with_a_picture_and_runs(tmp_path):
     environment = {**os.environ, "MPLBACKEND": "agg"}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.full
+def test_the_outputs_quoted_for_the_digits_are_what_the_commands_print(tmp_path):
+    def printed(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "manyheads.cli.main", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def quoted(page, opening):
+        (block,) = (b for kind, b in FENCED.findall((ROOT / page).read_text()) if kind == "text" and opening in b)
+        return block.strip()
+
+    fitted = printed("fit", "digits", "-o", "digits.safetensors", "--quiet")
+    assert quoted("docs/your-data.md", "Recommendation: 1 head") in fitted
+    assert (
+        quoted("README.md", "sequence 2")
+        == printed("look", "digits.safetensors", "digits", "--skip", "2", "--count", "1").strip()
+    )

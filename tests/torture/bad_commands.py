@@ -24,6 +24,7 @@ OPTIONS = {
         "--decoder": "name", "--scale": "name", "--positions": "name", "--held-out": "number", "--examples": "count", "--positive": "name", "--seed": "seed",
     },
     "predict": {"--examples": "count", "--seed": "seed"},
+    "look": {"--count": "count", "--skip": "count0", "--columns": "count", "--out": "path", "--examples": "count", "--seed": "seed"},
     "train": {
         "--heads": "heads", "--start": "name", "--scale": "number", "--decoder": "name", "--steps": "steps", "--step-size": "number",
         "--optimizer": "name", "--loss": "name", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0",

@@ -24,6 +24,7 @@ VERBS = {
     "report": "redraw the page from stored studies",
     "fit": "fit a classifier to your own sequences; ends with one plain recommendation",
     "predict": "predict labels with a fitted classifier",
+    "look": "see which tokens the heads of a fitted classifier look at",
     "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
     "forecast": "what the next steps of a run are proved to reach, at any number of heads",

@@ -46,11 +46,7 @@ def command(
 
     fitted = Fitted.load(model)
     tokens, mask, names = sequences(data, jax.random.split(jax.random.key(seed), 5), examples)
-    if tokens.shape[2] != fitted.layout.dim:
-        raise ValueError(
-            f"{data} has tokens of dimension {tokens.shape[2]}, and {model} was fitted to dimension "
-            f"{fitted.layout.dim}; pass data with the same features, or fit a model to these."
-        )
+    fitted.check_width(tokens, data, model)
     scores, codes = fitted.scores((tokens, mask)), fitted.codes((tokens, mask))
     chances, own = fitted.probabilities((tokens, mask)), _own_types(fitted.label_names)
     for code, score, chance in zip(codes.tolist(), scores.tolist(), chances.tolist(), strict=True):

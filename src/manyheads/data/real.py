@@ -33,6 +33,7 @@ class Digits:
     second: int = setting(8, "the digit to tell it from", low=0, high=9)
     num_tokens: ClassVar = 16
     dim: ClassVar = 4
+    columns: ClassVar = 4  # in which the patches of an image are drawn
 
     def __post_init__(self) -> None:
         check(self)

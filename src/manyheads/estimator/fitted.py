@@ -49,6 +49,14 @@ class Fitted:
             return self.layout.dataset(X.tokens, X.mask)
         return self.layout.dataset(*(X if isinstance(X, tuple) else as_sequences(X)))
 
+    def check_width(self, tokens: np.ndarray, data: str, model: str | Path) -> None:
+        """Refuse tokens of another dimension than those the models were fitted to; `data` and `model` are named."""
+        if tokens.shape[2] != self.layout.dim:
+            raise ValueError(
+                f"{data} has tokens of dimension {tokens.shape[2]}, and {model} was fitted to dimension "
+                f"{self.layout.dim}; pass data with the same features, or fit a model to these."
+            )
+
     def scores(self, X: Any) -> np.ndarray:
         """(n,) for two classes, above zero for the second; (n, classes) for more."""
         data = self.dataset(X)
