@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import LIMIT, descendants, wait_until
+from processes import LIMIT, descendants, wait_for_the_end, wait_until
 
 from manyheads.cli import main as cli
 from manyheads.studies.kit import run as running
@@ -128,12 +128,8 @@ STUDY = Study("slow", "Slow", "How long?", "nothing", (), sweeps, lambda r: Find
 """
 
 
-@pytest.mark.parametrize(("cells", "name"), [(0, "slow_start"), pytest.param(2, "slow_cells", marks=pytest.mark.full)])
-def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, start, cells, name):
-    """As a terminal does it: the signal goes to the command and to all that it has started, while these start or work.
-
-    A cell takes far longer than this test waits, so a worker that finished its cell first would be noticed.
-    """
+def slow_run(tmp_path, start, cells, name):
+    """A run whose cells do not end, when its two workers are there and have begun that many cells."""
     log, out = tmp_path / "log", tmp_path / "out"
     log.mkdir()
     (log / "slow").touch()
@@ -144,6 +140,16 @@ def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, 
     wait_until((out / "run.json").exists, process, "the note of the run")
     wait_until(lambda: len(descendants(process)) >= 3, process, "the workers")
     wait_until(lambda: len(list(log.iterdir())) >= 1 + cells, process, "the first cells")
+    return study, log, out, process
+
+
+@pytest.mark.parametrize(("cells", "name"), [(0, "slow_start"), pytest.param(2, "slow_cells", marks=pytest.mark.full)])
+def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, start, cells, name):
+    """As a terminal does it: the signal goes to the command and to all that it has started, while these start or work.
+
+    A cell takes far longer than this test waits, so a worker that finished its cell first would be noticed.
+    """
+    study, log, out, process = slow_run(tmp_path, start, cells, name)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=LIMIT)  # all have ended: the workers hold its standard error
     assert process.returncode == 130
@@ -154,6 +160,13 @@ def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, 
     running.run_studies([str(study)], out, workers=1)
     for folder in (out / "studies" / "slow").iterdir():
         assert open_sweep(folder).value.values.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_leaves_no_process_behind(tmp_path, start, number):
+    _, _, _, process = slow_run(tmp_path, start, 2, f"slow_{number.name.lower()}")
+    os.kill(process.pid, number)
+    wait_for_the_end(process)
 
 
 def test_a_study_named_twice_runs_once_and_two_of_one_name_are_refused(tmp_path, example_study):

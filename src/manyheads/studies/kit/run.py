@@ -30,6 +30,8 @@ from manyheads.training.keyboard import deaf_children
 
 LOOK_EVERY = 0.2  # seconds between two polls of the workers
 
+_told: Any = None  # in a worker: where it says what is done
+
 
 @dataclass(frozen=True)
 class Job:
@@ -131,21 +133,21 @@ def _in_processes(
     """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of a cell."""
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
+    heard, told = context.Pipe(duplex=False)  # all workers write here; so short a message is written in one piece
     with contextlib.ExitStack() as stack:
-        stack.enter_context(theirs)
+        for end in (theirs, heard, told):
+            stack.enter_context(end)
         with deaf_children():
-            heard = stack.enter_context(context.Manager()).Queue()
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(theirs, quick))
+            begun = (theirs, told, quick)
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=begun)
             stack.enter_context(pool)
             stack.enter_context(ours)  # closed first, which ends busy workers
-            waiting = {
-                pool.submit(_remote_job, i, job, heard, list(sys.path), options): job for i, job in enumerate(jobs)
-            }
+            waiting = {pool.submit(_remote_job, i, job, list(sys.path), options): job for i, job in enumerate(jobs)}
         try:
             while waiting:
                 done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
-                while not heard.empty():
-                    i, state = heard.get()
+                while heard.poll():
+                    i, state = heard.recv()
                     tell(jobs[i], state)
                 for future in done:
                     future.result()
@@ -159,8 +161,10 @@ def _in_processes(
         pool.shutdown()
 
 
-def _begin(driver: Connection, quick: bool) -> None:
+def _begin(driver: Connection, told: Connection, quick: bool) -> None:
     """In a worker, before its first job."""
+    global _told
+    _told = told
     if quick:
         compile_quickly()
     _follow(driver)
@@ -176,8 +180,8 @@ def _follow(driver: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _remote_job(number: int, job: Job, heard: Any, python_path: list[str], options: dict[str, Any]) -> None:
-    _run_job(job, lambda state: heard.put((number, state)), python_path, options)
+def _remote_job(number: int, job: Job, python_path: list[str], options: dict[str, Any]) -> None:
+    _run_job(job, lambda state: _told.send((number, state)), python_path, options)
 
 
 def _run_job(job: Job, tell: Callable[[State], Any], python_path: list[str], options: dict[str, Any]) -> None:
