@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-import multiprocessing
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from manyheads.report.stored import NoResults, read_study
 from manyheads.studies.kit.catalog import find, story
 from manyheads.studies.kit.figure import Figure, MapPanel
 from manyheads.studies.kit.folder import read_run, sweep_folder
+from manyheads.studies.kit.pool import worker_pool
 from manyheads.studies.kit.study import Number, Results
 from manyheads.sweeps.progress import clock
 from manyheads.sweeps.status import time_spent
@@ -119,7 +118,7 @@ def _draw(figures: list[Figure], folder: Path, workers: int, tell: Tell) -> None
             tell(f"drawing {figure.name}")
             matplotlib_figures.save(figure, folder)
         return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
         drawn = pool.map(matplotlib_figures.save, figures, [folder] * len(figures))
         for figure, _ in zip(figures, drawn, strict=True):
             tell(f"drawing {figure.name}")

@@ -6,13 +6,9 @@ study are reused by the next.
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -24,6 +20,7 @@ from manyheads.data.files import Damaged, set_aside
 from manyheads.studies.kit.catalog import find, studies
 from manyheads.studies.kit.compiler import compile_quickly
 from manyheads.studies.kit.folder import read_run, sweep_folder, write_run
+from manyheads.studies.kit.pool import SPAWN, worker_pool
 from manyheads.sweeps.progress import State
 from manyheads.sweeps.spec import Sweep
 from manyheads.training.keyboard import deaf_children
@@ -130,18 +127,13 @@ def _held(folder: Path, unknown: dict[str, Any]) -> dict[str, Any]:
 def _in_processes(
     jobs: list[Job], workers: int, tell: Callable[[Job, State], Any], options: dict[str, Any], *, quick: bool
 ) -> None:
-    """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of a cell."""
-    context = multiprocessing.get_context("spawn")
-    theirs, ours = context.Pipe(duplex=False)
-    heard, told = context.Pipe(duplex=False)  # all workers write here; so short a message is written in one piece
-    with contextlib.ExitStack() as stack:
-        for end in (theirs, heard, told):
-            stack.enter_context(end)
+    """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of a cell.
+
+    That is safe at any moment, since parts are never left half written.
+    """
+    heard, told = SPAWN.Pipe(duplex=False)  # all workers write here; so short a message is written in one piece
+    with heard, told, worker_pool(workers, _begin, told, quick) as pool:
         with deaf_children():
-            begun = (theirs, told, quick)
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=begun)
-            stack.enter_context(pool)
-            stack.enter_context(ours)  # closed first, which ends busy workers
             waiting = {pool.submit(_remote_job, i, job, list(sys.path), options): job for i, job in enumerate(jobs)}
         try:
             while waiting:
@@ -158,26 +150,14 @@ def _in_processes(
                 f"a worker process died (out of memory, or killed) with {names} not finished; finished cells are "
                 "stored: run the same command again to resume, with --workers 1 if memory is short."
             ) from None
-        pool.shutdown()
 
 
-def _begin(driver: Connection, told: Connection, quick: bool) -> None:
+def _begin(told: Connection, quick: bool) -> None:
     """In a worker, before its first job."""
     global _told
     _told = told
     if quick:
         compile_quickly()
-    _follow(driver)
-
-
-def _follow(driver: Connection) -> None:
-    """In a worker: exit when the driver does. Safe at any moment, since parts are never left half written."""
-
-    def watch() -> None:
-        driver.poll(None)  # until the driver closes its end or dies
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _remote_job(number: int, job: Job, python_path: list[str], options: dict[str, Any]) -> None:
