@@ -17,7 +17,7 @@ SPAWN = multiprocessing.get_context("spawn")
 @contextlib.contextmanager
 def worker_pool(
     workers: int, begin: Callable[..., None] | None = None, *arguments: Any
-) -> Iterator[ProcessPoolExecutor]:
+) -> Generator[ProcessPoolExecutor]:
     """A pool whose workers call `begin(*arguments)` first. An error or Ctrl-C ends them in the middle of their work."""
     theirs, ours = SPAWN.Pipe(duplex=False)
     with theirs, ProcessPoolExecutor(workers, SPAWN, _begin, (theirs, begin, arguments)) as pool:
