@@ -1,6 +1,6 @@
 import pytest
 
-from manyheads.cli.main import main
+from manyheads.cli.main import VERBS, main
 from manyheads.cli.parsing import one_line
 
 
@@ -10,7 +10,10 @@ from manyheads.cli.parsing import one_line
     [
         (["train", "--stepsize", "3"], ["unrecognized options: --stepsize, 3;", "perhaps you meant --step-size FLOAT"]),
         (["train", "--steps", "many"], ["cannot read --steps", "'many'"]),
-        (["train", "--steps"], ["missing value for argument '--steps'"]),
+        (["train", "--steps"], ["missing value for argument '--steps'; write it after a space."]),
+        (["run", "--workers", "x"], ["cannot read --workers: 'x' is not a whole number."]),
+        (["predict", "m", "d", "--examples", "1.5"], ["cannot read --examples: '1.5' is not a whole number."]),
+        (["fit", "--held-out", "abc"], ["cannot read --held-out: 'abc' is not a number."]),
         (["train", "--optimizer", "sgd"], ["cannot read --optimizer", "'sgd' is not one of", "'polyak'"]),
         (["sweep", "a", "b", "c"], ["unrecognized options: b, c."]),
         (["status"], ["missing from manyheads status", "folder of the sweep"]),
@@ -61,3 +64,13 @@ def test_a_message_without_a_box_is_kept():
 )
 def test_a_frame_and_plain_letters_read_the_same(box):
     assert one_line(box) == "unknown: --a; perhaps you meant --b INT."
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_ends_with_the_examples_and_every_one_is_a_command(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    said = capsys.readouterr().out
+    assert "{None}" not in said
+    shown = [line.strip() for line in said.partition("\nexamples:\n")[2].splitlines()]
+    assert len(shown) >= 2 and all(line.startswith(f"manyheads {verb}") for line in shown)

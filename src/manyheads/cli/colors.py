@@ -31,6 +31,15 @@ def _lines(line: str, width: int) -> str:
     )
 
 
+def encodes(text: str, stream: TextIO) -> bool:
+    """Whether the stream can show these characters."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
 

@@ -17,6 +17,10 @@ def command(
 ) -> int:
     """Write the results of a sweep, finished or not, to one file that other tools read.
 
+    Examples:
+        manyheads export results/heads
+        manyheads export results/heads --out heads.csv
+
     Args:
         folder: The folder of the sweep.
         out: Where to write; FOLDER/NAME.nc by default. An ending .nc, .zarr or .csv decides the format.

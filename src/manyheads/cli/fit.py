@@ -93,7 +93,7 @@ def command(
         tell(many or str(dataset))
         used = round((1 - held_out) * len(dataset)) if 0 < held_out < 1 else len(dataset)
         progress = Clock(search_stages(dataset, used, wishes.candidates), tell)
-        if ahead := progress.estimate(f"fitting {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))):
+        if ahead := progress.estimate(f"fitting about {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))):
             print(ahead, file=sys.stderr)
     try:
         found = recommend(

@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import inspect
 import io
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 
 import tyro
@@ -35,7 +37,7 @@ def parsed(
     except SystemExit as end:
         if not end.code:
             shown.flush()
-            show(held.getvalue().decode(shown.encoding).rstrip("\n"))
+            show(_without_none(held.getvalue().decode(shown.encoding)).rstrip("\n") + examples(command))
             raise
         raise ValueError(f"{one_line(said.getvalue())} `manyheads {verb} --help` explains every option.") from None
     given = {word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")}
@@ -46,6 +48,17 @@ def parsed(
     return made
 
 
+def examples(command: Callable[..., int]) -> str:
+    """The examples in the docstring of a command, which tyro leaves out of its help."""
+    found = re.search(r"^Examples:\n((?:[ ]+\S.*\n?)+)", inspect.getdoc(command) or "", re.MULTILINE)
+    return f"\n\nexamples:\n{textwrap.indent(textwrap.dedent(found[1]).rstrip(), '  ')}" if found else ""
+
+
+def _without_none(text: str) -> str:
+    """The help without `{None}|` before the kind of an option that may be left out; columns stay where they are."""
+    return re.sub(r"\{None\}\|(\S+)", lambda kind: f"{kind[1]}{' ' * len('{None}|')}", text)
+
+
 def one_line(box: str) -> str:
     """The message in tyro's box as one line, with the options it suggests."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # without colors
@@ -53,6 +66,12 @@ def one_line(box: str) -> str:
     if "╭" not in plain and len(rows) > 1 and _is_rule(rows[1]):  # the box's title, on a terminal without frames
         rows = rows[2:]
     message = " ".join(" ".join(_until_rule(rows)).split()).rstrip(".").replace("Error parsing", "cannot read")
+    message = re.sub(
+        r"no type matching .* <class '\w+'>: (?!.*<class)", "", message
+    )  # the error of the last type tried
+    message = re.sub(r"invalid literal for int\(\) with base \d+: (.*)", r"\1 is not a whole number", message)
+    message = re.sub(r"could not convert string to float: (.*)", r"\1 is not a number", message)
+    message = message.replace(". Expected 1 values", "; write it after a space")
     if "Perhaps you meant:" in rows:
         near = [row for row in _until_rule(rows[rows.index("Perhaps you meant:") :]) if row.startswith("--")]
         message += f"; perhaps you meant {' or '.join(near[:3])}"

@@ -42,7 +42,7 @@ def command(
     import numpy as np
 
     from manyheads.cli.tasks import sequences
-    from manyheads.estimator.fitted import Fitted, digest
+    from manyheads.estimator.fitted import Fitted
 
     fitted = Fitted.load(model)
     tokens, mask, names = sequences(data, jax.random.split(jax.random.key(seed), 5), examples)
@@ -62,8 +62,8 @@ def command(
                 int(sum(known[name] != code for name, code in zip(names.tolist(), codes, strict=True))),
                 len(names),
             )
-            seen = fitted.facts.get("digest") == digest(tokens, mask)
-            told = f"; {fitted.facts['num_train']} of them were trained on" if seen else ""
+            seen = fitted.trained_on(tokens, mask)
+            told = f"; {seen} of them were trained on" if seen else ""
             say(f"wrong on {wrong} of {num} sequences ({wrong / num:.1%}){told}")
     return 0
 

@@ -21,6 +21,10 @@ def command(
     Studies that have no results yet are left out and listed. So are your own studies, since drawing never runs code
     that a folder names: pass their files, as in `manyheads report results/quick my_study.py`.
 
+    Examples:
+        manyheads report results/quick
+        manyheads report results/full --light docs/report
+
     Args:
         folder: the folder of `manyheads run`, such as results/quick.
         studies: files (.py) of your own studies whose results the folder holds.

@@ -30,6 +30,11 @@ def command(
     Without names it runs the main studies, in a few minutes; `manyheads studies` lists all. An interrupted run keeps
     its finished cells; the same command resumes it.
 
+    Examples:
+        manyheads run
+        manyheads run heads margins --scale full
+        manyheads run my_study.py --workers 1
+
     Args:
         studies: names of studies, paths of your own (.py), or `all`.
         scale: quick takes minutes, full up to an hour.

@@ -12,6 +12,10 @@ from manyheads.cli.colors import show
 def command(folder: Annotated[Path, tyro.conf.Positional], *, json: bool = False) -> int:
     """Show the progress of a sweep: cells done, failed (and why) and missing, the rate and the time left.
 
+    Examples:
+        manyheads status results/heads
+        manyheads status results/heads --json
+
     Args:
         folder: The folder of the sweep.
         json: Print JSON.

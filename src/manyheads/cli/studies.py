@@ -14,6 +14,10 @@ from manyheads.cli.colors import show
 def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool = False) -> int:
     """List the studies, or show one: its question, what the paper says, its settings and its grids.
 
+    Examples:
+        manyheads studies
+        manyheads studies heads
+
     Args:
         name: a study, or the path of your own (.py).
         json: print as JSON.

@@ -63,6 +63,11 @@ def command(
     Inspect it with `manyheads status DIR`, with `manyheads.open_sweep(DIR)` in Python, or with `manyheads export DIR`.
     Exit code 1 if a statement is violated, or if cells have failed or are missing.
 
+    Examples:
+        manyheads sweep --example > heads.toml
+        manyheads sweep heads.toml --engine processes
+        manyheads sweep heads.toml --engine slurm --workers 8 --dry-run
+
     Args:
         spec: The TOML file that describes the sweep.
         out: Folder of the results; results/NAME by default. Give the same folder again to resume.

@@ -78,15 +78,15 @@ def command(
     collections are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside
     before training (at most a quarter of the data each). Ctrl-C saves what was done; `--resume FILE` continues it.
 
-    Try:
-      manyheads train
-      manyheads train mixture --heads 10^12 --steps 2000 --out run.npz
-      manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
-      manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
-      manyheads train mixture --step-size 0.5 --until certified
-      manyheads train --plan plan.json --out run.npz
-      manyheads train my-data.npz --devices all --out run.npz
-      manyheads train my-data.npz --hosts 4 --out run.npz --dry-run > job.sh
+    Examples:
+        manyheads train
+        manyheads train mixture --heads 10^12 --steps 2000 --out run.npz
+        manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
+        manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
+        manyheads train mixture --step-size 0.5 --until certified
+        manyheads train --plan plan.json --out run.npz
+        manyheads train my-data.npz --devices all --out run.npz
+        manyheads train my-data.npz --hosts 4 --out run.npz --dry-run > job.sh
 
     Args:
         heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.

@@ -57,6 +57,10 @@ class Fitted:
                 f"{self.layout.dim}; pass data with the same features, or fit a model to these."
             )
 
+    def trained_on(self, tokens: np.ndarray, mask: np.ndarray | None) -> int:
+        """How many of these sequences it was trained on, if they are those of its fit; else 0."""
+        return int(self.facts.get("num_train", 0)) if self.facts.get("digest") == digest(tokens, mask) else 0
+
     def scores(self, X: Any) -> np.ndarray:
         """(n,) for two classes, above zero for the second; (n, classes) for more."""
         data = self.dataset(X)

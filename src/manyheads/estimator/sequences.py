@@ -14,6 +14,7 @@ from manyheads.data.door import array_of, real_array, shown
 
 SCALES = ("rms", "standard", "none")
 POSITIONS = ("none", "one-hot", "sinusoidal")
+LARGEST = 1e40  # entries of tokens, as for a Dataset
 WAVES = 4  # wavelengths of sinusoidal positions; each gives a sine and a cosine
 LONGEST_WAVE = 10_000.0
 
@@ -81,10 +82,14 @@ class Layout:
             )
         if T > self.num_tokens and not self.any_length:
             raise ValueError(
-                f"X has sequences of {T} tokens, and the model was fitted to at most {self.num_tokens}; cut them, or "
-                "fit with decoder='pooled' and without one-hot positions."
+                f"the sequences have {T} tokens, and the model was fitted to at most {self.num_tokens}; cut them, or "
+                "fit a model with the pooled decoder and without one-hot positions."
             )
         real = np.ones((n, T), bool) if mask is None else mask
+        if not (some := real.any(axis=1)).all():
+            raise ValueError(f"sequence {int(np.argmin(some))} has no token that is not masked; leave it out.")
+        if (most := float(np.abs(tokens).max())) > LARGEST:
+            raise ValueError(f"the largest entry of the tokens is {most:.3g}; entries up to {LARGEST:g} are allowed.")
         features = [(tokens - self.center) / self.spread]
         if self.intercept:
             features.append(np.ones((n, T, 1)))

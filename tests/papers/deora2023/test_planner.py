@@ -133,7 +133,7 @@ def test_it_says_when_a_linear_model_does_as_well():
         num_tokens=4, dim=6, num_patterns=2, sparsity=0.25, signal=1.0, positions="fixed", key=jax.random.key(0)
     )
     easy = plan(mixture.sample(60, key=jax.random.key(1)), target_loss=0.3, key=jax.random.key(2), trials=False)
-    assert easy.linear_does_as_well and "would do as well" in str(easy)
+    assert easy.linear_does_as_well and "A linear model fits these sequences as well" in str(easy)
     assert easy.linear_margin[0] > easy.kernel_margin[1]
 
 
@@ -151,7 +151,7 @@ def test_a_linear_model_is_named_where_attention_fails_at_the_start(data):
     tokens = np.array([[a, b], [b, a]] * 20)
     found = plan(Dataset.from_arrays(tokens, np.tile([1.0, -1.0], 20)), key=jax.random.key(0), trials=False)
     assert found.kernel_answer == "not separable" and found.linear_answer == "separable"
-    assert found.silent and "A linear model on these tokens would do better" in str(found)
+    assert found.silent and "A linear model fits these sequences, and this start does not" in str(found)
 
 
 def test_demands_without_end_are_silence(planned):

@@ -188,9 +188,9 @@ class Plan:
     def _linear(self) -> str:
         (low, high), kernel = self.linear_margin, self.kernel_margin[0]
         if self.linear_does_as_well and self.separable:
-            return "A linear model on these tokens would do as well: it separates them with at least the same margin."
+            return "A linear model fits these sequences as well: it separates them with at least the same margin."
         if self.linear_does_as_well:
-            return f"A linear model on these tokens would do better: it separates them, with margin {low:.4g}."
+            return f"A linear model fits these sequences, and this start does not: its margin is {low:.4g}."
         if self.linear_answer == NOT_SEPARABLE:
             more = "; attention has" if self.separable else ""
             return f"A linear model has no margin above {high:.2g} on these tokens{more}."
