@@ -165,7 +165,7 @@ def test_a_bad_setting_is_named(change, words):
 def test_a_bad_X_is_named(fitted):
     cases = {
         "X has 2 features, but .* is expecting 3": X[:, :, :2],
-        "sequences of 5 tokens, and the model was fitted to at most 4": np.zeros((2, 5, 3)),
+        "the sequences have 5 tokens, and the model was fitted to at most 4": np.zeros((2, 5, 3)),
         r"X\[1\] has tokens of dimension 2, X\[0\] of 3": [X[0], X[1][:2, :2]],
         "contains NaN or infinity": np.full((2, 4, 3), np.nan),
     }
