@@ -27,6 +27,7 @@ MOST_ADVISED = 4000  # sequences on which a plan's recommendation is made
 MOST_CLASSES = 10  # that have fractions as labels; more are measurements
 FEWEST = 20  # sequences that can be split
 FEWEST_RARE = math.ceil(-math.log2(LEVEL))  # held-out sequences that the constant answer must get wrong for a test
+NOISE = "Labels look like noise: no better than chance."
 
 
 class Diverged(ValueError):
@@ -108,15 +109,19 @@ class Recommendation:
         share = num / (num + self.num_train)
         return "\n".join(
             [
-                f"Recommendation: {self.fitted.choice}.",
+                *self._opening(),
                 f"Error on held-out data: {one.error:.1%}, between {low:.1%} and {high:.1%} with 95% confidence "
                 f"({num} sequences, {share:.0%}, set aside with seed {self.seed}; trained on {self.num_train}).",
                 f"Logistic regression on the same split: {self.pooled.error:.1%} on the mean token, "
                 f"{self.flattened.error:.1%} on all tokens in a row; always the same answer: {self.chance:.1%}.",
-                self._sentence(),
-                *filter(None, [self.promise]),
+                *filter(None, [self._sentence(), self.promise]),
             ]
         )
+
+    def _opening(self) -> list[str]:
+        if self.is_noise:
+            return [f"Recommendation: none. {NOISE}", f"Best setting tried: {self.fitted.choice}."]
+        return [f"Recommendation: {self.fitted.choice}."]
 
     def _sentence(self) -> str:
         linear = min(self.pooled, self.flattened, key=lambda one: one.num_errors)
@@ -124,7 +129,7 @@ class Recommendation:
         if self.is_undecided:
             return self._too_few()
         if self.is_noise:
-            return "Labels look like noise: no better than chance."
+            return ""  # said at the beginning
         if not self.attention.beats_chance and self.attention.p_value > DOUBT:
             return "Attention is no better than chance here; use logistic regression."
         if fewer > 0:
