@@ -58,6 +58,7 @@ def test_slower_or_faster_more_or_less_convex():
     slower = heads.finding(results())
     assert slower.answer.startswith("No: more heads train slower wherever") and "more convex" in slower.answer
     assert "slower in all 5 comparisons" in slower.text and "100 steps, 32 sequences" in slower.answer
+    assert slower.conclusion.startswith("More heads train slower")  # it is read without the question
     faster = heads.finding(results(-0.4, -0.4, gap=1.0))
     assert faster.answer.startswith("Yes: more heads train faster") and "less convex" in faster.answer
     nothing = heads.finding(results(0.0, 0.0, gap=None))

@@ -10,7 +10,7 @@ from manyheads.studies.kit.estimate import NONE, mean, number, power, ratio, row
 from manyheads.studies.kit.figure import FOCUS, HEADS, Axis, Figure, Mark, Panel, line, over_seeds, rule
 from manyheads.studies.kit.selection import bracketed
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
-from manyheads.studies.kit.words import choose, heads, heads_text, listed
+from manyheads.studies.kit.words import capital, choose, heads, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
 CELLS = "manyheads.studies.heads.cells"
@@ -103,7 +103,8 @@ def finding(results: Results) -> Finding:
         "Each head moves its attention by a step of order 1/√H.",
     ]
     setting = f" ({steps} steps, {MIXTURE['num_examples']} sequences)" if first else ""
-    return conclude(f"{lead}{setting}; {convexity}", sentences, numbers, cells, notes, f"{lead}; {convexity}.")
+    without_question = f"{capital(lead.rpartition(': ')[2])}; {convexity}."
+    return conclude(f"{lead}{setting}; {convexity}", sentences, numbers, cells, notes, without_question)
 
 
 def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
