@@ -28,6 +28,7 @@ _HOME = {
     "first_phase": "manyheads.training.start",
     "population_first_phase": "manyheads.training.start",
     "train": "manyheads.training.descent",
+    "use_cores": "manyheads.training.devices",
     "Trajectory": "manyheads.training.trajectory",
     "hard_margin": "manyheads.measures.margin",
     "margin_ladder": "manyheads.measures.ladder",

@@ -113,3 +113,15 @@ def test_what_cannot_be_done_says_so(pair, monkeypatch):
     for measure in (mh.loss_curvature, mh.tangent_kernel):
         with pytest.raises(ValueError, match="GiB are free"):
             measure(start, left)
+
+
+def test_a_file_that_changed_after_it_was_opened_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.standard_normal((6, 3, 4)))
+    np.save(tmp_path / "y.npy", np.arange(6) % 2)
+    data = mh.Dataset.open(tmp_path / "x.npy", tmp_path / "y.npy")
+    changed = np.lib.format.open_memmap(tmp_path / "x.npy", mode="r+")
+    changed[4, 1, 2] = np.nan
+    changed.flush()
+    with pytest.raises(ValueError, match="no longer finite: the file has changed since it was opened; repair it"):
+        mh.train(mh.zero_start(2, num_tokens=3, dim=4), data, step_size=0.1, num_steps=2)

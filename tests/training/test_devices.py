@@ -84,3 +84,59 @@ def test_an_engine_of_workers_takes_no_devices(tmp_path):
     sweep = mh.Sweep(name="s", axes={"model.num_heads": (2,)})
     with pytest.raises(ValueError, match="devices='all' is for engine 'here'"):
         mh.run_sweep(sweep, tmp_path / "s", engine="processes", devices="all", progress=False)
+
+
+CORES = """
+import json, warnings
+import numpy as np
+import manyheads as mh
+
+made = mh.use_cores(3), mh.use_cores(3)
+rng = np.random.default_rng(0)
+
+def data(n):
+    return mh.Dataset.from_arrays(rng.standard_normal((n, 16, 32)), np.arange(n) % 2)
+
+def used(n, **options):
+    model = mh.gaussian_start(2, num_tokens=16, dim=32, key=key)
+    return mh.train(model, data(n), **{"step_size": 0.1, "num_steps": 2, **options})
+
+import jax
+key = jax.random.key(0)
+found = {"made": made, "small": used(20).settings["devices"], "some": used(32).settings["devices"],
+         "many": used(200).settings["devices"], "one": used(200, devices=1).settings["devices"],
+         "observed": used(200, observe={"x": lambda p, d: d.labels.sum()}).settings["devices"]}
+with jax.default_device(jax.devices()[1]):
+    found["default"] = used(200).settings["devices"]
+model, all_data = mh.gaussian_start(2, num_tokens=16, dim=32, key=key), data(200)
+first = mh.train(model, all_data, step_size=0.1, num_steps=2, devices=2)
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    resumed = mh.train(model, all_data, step_size=0.1, num_steps=4, resume=first)
+whole = mh.train(model, all_data, step_size=0.1, num_steps=4, devices=2)
+found["resumed"] = resumed.settings["devices"]
+found["same bits"] = bool(all(np.array_equal(a, b) for a, b in zip(resumed.displacement, whole.displacement)))
+try:
+    mh.use_cores(5)
+except ValueError as error:
+    found["late"] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_a_run_uses_the_cores_that_pay_off():
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run([sys.executable, "-c", CORES], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found.pop("late").startswith("use_cores(5) comes too late: JAX runs already, with 3 ")
+    assert found == {
+        "made": [3, 3], "small": 1, "some": 2, "many": 3, "one": 1, "observed": 1, "default": 1, "resumed": 2,
+        "same bits": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "all"])
+def test_cores_that_cannot_be_are_refused(count):
+    with pytest.raises(ValueError, match="count=.* must be a whole number >= 1"):
+        mh.use_cores(count)

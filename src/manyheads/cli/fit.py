@@ -75,7 +75,7 @@ def command(
     """
     import jax
 
-    from manyheads.cli.tasks import classes
+    from manyheads.cli.tasks import classes, use_all_cores
     from manyheads.data.files import checked_path
     from manyheads.estimator.advice import MOST_JUDGED, Diverged, recommend
     from manyheads.estimator.clock import Clock, memory, search_stages
@@ -84,6 +84,7 @@ def command(
 
     if out is not None:
         checked_path(out, "--out")
+    use_all_cores()
     keys = jax.random.split(jax.random.key(seed), 5)
     wishes = Wishes(heads, start, step_size, steps, optimizer, decoder)
     dataset, several = classes(data, keys, examples, positive)

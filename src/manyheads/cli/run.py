@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +10,7 @@ import tyro
 
 from manyheads.cli.colors import say
 from manyheads.cli.numbers import Seed
+from manyheads.data.budget import processors
 
 NO_RESULTS = 2  # a study that was asked for has no results
 
@@ -75,11 +75,6 @@ def command(
         show_answers(report)
     show_absent(report)
     return NO_RESULTS if any(find(name).name in report.absent for name in names) else 0
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def show_answers(report) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,15 @@ from manyheads._fields import settings
 from manyheads.data.convert import TABLES, paths_of
 from manyheads.data.source import SOURCES, make_source
 from manyheads.training.start import STARTS
+
+
+def use_all_cores() -> None:
+    """A device for every core, unless the environment says how many devices of the processor there are."""
+    from manyheads.training.devices import use_cores
+
+    if "host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        with contextlib.suppress(ValueError):  # JAX runs already
+            use_cores()
 
 
 def source(data: str, key: Any) -> Any:

@@ -18,7 +18,7 @@ from manyheads.cli.colors import say, show
 from manyheads.cli.hosts import job_script, join, leave
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, warn_of_time
+from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, use_all_cores, warn_of_time
 from manyheads.data.convert import paths_of
 from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
@@ -104,7 +104,7 @@ def command(
         seed: seed of everything random.
         dtype: precision of training; by default float32, from 10^6 heads on float64.
         device: where to compute; by default what JAX finds.
-        devices: split the sequences over all devices, or this many.
+        devices: split the sequences over all devices, or this many; by default over the cores that make it faster.
         hosts: this many processes make the run together; SLURM numbers them, or --process. Implies --devices all.
         process: which of the processes of --hosts this is, from 0.
         coordinator: where process 0 is; by default on this machine.
@@ -126,6 +126,8 @@ def command(
         if hosts is not None:
             devices = devices or "all"
             quiet |= not join(hosts, process, coordinator)
+        else:
+            use_all_cores()
         import jax
 
         import manyheads as mh

@@ -67,6 +67,11 @@ def total_memory() -> float:
     return min([there, *map(float, limits)])
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def descent_seconds(num_steps: float, num_examples: int, num_tokens: int, dim: int, num_classes: int) -> float:
     """The least time of that many steps of descent.
 
@@ -75,7 +80,7 @@ def descent_seconds(num_steps: float, num_examples: int, num_tokens: int, dim: i
     n, H, T, d = float(num_examples), num_classes, num_tokens, dim
     kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
     seconds = n * H * (FLOP[kind] * (4.0 * T * d * d + 8.0 * T * T * d) + ENTRY[kind] * T * (T + d))
-    return num_steps * max(STEP_SECONDS, seconds / ((os.cpu_count() or 1) if kind == "cpu" else 1))
+    return num_steps * max(STEP_SECONDS, seconds / (processors() if kind == "cpu" else 1))
 
 
 def duration(seconds: float) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
-from manyheads.data.budget import duration
+from manyheads.data.budget import duration, processors
 from manyheads.data.dataset import Dataset
 
 LONG = 10.0  # seconds from which on an estimate is given
@@ -62,7 +61,7 @@ def memory(dataset: Dataset, looked_at: int) -> float:
 def run_seconds(steps: float, num: int, dataset: Dataset, classes: float, itemsize: int = 8) -> float:
     """Time of that many steps on `num` sequences, with all cores; half of it in float32, with an itemsize of 4."""
     T, d, each = dataset.num_tokens, dataset.dim, FLOP_SECONDS * itemsize / 8
-    step = max(STEP_SECONDS, num * classes * (4.0 * T * d * d + 8.0 * T * T * d) * each / (os.cpu_count() or 1))
+    step = max(STEP_SECONDS, num * classes * (4.0 * T * d * d + 8.0 * T * T * d) * each / processors())
     return COMPILE_SECONDS + steps * step
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import xarray
 
 from manyheads._registry import nearest
+from manyheads.data.budget import processors
 from manyheads.data.door import guarded
 from manyheads.sweeps.assembly import open_sweep
 from manyheads.sweeps.cluster import Dask, Slurm
@@ -48,8 +49,8 @@ def make_engine(name: str, workers: int | None = None, scheduler: str | None = N
             raise EngineError(f"workers={workers} needs several processes; pass engine 'processes'")
         return Here()
     if name == "processes":
-        return Processes(workers or _processors())
-    return Dask(workers or _processors(), scheduler) if name == "dask" else Slurm(workers or 4)
+        return Processes(workers or processors())
+    return Dask(workers or processors(), scheduler) if name == "dask" else Slurm(workers or 4)
 
 
 def _on_devices(engine: Engine, devices: str | int, device: str | None) -> Here:
@@ -64,11 +65,6 @@ def _on_devices(engine: Engine, devices: str | int, device: str | None) -> Here:
         raise EngineError("a sweep is driven by one process; without jax.distributed, engine 'slurm' uses many hosts")
     chosen = tuple(choose_devices(devices, device))
     return Here(len(chosen), chosen)
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @guarded(devices=None)

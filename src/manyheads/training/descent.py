@@ -25,7 +25,7 @@ from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
 from manyheads.model.sharded import on_mesh, sharded_objective
-from manyheads.training.devices import choose_device, choose_devices, make_mesh
+from manyheads.training.devices import choose_device, choose_devices, make_mesh, paying_devices
 from manyheads.training.hosts import HostLost, Hosts
 from manyheads.training.keyboard import CtrlC
 from manyheads.training.loop import (
@@ -114,7 +114,8 @@ def train(
     `devices` ("all" or a number) splits the sequences over that many devices, of all processes where
     `jax.distributed.initialize()` was called: each process makes the same call and gets the same trajectory, and
     process 0 writes the checkpoint. Another number of devices gives the same results up to rounding. A function of
-    `observe` needs all data on every device.
+    `observe` needs all data on every device. If not given, one device is used, or after `mh.use_cores()` as many cores
+    as make the run faster.
 
     `until(step, model)` is asked at steps 0, 1, 2, 3, 5, 8, ..., which are then recorded; where it returns something
     true, or a sentence why, the run ends with status "stopped". `until="certified"` ends it where half the loss is
@@ -133,7 +134,11 @@ def train(
     kind = choose_dtype(dtype, model)
     if eta is not None and not float(np.finfo(kind).tiny) <= eta <= float(np.finfo(kind).max):
         raise ValueError(f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size.")
-    where, chosen = choose_device(device), choose_devices(devices, device)
+    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
+    where = choose_device(device)
+    if devices is None and device in (None, "cpu") and observe is None:
+        devices = paying_devices(dataset, None if before is None else before.settings.get("devices", 1))
+    chosen = choose_devices(devices, device)
     mesh = make_mesh(chosen)
     hosts = Hosts(mesh)
     record_steps = choose_steps(record, num_steps, "record")
@@ -149,7 +154,6 @@ def train(
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
     if test is not None:
         check_same_labels(dataset, checked_dataset(test, "test"))
-    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
     known = {} if before is None else before.sources
     sources = {"data": fingerprint(dataset, sample_weight, like=known.get("data")), "test": None}
     if test is not None:

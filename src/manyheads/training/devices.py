@@ -11,10 +11,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from manyheads.data.door import shown
+from manyheads.data.budget import processors
+from manyheads.data.dataset import Dataset
+from manyheads.data.door import guarded, shown
+from manyheads.data.mapped import Mapped
 from manyheads.model.sharded import AXIS
 
-MORE_OF_A_CPU = "XLA_FLAGS=--xla_force_host_platform_device_count={} makes that many of a CPU"
+MORE_OF_A_CPU = "mh.use_cores({}) before the first computation makes that many of a CPU"
+PART = 8192  # numbers in the tokens of a part; with fewer and two classes of heads, two cores are no faster than one
 
 
 def choose_device(device: str | None) -> Any:
@@ -32,6 +36,42 @@ def choose_device(device: str | None) -> Any:
 
 def _platforms() -> str:
     return ", ".join(dict.fromkeys([jax.local_devices()[0].platform, "cpu"]))
+
+
+@guarded(count={"low": 1, "high": 1024})
+def use_cores(count: int | None = None) -> int:
+    """Make a device of every core of the processor, or of `count` cores; `train` then splits its sequences over them.
+
+    Call it before JAX computes anything: JAX fixes its devices then. JAX's own threads hardly speed up a step of
+    descent; a device for each of two cores makes it 1.7 times as fast (`benchmarks/bench_devices.py`).
+    """
+    count = processors() if count is None else count
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        there = len(jax.local_devices(backend="cpu"))
+        if there != count:
+            raise ValueError(
+                f"use_cores({count}) comes too late: JAX runs already, with {there} of the processor; call it right "
+                "after the imports, before anything is computed."
+            ) from None
+    return count
+
+
+def paying_devices(dataset: Dataset, before: int | None) -> int | None:
+    """How many devices `train` uses if not told: those that a run was made on before, or the cores that pay off."""
+    default = jax.config.jax_default_device  # ty: ignore[missing-attribute]
+    there = jax.local_devices()
+    if (
+        default is not None
+        or jax.process_count() > 1
+        or there[0].platform != "cpu"
+        or isinstance(dataset.tokens, Mapped)
+    ):
+        return None
+    if before is not None:
+        return before if before <= len(there) else None
+    return max(1, min(len(there), dataset.tokens.size // PART, dataset.num_examples))
 
 
 def choose_devices(devices: str | int | None, device: str | None = None) -> list[Any]:

@@ -33,7 +33,13 @@ def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None, *, li
             kind = np.dtype(bool if name in ("mask", "relevant") and not old else np.float64)
             about = f"{values.shape}" if old else f"{name} {kind.str} {values.shape} "
             digest.update(about.encode())
-            for block in (block for _, block in values.blocks()) if isinstance(values, Mapped) else (values,):
+            mapped = isinstance(values, Mapped)
+            for block in (block for _, block in values.blocks()) if mapped else (values,):
+                if mapped and not np.isfinite(block).all():
+                    raise ValueError(
+                        f"the tokens of {dataset.name!r} are no longer finite: the file has changed since it was "
+                        "opened; repair it, and open it again with Dataset.open."
+                    )
                 digest.update(np.ascontiguousarray(block, kind).data)
     return ("" if old else "2-") + digest.hexdigest()[:16]
 
