@@ -118,7 +118,7 @@ def one_run(case):
 
     import manyheads as mh
     from manyheads.model.loss import get_loss
-    from manyheads.papers.manyheads2026.region import ENLARGE, Center, smoothness_bound
+    from manyheads.theory.manyheads2026.region import ENLARGE, Center, smoothness_bound
 
     model, data = problem(case)
     arrays = [np.asarray(a) for a in (data.tokens, np.ones(data.tokens.shape[:2], bool) if data.mask is None else data.mask, data.labels)]  # fmt: skip
@@ -167,8 +167,8 @@ def one_run(case):
 
 def points(seed):
     """Ascent on every local bound, with seeds that `verify` does not use first."""
-    from manyheads.certificates.finding import Effort, Tally
-    from manyheads.papers.manyheads2026 import attack
+    from manyheads.theory.finding import Effort, Tally
+    from manyheads.theory.manyheads2026 import attack
 
     tally = Tally()
     shares = attack.local_bounds(tally, Effort(quick=False, seed=seed))

@@ -47,8 +47,8 @@ MUCH_MEMORY = max(1000 * 2**20, psutil.virtual_memory().total // 8)
 
 # Longest first: a long file that starts last leaves the other worker idle. `make test` keeps this order.
 LONG_FILES = (
-    "certificates/test_verify.py",
-    "papers/deora2023/test_planner.py",
+    "theory/test_verify.py",
+    "theory/deora2023/test_planner.py",
     "sweeps/test_cluster.py",
     "test_docs.py",
     "sweeps/test_kill.py",
@@ -60,9 +60,9 @@ LONG_FILES = (
     "training/test_hosts.py",
     "sweeps/test_interrupt.py",
     "studies/kit/test_catalog.py",
-    "papers/manyheads2026/test_before.py",
+    "theory/manyheads2026/test_before.py",
     "model/test_plugin.py",
-    "papers/deora2023/test_carried.py",
+    "theory/deora2023/test_carried.py",
     "explorer/test_server.py",
 )
 

@@ -114,7 +114,7 @@ def product(run):
 
 def small_loss(run):
     """A certificate that no run can pass, and a check of the numbers that it is given."""
-    from manyheads.certificates.verdict import OURS, Bound, Certificate
+    from manyheads.theory.verdict import OURS, Bound, Certificate
 
     return Certificate("descent", "the loss is at most zero", float(run.trajectory.train_loss[-1]), (Bound(OURS, 0.0),))
 

@@ -7,8 +7,8 @@ import numpy as np
 
 import manyheads as mh
 from manyheads._card import curves
-from manyheads.certificates.certify import Certificates
-from manyheads.certificates.verdict import Bound, Certificate
+from manyheads.theory.certify import Certificates
+from manyheads.theory.verdict import Bound, Certificate
 
 RNG = np.random.default_rng(0)
 DATA = mh.Dataset.from_arrays(RNG.standard_normal((6, 4, 3)), ["<b>", "x"] * 3, name="a & b")

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from manyheads.certificates import verify as verify_module
-from manyheads.certificates.finding import Finding
-from manyheads.certificates.ledger import entry
-from manyheads.certificates.verdict import Verdict
 from manyheads.cli.main import main
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.theory import verify as verify_module
+from manyheads.theory.finding import Finding
+from manyheads.theory.ledger import entry
+from manyheads.theory.verdict import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 import manyheads as mh
 from manyheads.estimator.advice import Measured, Recommendation, _held_out, _promise, logistic_regression, recommend
 from manyheads.estimator.search import Trial, Wishes
-from manyheads.papers.deora2023.planner import Demand
+from manyheads.theory.deora2023.planner import Demand
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((200, 4, 3))

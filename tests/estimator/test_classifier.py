@@ -57,7 +57,7 @@ def test_looking_at_a_fitted_model_asks_the_theory_nothing(fitted, monkeypatch):
     def asked(*arguments, **more):
         raise AssertionError("the theory was asked")
 
-    monkeypatch.setattr("manyheads.papers.deora2023.planner.plan", asked)
+    monkeypatch.setattr("manyheads.theory.deora2023.planner.plan", asked)
     monkeypatch.setattr("manyheads.estimator.classifier.certify", asked)
     names = dir(fitted)
     assert {"predict", "fitted_", "classes_"} <= set(names) and not {"plan_", "certificate_"} & set(names)

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from manyheads.certificates.ledger import ledger
 from manyheads.report.mathml import typeset
+from manyheads.theory.ledger import ledger
 
 
 def letters(text):

@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import xarray
 
-from manyheads.certificates.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.report.verdicts import MOST_REASONS, good_starts, ledger_table
 from manyheads.studies.kit.estimate import number
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 
 
 def results(**texts):

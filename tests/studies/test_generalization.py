@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import xarray
 
-from manyheads.certificates.verdict import Certificate
 from manyheads.studies.generalization import study as generalization
 from manyheads.studies.generalization.cells import REFERENCE, gap, leave_one_out
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up, stream
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.verdict import Certificate
 from manyheads.training.descent import train
 
 WOBBLE = np.array([0.98, 1.0, 1.02, 1.0])

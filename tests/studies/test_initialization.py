@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import xarray
 
-from manyheads.certificates.verdict import Certificate, Verdict
 from manyheads.studies.initialization import study as initialization
 from manyheads.studies.initialization.cells import look
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.verdict import Certificate, Verdict
 
 WOBBLE = np.array([0.99, 1.0, 1.01, 1.0])
 DISTINCT = {"zero": 1, "first_phase": 2, "drawn": 16, "gaussian": 16}

@@ -1,8 +1,8 @@
 import numpy as np
 from synthetic import filled
 
-from manyheads.certificates.ledger import ledger
 from manyheads.studies.ledger import study as ledger_study
+from manyheads.theory.ledger import ledger
 
 
 def ledger_results(failing=(), violated=0, trials=lambda statement: 10):

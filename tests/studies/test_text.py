@@ -7,16 +7,16 @@ import xarray
 from data.text import encoders
 from synthetic import filled, wiggle
 
-from manyheads.certificates.targets import tangent_margins
 from manyheads.data.text import Encoder, corpus
 from manyheads.measures.margin import hard_margin
 from manyheads.model.autodiff import float64
-from manyheads.papers.deora2023.initialization import good_start
 from manyheads.report import matplotlib_figures, vega
 from manyheads.studies.kit.catalog import story, studies
 from manyheads.studies.text import cells, study
 from manyheads.studies.text.linear import fit_linear
 from manyheads.studies.text.pytorch import torch_scores
+from manyheads.theory.deora2023.initialization import good_start
+from manyheads.theory.targets import tangent_margins
 from manyheads.training.start import zero_start
 
 SENTENCES = 400

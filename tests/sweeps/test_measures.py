@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from manyheads._fields import SpecError
-from manyheads.certificates.certify import certify
 from manyheads.measures.curvature import loss_curvature
 from manyheads.measures.focus import attention_focus
 from manyheads.sweeps.cell import measured, train_setup
@@ -11,6 +10,7 @@ from manyheads.sweeps.measures import MEASURES, Run, find_measure
 from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.certify import certify
 
 SWEEP = Sweep(
     data=dict(num_examples=8, num_tokens=4, dim=4, num_patterns=2, num_test=6),

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 import manyheads as mh
-from manyheads.certificates import targets
-from manyheads.certificates.walk import follow
 from manyheads.measures import ladder
-from manyheads.papers.deora2023 import corollaries, expressivity, generalization, initialization, mixture, regime
 from manyheads.sweeps import export, make_plan, status
+from manyheads.theory import targets
+from manyheads.theory.deora2023 import corollaries, expressivity, generalization, initialization, mixture, regime
+from manyheads.theory.walk import follow
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import manyheads as mh
-from manyheads.papers.deora2023.expressivity import attention_margin
+from manyheads.theory.deora2023.expressivity import attention_margin
 from manyheads.training.together import train_together
 
 HARD = dict(

@@ -8,7 +8,7 @@ import pytest
 from paper_settings import setting
 
 import manyheads as mh
-from manyheads.certificates.examination import Examination
+from manyheads.theory.examination import Examination
 from manyheads.training import loop
 from manyheads.training.progress import Bar
 from manyheads.training.until import CONDITIONS, asked_steps

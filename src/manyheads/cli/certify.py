@@ -74,8 +74,8 @@ def command(
     import jax
 
     import manyheads as mh
-    from manyheads.certificates.ledger import entry
     from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, planned, stored_run, warn_of_time
+    from manyheads.theory.ledger import entry
 
     for name in statement:
         entry(name)  # before anything is trained

@@ -31,8 +31,8 @@ def command(
         json: print JSON instead of text.
         markdown: print the list as a page with links to the proofs.
     """
-    from manyheads.certificates.ledger import entry, ledger, ledger_page
-    from manyheads.certificates.statement import WEIGHTS
+    from manyheads.theory.ledger import entry, ledger, ledger_page
+    from manyheads.theory.statement import WEIGHTS
 
     if statement:
         found = entry(statement)

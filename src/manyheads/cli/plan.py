@@ -75,7 +75,7 @@ def command(
     from manyheads.estimator.promise import PlanFile, instead_of
     from manyheads.estimator.search import CANDIDATES, Wishes
     from manyheads.estimator.sharp import Proved
-    from manyheads.papers.deora2023.planner import GAUSSIAN_HEADS, MEASURED_HEADS, MOST_SAMPLED, plan
+    from manyheads.theory.deora2023.planner import GAUSSIAN_HEADS, MEASURED_HEADS, MOST_SAMPLED, plan
 
     if out is not None:
         checked_path(out, "--out")

@@ -40,8 +40,8 @@ def command(
     """
     if quick:  # the problems are tiny: compiling is what takes time
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    from manyheads.certificates.ledger import entry, ledger
-    from manyheads.certificates.verify import verify
+    from manyheads.theory.ledger import entry, ledger
+    from manyheads.theory.verify import verify
 
     names = [entry(name).name for name in statements]
     total = len(names) or len(ledger())

@@ -12,12 +12,12 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import beta, binom
 
-from manyheads.certificates.verdict import PRINTED, plain
 from manyheads.data.dataset import Dataset, split_order
 from manyheads.data.door import SHARE, guarded
 from manyheads.estimator.fitted import Fitted, fit
 from manyheads.estimator.search import Wishes, counted
-from manyheads.papers.deora2023.planner import NAMES, Demand, plan
+from manyheads.theory.deora2023.planner import NAMES, Demand, plan
+from manyheads.theory.verdict import PRINTED, plain
 
 CONFIDENCE = 0.95
 LEVEL = (1 - CONFIDENCE) / 3  # of each sign test; three classifiers are tested, so all together err in 5% of cases

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from manyheads.certificates.certify import Certificates, certify
 from manyheads.data.door import array_of
 from manyheads.estimator.fitted import Fitted, fit
 from manyheads.estimator.search import Wishes
 from manyheads.estimator.sequences import as_sequences
+from manyheads.theory.certify import Certificates, certify
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -26,7 +26,7 @@ except ImportError:
     ) from None
 
 if TYPE_CHECKING:
-    from manyheads.papers.deora2023.planner import Plan
+    from manyheads.theory.deora2023.planner import Plan
 
 STATEMENTS = ("descent", "thm1", "forecast")  # what `certificate_` asks
 MOST_PLANNED = 400  # sequences that `plan_` looks at
@@ -211,7 +211,7 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
     @property
     def plan_(self) -> Plan | dict[Any, Plan]:
         """What the theory would ask for; computed when first asked for."""
-        from manyheads.papers.deora2023.planner import plan
+        from manyheads.theory.deora2023.planner import plan
 
         check_is_fitted(self)
         if "_plan" not in vars(self):

@@ -16,7 +16,7 @@ from manyheads.data.files import checked_path, read_json, write_json
 from manyheads.estimator.sharp import Proved, Sharp, proved
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import get_loss
-from manyheads.papers.deora2023.planner import NAMES, OURS, Plan, planned_parts
+from manyheads.theory.deora2023.planner import NAMES, OURS, Plan, planned_parts
 from manyheads.training.resume import fingerprint
 
 FORMAT_VERSION = 3

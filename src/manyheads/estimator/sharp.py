@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from manyheads.certificates.walk import follow
 from manyheads.data.budget import duration
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss
-from manyheads.papers.deora2023.planner import below
-from manyheads.papers.deora2023.setting import loss_scope
-from manyheads.papers.manyheads2026.forecast import LIKELY, followed
-from manyheads.papers.manyheads2026.region import Center
+from manyheads.theory.deora2023.planner import below
+from manyheads.theory.deora2023.setting import loss_scope
+from manyheads.theory.manyheads2026.forecast import LIKELY, followed
+from manyheads.theory.manyheads2026.region import Center
+from manyheads.theory.walk import follow
 from manyheads.training.descent import train
 from manyheads.training.start import gaussian_start
 from manyheads.training.until import asked_steps

@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from manyheads.certificates.decomposition import decompose
-from manyheads.certificates.targets import along, attention_target, measure_target, mixture_direction, readout_norm
-from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.data.planted import Planted, RandomLabels
-from manyheads.papers.deora2023.constants import Shape
-from manyheads.papers.deora2023.training import case_of, training_conditions
+from manyheads.theory.decomposition import decompose
+from manyheads.theory.deora2023.constants import Shape
+from manyheads.theory.deora2023.training import case_of, training_conditions
+from manyheads.theory.targets import along, attention_target, measure_target, mixture_direction, readout_norm
+from manyheads.theory.walk import follow
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase, gaussian_start, zero_start
 

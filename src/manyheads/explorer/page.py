@@ -11,8 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import manyheads
-from manyheads.certificates.ledger import entry
 from manyheads.studies.kit.palette import look
+from manyheads.theory.ledger import entry
 
 ENGINE = ("random", "model", "data", "start", "descent", "theory", "setup")
 OFFERED = (

@@ -70,7 +70,7 @@ def certify(body: bytes) -> dict:
 def good_start(body: bytes) -> dict:
     """P1, P2, P3 with numbers, and the number of heads from which Theorem 1 applies."""
     import manyheads as mh
-    from manyheads.certificates.targets import mixture_direction
+    from manyheads.theory.targets import mixture_direction
 
     asked = _question(body)
     tell("measuring the start")

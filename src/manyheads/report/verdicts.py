@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from manyheads.certificates.ledger import errata_entries, statements
-from manyheads.certificates.statement import Statement
-from manyheads.certificates.verdict import Certificate, Verdict
 from manyheads.studies.kit.estimate import number
 from manyheads.studies.kit.study import Results
+from manyheads.theory.ledger import errata_entries, statements
+from manyheads.theory.statement import Statement
+from manyheads.theory.verdict import Certificate, Verdict
 
 MOST_REASONS = 8
 ABOUT = (

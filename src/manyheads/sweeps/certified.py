@@ -8,10 +8,10 @@ import numpy as np
 
 from manyheads._fields import SpecError
 from manyheads._registry import nearest
-from manyheads.certificates.certify import certify
-from manyheads.certificates.ledger import about_runs, entry
-from manyheads.certificates.verdict import Certificate, Verdict
 from manyheads.sweeps.measures import Run, resolve
+from manyheads.theory.certify import certify
+from manyheads.theory.ledger import about_runs, entry
+from manyheads.theory.verdict import Certificate, Verdict
 
 
 def check_certificate(name: str) -> None:

@@ -14,7 +14,7 @@ from manyheads._registry import Registry
 from manyheads.data.dataset import Dataset
 
 # A condition is made from the start, the data and the settings of a run: `CONDITIONS[name](model, dataset, settings)`.
-CONDITIONS: Registry[Any] = Registry("condition to end a run", {"certified": "manyheads.papers.manyheads2026.live"})
+CONDITIONS: Registry[Any] = Registry("condition to end a run", {"certified": "manyheads.theory.manyheads2026.live"})
 FORECAST = "certified"
 
 

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from manyheads.certificates.walk import follow
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
-from manyheads.papers.manyheads2026.forecast import ENLARGE, Forecast, first_forecast, forecast
 from manyheads.studies.kit.cells import descend
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
+from manyheads.theory.manyheads2026.forecast import ENLARGE, Forecast, first_forecast, forecast
+from manyheads.theory.walk import follow
 
 CURVES, POINTS = 3, 40
 

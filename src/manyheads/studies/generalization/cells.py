@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.certificates.targets import losses_along, mixture_direction, train_loss
-from manyheads.certificates.verdict import OURS
 from manyheads.data.dataset import Dataset
-from manyheads.papers.deora2023.generalization import (
+from manyheads.studies.kit.cells import coordinate, descend, mixture_of, verdicts
+from manyheads.sweeps.plan import Cell
+from manyheads.sweeps.setup import Setup, set_up, stream
+from manyheads.theory.deora2023.generalization import (
     certify_generalization,
     gap_bound,
     generalization_conditions,
     measure_leave_one_out,
     stability_bound,
 )
-from manyheads.papers.deora2023.regime import Ray
-from manyheads.papers.deora2023.training import Case
-from manyheads.studies.kit.cells import coordinate, descend, mixture_of, verdicts
-from manyheads.sweeps.plan import Cell
-from manyheads.sweeps.setup import Setup, set_up, stream
+from manyheads.theory.deora2023.regime import Ray
+from manyheads.theory.deora2023.training import Case
+from manyheads.theory.targets import losses_along, mixture_direction, train_loss
+from manyheads.theory.verdict import OURS
 
 REFERENCE = 8  # stream of a seed for the sequences of the reference run
 SCALES = np.geomspace(0.05, 50, 80)  # targets tried along the paper's direction

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
-from manyheads.certificates.finding import half_width
 from manyheads.studies.kit import palette, tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, at_level, mean, number, power, quotient, ratio, rows
 from manyheads.studies.kit.figure import Axis, Figure, Mark, Panel, by_heads, over_seeds
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.words import choose_all, heads, heads_text
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.finding import half_width
 
 CELLS = "manyheads.studies.generalization.cells"
 DATA = {**tasks.MIXTURE, "dim": 14, "num_patterns": 6, "noise_mu": 0.3, "noise_nu": 0.3, "noise_norm": 1.2}

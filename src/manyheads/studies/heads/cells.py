@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.certificates.decomposition import decompose
-from manyheads.certificates.targets import proximal_target, train_loss
-from manyheads.certificates.walk import follow
 from manyheads.measures.curvature import loss_curvature
 from manyheads.model.loss import Loss, get_loss
 from manyheads.studies.kit.cells import coordinate, focus, records
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
+from manyheads.theory.decomposition import decompose
+from manyheads.theory.targets import proximal_target, train_loss
+from manyheads.theory.walk import follow
 from manyheads.training.together import train_together
 from manyheads.training.trajectory import Trajectory
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from manyheads.model.attention import MultiHead, collapse
-from manyheads.papers.deora2023.initialization import GoodStart, good_start
 from manyheads.studies.kit.cells import mixture_of, verdicts
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
+from manyheads.theory.deora2023.initialization import GoodStart, good_start
 
 
 def look(cell: Cell, *, card: str = "") -> dict:

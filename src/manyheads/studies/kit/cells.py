@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.certificates.verdict import Certificate
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import hard_margin
 from manyheads.model.attention import MultiHead
 from manyheads.sweeps.setup import Setup
+from manyheads.theory.verdict import Certificate
 from manyheads.training.descent import train
 from manyheads.training.trajectory import Trajectory
 

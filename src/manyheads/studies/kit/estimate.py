@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit  # scipy.stats takes a second to import
 
-from manyheads.certificates.finding import LEVEL, half_width
+from manyheads.theory.finding import LEVEL, half_width
 
 
 @dataclass(frozen=True)

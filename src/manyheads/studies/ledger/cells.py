@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 
-from manyheads.certificates.certify import certify
-from manyheads.certificates.verify import verify
 from manyheads.studies.kit.cells import mixture_of, verdicts
 from manyheads.studies.kit.words import heads_text
 from manyheads.sweeps.cell import train_setup
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
+from manyheads.theory.certify import certify
+from manyheads.theory.verify import verify
 
 
 def check(cell: Cell, *, statement: str, quick: bool) -> dict:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.certificates.ledger import ledger
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number
 from manyheads.studies.kit.figure import Axis, Figure, Panel, bars
 from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
 from manyheads.studies.kit.words import MISSING, listed, setting
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.ledger import ledger
 
 CELLS = "manyheads.studies.ledger.cells"
 DATA = {**tasks.MIXTURE, "num_examples": 100, "num_test": 300}

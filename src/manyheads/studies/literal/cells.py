@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
-from manyheads.certificates.targets import mixture_direction
-from manyheads.certificates.verdict import EXPLICIT, OURS, PRINTED
-from manyheads.certificates.walk import follow
-from manyheads.papers.deora2023.initialization import good_start
-from manyheads.papers.deora2023.regime import Ray, heads_to_realize, run_literally, smallest_heads
-from manyheads.papers.deora2023.training import heads_needed
 from manyheads.studies.kit.cells import coordinate, mixture_of, verdicts
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
+from manyheads.theory.deora2023.initialization import good_start
+from manyheads.theory.deora2023.regime import Ray, heads_to_realize, run_literally, smallest_heads
+from manyheads.theory.deora2023.training import heads_needed
+from manyheads.theory.targets import mixture_direction
+from manyheads.theory.verdict import EXPLICIT, OURS, PRINTED
+from manyheads.theory.walk import follow
 from manyheads.training.start import first_phase
 
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
-from manyheads.papers.manyheads2026.parity import count_parity
 from manyheads.studies.kit.cells import coordinate
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up, stream
+from manyheads.theory.manyheads2026.parity import count_parity
 from manyheads.training.descent import train
 from manyheads.training.start import gaussian_start
 from manyheads.training.together import train_together

@@ -6,8 +6,6 @@ import numpy as np
 import xarray
 from scipy.special import bdtr
 
-from manyheads.certificates.finding import LEVEL
-from manyheads.papers.manyheads2026.parity import heads_bound
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, power, ratio, rows, share
 from manyheads.studies.kit.figure import HEADS, Axis, Figure, Panel, line, over_seeds
 from manyheads.studies.kit.palette import heads
@@ -16,6 +14,8 @@ from manyheads.studies.kit.tasks import UNIT_GAUSSIAN, describe
 from manyheads.studies.kit.words import capital, choose, listed
 from manyheads.studies.kit.words import heads as count_of_heads
 from manyheads.sweeps.spec import Sweep
+from manyheads.theory.finding import LEVEL
+from manyheads.theory.manyheads2026.parity import heads_bound
 
 CELLS = "manyheads.studies.needed_heads.cells"
 SHAPE = {"num_tokens": 2, "dim": 3}

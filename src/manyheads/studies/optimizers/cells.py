@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.papers.deora2023.expressivity import attention_margin
 from manyheads.studies.kit.cells import coordinate, descend, focus, mixture_of, normalized_margins, sample_margin
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
+from manyheads.theory.deora2023.expressivity import attention_margin
 from manyheads.training.problem import choose_steps
 
 

@@ -7,13 +7,13 @@ import math
 import jax
 import numpy as np
 
-from manyheads.certificates.shift import attention_shift, from_uniform
-from manyheads.papers.deora2023.initialization import good_start
-from manyheads.papers.deora2023.regime import smallest_heads
-from manyheads.papers.manyheads2026.sleep import Uniform
 from manyheads.studies.kit.cells import coordinate, descend
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
+from manyheads.theory.deora2023.initialization import good_start
+from manyheads.theory.deora2023.regime import smallest_heads
+from manyheads.theory.manyheads2026.sleep import Uniform
+from manyheads.theory.shift import attention_shift, from_uniform
 from manyheads.training.start import zero_start
 
 SHORTER = (1_000, 20_000)  # lengths tried before the full one

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.certificates.targets import mixture_direction, readout_norm, train_loss
-from manyheads.certificates.verdict import EXPLICIT
 from manyheads.data.mixture import TokenizedMixture
-from manyheads.papers.deora2023.constants import Shape
-from manyheads.papers.deora2023.regime import Ray
-from manyheads.papers.deora2023.training import largest_step
 from manyheads.studies.kit.cells import descend, mixture_of
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import Setup, set_up
+from manyheads.theory.deora2023.constants import Shape
+from manyheads.theory.deora2023.regime import Ray
+from manyheads.theory.deora2023.training import largest_step
+from manyheads.theory.targets import mixture_direction, readout_norm, train_loss
+from manyheads.theory.verdict import EXPLICIT
 
 CEILING = 2.0**12  # if one step fits separable data, every step size may descend
 REFINEMENTS = 3  # bisections in the logarithm: the answer is known to a factor 2^(1/8)

@@ -13,20 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.certificates import targets
 from manyheads.data.dataset import Dataset
 from manyheads.data.text.corpus import Corpus
 from manyheads.data.text.movies import reviews
 from manyheads.measures.margin import hard_margin
 from manyheads.model.attention import MultiHead
-from manyheads.papers.deora2023.initialization import GoodStart, good_start
-from manyheads.papers.deora2023.regime import smallest_heads
 from manyheads.studies.kit.cells import coordinate
 from manyheads.studies.text.linear import LOSSES, fit_linear
 from manyheads.studies.text.pytorch import torch_scores
 from manyheads.sweeps.cost import make_start
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import stream
+from manyheads.theory import targets
+from manyheads.theory.deora2023.initialization import GoodStart, good_start
+from manyheads.theory.deora2023.regime import smallest_heads
 from manyheads.training.descent import train
 
 VALIDATION = 0.2  # of the sentences that are not for testing

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import xarray
 
-from manyheads.papers.deora2023.regime import MOST_HEADS
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number, ratio
 from manyheads.studies.kit.figure import TANGENT_MARGIN, Axis, Figure, Panel, over_seeds
 from manyheads.studies.kit.palette import heads as by_count
 from manyheads.studies.kit.study import Numbers, Scaled
 from manyheads.studies.kit.words import heads, heads_text, listed
+from manyheads.theory.deora2023.regime import MOST_HEADS
 
 STARTS = ["first_phase", "gaussian"]
 NUM_HEADS = Scaled([1, 8], [1, 16])

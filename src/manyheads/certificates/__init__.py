@@ -1,1 +1,0 @@
-"""Claims: hypotheses, bounds and verdicts, one per statement of the theory."""

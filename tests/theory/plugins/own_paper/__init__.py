@@ -1,0 +1,14 @@
+"""A plug-in that is a paper."""
+
+from manyheads.theory.statement import Paper
+from manyheads.theory.verdict import Hypothesis
+
+
+def scope(work):
+    return (Hypothesis("an odd number of steps", work.num_steps % 2 == 1, "train one step more"),)
+
+
+PAPER = Paper(
+    id="own2026", title="A paper", authors="A. Student", reference="a preprint", text="the preprint", files=("section",),
+    scope=scope,
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""The attention support-vector problem against SciPy and automatic differentiation; every bound can fail."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from manyheads.data.dataset import Dataset
+from manyheads.model.attention import MultiHead
+from manyheads.model.variants import frozen
+from manyheads.theory.certify import certify
+from manyheads.theory.finding import Effort
+from manyheads.theory.tarzanagh2023 import direction
+from manyheads.theory.tarzanagh2023 import selection as section
+from manyheads.theory.tarzanagh2023.selection import Selection, one_pair
+from manyheads.theory.verdict import Verdict
+from manyheads.training.descent import train
+
+STATEMENTS = (section.SELECTION, direction.PATH, direction.DIRECTION, direction.CONE)
+
+
+def raw(seed: int = 0):
+    rng = np.random.default_rng(seed)
+    tokens = rng.standard_normal((3, 4, 4))
+    return tokens, rng.standard_normal((3, 4)), tokens @ rng.standard_normal(4)
+
+
+def loss(W, tokens, queries, scores):
+    """By the plain formula."""
+    A = jax.nn.softmax(jnp.einsum("nd,de,nse->ns", queries, W, tokens), axis=-1)
+    return jnp.mean(jnp.logaddexp(0.0, -jnp.sum(A * scores, axis=1)))
+
+
+def test_the_problem_is_solved_as_slsqp_solves_it():
+    problem = Selection.of(*raw())
+    rows = problem.features.reshape(9, -1)
+    start = problem.direction / problem.lower * 1.1
+    found = scipy.optimize.minimize(
+        lambda w: w @ w, start, jac=lambda w: 2 * w, method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+        constraints={"type": "ineq", "fun": lambda w: rows @ w - 1, "jac": lambda w: rows},
+    )  # fmt: skip
+    assert 1 / math.sqrt(found.fun) == pytest.approx(problem.upper, rel=1e-5)
+    assert problem.lower == pytest.approx(problem.upper, rel=1e-5) and problem.lower <= problem.upper * (1 + 1e-12)
+    assert found.x @ problem.direction / np.linalg.norm(found.x) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.1, 3.0])
+def test_loss_slope_and_attention_are_those_of_the_plain_formula(size):
+    tokens, queries, scores = raw(1)
+    problem = Selection.of(tokens, queries, scores)
+    W = size * np.random.default_rng(2).standard_normal((4, 4))
+    value, slope = jax.value_and_grad(loss)(W, tokens, queries, scores)
+    least = np.mean(np.logaddexp(0.0, -problem.best))
+    assert direction.excess(problem, W.reshape(-1)) == pytest.approx(float(value) - least, rel=1e-10)
+    np.testing.assert_allclose(direction.slope(problem, W.reshape(-1)), -slope.reshape(-1), rtol=1e-10, atol=1e-14)
+    A = np.asarray(jax.nn.softmax(np.einsum("nd,de,nse->ns", queries, W, tokens), axis=-1))
+    chosen = A[np.arange(3), scores.argmax(1)]
+    np.testing.assert_allclose(problem.attention(W.reshape(-1)).sum(1), 1 - chosen, rtol=1e-10)
+
+
+def test_the_excess_loss_is_accurate_where_the_loss_is_not():
+    problem = one_pair()
+    W = 40 / problem.lower * problem.direction
+    assert direction.excess(problem, W) == pytest.approx(math.exp(-40) / (1 + math.exp(0.5)), rel=1e-12)
+
+
+@pytest.mark.full  # another seed than that of the quick ledger, tests/theory/test_verify.py
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda s: s.id)
+def test_every_statement_holds_and_reaches_its_tightness(statement):
+    found = statement.check(Effort(seed=3))
+    assert found.verdict is Verdict.HOLDS, found
+    assert 0.98 * statement.tightness <= found.ours <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda s: s.id)
+def test_every_statement_breaks_with_a_wrong_margin(statement, monkeypatch):
+    """A margin of one percent less from above, or more from below."""
+    upper = Selection.upper.func
+    monkeypatch.setattr(Selection, "upper", property(lambda self: 0.99 * upper(self)))
+    monkeypatch.setattr(
+        Selection, "lower", property(lambda self: 1.01 * self.margin(self.dual / np.linalg.norm(self.dual)))
+    )
+    assert statement.check(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_the_constants_of_the_path_are_needed(monkeypatch):
+    honest = direction.pulls
+    monkeypatch.setattr(direction, "pulls", lambda p: (1.2 * honest(p)[0], honest(p)[1]))
+    assert direction.check_path(Effort()).verdict is Verdict.VIOLATED
+
+
+def test_uneven_tokens_leave_the_cone(monkeypatch):
+    """A second-best token that is almost as good is favored at first, against the support-vector solution."""
+    uneven = Selection(np.array([[[5.0, 1.0], [1.0, 0.0]]]), np.array([1.0]), np.array([[0.01, 2.0]]))
+    step = direction.slope(uneven, np.zeros(2))
+    assert uneven.feasible and direction.cosine(uneven, step) < direction.cone_bound(uneven)
+    monkeypatch.setattr(direction, "runs", lambda effort: [(uneven, math.nan, [step])])
+    assert direction.check_cone(Effort()).verdict is Verdict.VIOLATED
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Tokens whose first coordinate is their score: that of the label for the second of three."""
+    rng = np.random.default_rng(0)
+    tokens, labels = rng.standard_normal((4, 3, 5)), np.array([1.0, -1.0, 1.0, -1.0])
+    tokens[..., 0] = np.outer(labels, [-1.0, 1.0, -1.0])
+    return Dataset.from_arrays(tokens, labels)
+
+
+def run(data, *, block="readout", steps=100, optimizer="normalized"):
+    """Descent from zero with one block frozen; with `block=None` both train."""
+    start = MultiHead.create(np.zeros((1, 5, 5)), np.eye(5)[:1], decoder="last")
+    model = start if block is None else frozen(start, block)
+    return train(model, data, step_size=0.05, num_steps=steps, optimizer=optimizer, dtype="float64")
+
+
+def test_a_run_on_w_alone_is_certified(data):
+    trajectory = run(data)
+    found = certify(trajectory, data)
+    mass, cosine, cone = (found.about(f"tarzanagh2023.{s.id}")[0] for s in (STATEMENTS[0], *STATEMENTS[2:]))
+    assert {c.verdict for c in (mass, cosine, cone)} == {Verdict.HOLDS}
+    assert cosine.measured > 0.99 and cosine.bound().value > 0.5
+    assert (data.labels * trajectory.final.scores(data)).min() > 0.99  # the model's own orientation of W
+
+
+def test_a_trained_readout_and_an_early_run_are_silent(data):
+    (trained,) = certify(run(data, block=None), data, ["tarzanagh2023.selection"])
+    assert trained.verdict is Verdict.SILENT and "the readout is not trained" in trained.reason
+    (early,) = certify(run(data, steps=1), data, ["tarzanagh2023.direction"])
+    assert early.verdict is Verdict.SILENT and "excess loss is small" in early.reason
+    (adam,) = certify(run(data, steps=5, optimizer="adam"), data, ["tarzanagh2023.cone"])
+    assert adam.verdict is Verdict.SILENT and "steps along the gradient" in adam.reason
+
+
+def test_an_infeasible_run_leaves_half():
+    problem = section.contradiction(np.random.default_rng(0))
+    assert not problem.feasible
+    assert problem.worst_mass(np.random.default_rng(1).standard_normal(16)) >= 0.5
