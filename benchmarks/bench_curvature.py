@@ -31,7 +31,9 @@ from manyheads.model.loss import LOGISTIC  # noqa: E402
 SMALL = "200,8,20,16"
 CASES = {"1000,10,50,8": (1000, 10, 50, 8), SMALL: (200, 8, 20, 16)}
 TOLERANCE = 1e-7  # of the residual, relative to the largest eigenvalue
-WHOLE = dict(method="lanczos", tolerance=1e-16, max_products=120, seed=0)  # out of reach: the products end the call
+WHOLE = dict(
+    method="lanczos", tolerance=1e-16, max_products=120, seed=0
+)  # out of reach: the products end the call
 
 
 @jax.jit
@@ -50,19 +52,30 @@ def measure(case, rounds):
     rng = np.random.default_rng(0)
     X = 2 * rng.standard_normal((n, T, d)) / np.sqrt(d)
     data = Dataset.from_arrays(X, np.where(rng.random(n) < 0.5, 1.0, -1.0))
-    model = MultiHead.create(rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T))
+    model = MultiHead.create(
+        rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T)
+    )
     notes, agreement, products, to_tolerance = [], {}, {}, {}
     with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder:
         operator = HessianOperator.of_loss(model, data, LOGISTIC)
         vector = np.random.default_rng(0).standard_normal(operator.size)
-        heads, move = (tuple(jnp.asarray(leaf) for leaf in pair) for pair in (model.heads, operator.direction(vector)))
+        heads, move = (
+            tuple(jnp.asarray(leaf) for leaf in pair)
+            for pair in (model.heads, operator.direction(vector))
+        )
         tokens, labels = jnp.asarray(data.tokens), jnp.asarray(data.labels)
-        eigenvalues = partial(loss_curvature, model, data, method="lanczos", tolerance=TOLERANCE, seed=0)
+        eigenvalues = partial(
+            loss_curvature, model, data, method="lanczos", tolerance=TOLERANCE, seed=0
+        )
         ours, found = operator(vector), eigenvalues()
         if not found.converged:
             sys.exit(f"{case}: our eigenvalues did not converge; nothing was timed")
-        by_autodiff = np.concatenate([np.ravel(leaf) for leaf in autodiff_product(heads, move, tokens, labels)])
-        agreement["autodiff product"] = float(np.linalg.norm(by_autodiff - ours) / np.linalg.norm(ours))
+        by_autodiff = np.concatenate(
+            [np.ravel(leaf) for leaf in autodiff_product(heads, move, tokens, labels)]
+        )
+        agreement["autodiff product"] = float(
+            np.linalg.norm(by_autodiff - ours) / np.linalg.norm(ours)
+        )
         variants = {
             "our product": partial(operator, vector),
             "autodiff product": partial(autodiff_product, heads, move, tokens, labels),
@@ -81,11 +94,15 @@ def measure(case, rounds):
             CURVLINOPS.ask(action="load", file=given, tolerance=TOLERANCE / 4)
             CURVLINOPS.ask(action="check", variant="product", file=out)
             with np.load(out) as file:
-                agreement["curvlinops product"] = float(np.linalg.norm(file["result"] - ours) / np.linalg.norm(ours))
+                agreement["curvlinops product"] = float(
+                    np.linalg.norm(file["result"] - ours) / np.linalg.norm(ours)
+                )
             CURVLINOPS.ask(action="check", variant="eigenvalues", file=out)
             pair = np.array([found.smallest.value, found.largest.value])
             with np.load(out) as file:
-                agreement["curvlinops eigenvalues"] = float(np.abs(file["result"] - pair).max() / np.abs(pair).max())
+                agreement["curvlinops eigenvalues"] = float(
+                    np.abs(file["result"] - pair).max() / np.abs(pair).max()
+                )
             variants["curvlinops product"] = Timed(CURVLINOPS, variant="product")
             slow["curvlinops eigenvalues"] = Timed(CURVLINOPS, variant="eigenvalues")
         else:
@@ -97,21 +114,28 @@ def measure(case, rounds):
         two = MultiHead.create(model.key_query[:2], model.readout[:2] / 1e6, multiplicity=[2, 2])
         many = MultiHead(two.key_query, two.readout, np.array([5e11, 5e11]))
         for name, counted in (("four heads", two), ("trillion heads", many)):
-            variants[name] = partial(HessianOperator.of_loss(counted, data, LOGISTIC), vector[: operator.size * 2 // H])
+            variants[name] = partial(
+                HessianOperator.of_loss(counted, data, LOGISTIC), vector[: operator.size * 2 // H]
+            )
             if case == SMALL:
                 variants[f"{name}, whole call"] = partial(loss_curvature, counted, data, **WHOLE)
                 products[f"{name}, whole call"] = variants[f"{name}, whole call"]().num_products
-                to_tolerance[name] = loss_curvature(counted, data, method="lanczos", tolerance=TOLERANCE).num_products
+                to_tolerance[name] = loss_curvature(
+                    counted, data, method="lanczos", tolerance=TOLERANCE
+                ).num_products
         times = race(variants, rounds=rounds) | race(slow, rounds=min(3, rounds), warm=True)
     seconds = {name: t["median_s"] for name, t in times.items()}
     ratios = {"autodiff product / ours": seconds["autodiff product"] / seconds["our product"]}
     if CURVLINOPS.missing is None:
         ratios["curvlinops product / ours"] = seconds["curvlinops product"] / seconds["our product"]
-        ratios["curvlinops eigenvalues / ours"] = seconds["curvlinops eigenvalues"] / seconds["our eigenvalues"]
+        ratios["curvlinops eigenvalues / ours"] = (
+            seconds["curvlinops eigenvalues"] / seconds["our eigenvalues"]
+        )
     ratios["trillion heads / four heads"] = seconds["trillion heads"] / seconds["four heads"]
     if products:
         trillion, four = (
-            seconds[name] / products[name] for name in ("trillion heads, whole call", "four heads, whole call")
+            seconds[name] / products[name]
+            for name in ("trillion heads, whole call", "four heads, whole call")
         )
         ratios["trillion heads / four heads, whole call, per product"] = trillion / four
     return {

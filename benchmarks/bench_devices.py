@@ -33,13 +33,24 @@ def measure(case, rounds):
     rng = np.random.default_rng(0)
     X = 2 * rng.standard_normal((n, T, d)) / np.sqrt(d)
     data = Dataset.from_arrays(X, np.where(rng.random(n) < 0.5, 1.0, -1.0))
-    model = MultiHead.create(rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T))
+    model = MultiHead.create(
+        rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T)
+    )
     options = dict(step_size=0.1, num_steps=steps, dtype="float64")
-    peers = {name: Peer(name, "MANYHEADS_NO_SUCH_PYTHON", "device_runs.py", sys.executable) for name in KINDS}
+    peers = {
+        name: Peer(name, "MANYHEADS_NO_SUCH_PYTHON", "device_runs.py", sys.executable)
+        for name in KINDS
+    }
     try:
         with tempfile.TemporaryDirectory() as folder:
             given = str(Path(folder) / "in.npz")
-            np.savez(given, tokens=data.tokens, labels=data.labels, key_query=model.key_query, readout=model.readout)
+            np.savez(
+                given,
+                tokens=data.tokens,
+                labels=data.labels,
+                key_query=model.key_query,
+                readout=model.readout,
+            )
             runs = {}
             for name, peer in peers.items():
                 peer.ask(action="load", file=given, options=options, **KINDS[name])
@@ -47,7 +58,8 @@ def measure(case, rounds):
                 runs[name] = Trajectory.load(Path(folder) / f"{name}.npz").displacement
         agreement = {
             name: max(
-                float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(runs["one core"], run, strict=True)
+                float(np.linalg.norm(a - b) / np.linalg.norm(a))
+                for a, b in zip(runs["one core"], run, strict=True)
             )
             for name, run in runs.items()
         }

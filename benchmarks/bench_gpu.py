@@ -24,7 +24,13 @@ import manyheads as mh
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare
 from manyheads.training.together import train_together
 
-SHAPES = [(100, 10, 50, 8), (1000, 10, 50, 64), (4096, 16, 64, 64), (2048, 16, 128, 64), (1024, 64, 64, 32)]
+SHAPES = [
+    (100, 10, 50, 8),
+    (1000, 10, 50, 64),
+    (4096, 16, 64, 64),
+    (2048, 16, 128, 64),
+    (1024, 64, 64, 32),
+]
 FACTORED = [(1000, 10, 50, 64, 8)]
 TOGETHER = [(20, 8, 12, 2), (100, 8, 12, 8), (200, 10, 50, 8), (1000, 10, 50, 16)]
 NUM_RUNS, NUM_STEPS = 16, 200
@@ -47,7 +53,10 @@ def program(data, model, dtype, device, precision):
     """The step as a function without arguments, on the device."""
     put = partial(jax.device_put, device=device)
     heads = put(jax.tree.map(lambda leaf: leaf.astype(dtype), model.heads))
-    weights, share = put(head_weights(model, dtype)), put(np.full(data.num_examples, 1 / data.num_examples, dtype))
+    weights, share = (
+        put(head_weights(model, dtype)),
+        put(np.full(data.num_examples, 1 / data.num_examples, dtype)),
+    )
     batch = put(prepare(data, model, dtype, None, device.platform))
     step = jax.jit(partial(loss_and_gradient, precision=precision))
     return lambda: step(heads, weights, batch, share)
@@ -103,7 +112,10 @@ def measure(shape, cpu, gpu):
             ("float32", np.float32, exact),
             ("tf32", np.float32, tf32),
         ):
-            ours, plain = program(data, model, dtype, gpu, precision), autodiff(data, model, dtype, gpu, precision)
+            ours, plain = (
+                program(data, model, dtype, gpu, precision),
+                autodiff(data, model, dtype, gpu, precision),
+            )
             line["error"][name] = error(flat(ours()), want)
             line["milliseconds"][f"ours {name}"] = milliseconds(ours)
             line["milliseconds"][f"autodiff {name}"] = milliseconds(plain)
@@ -126,11 +138,16 @@ def training():
     ):
         model = mh.first_phase(fresh, heads)
         runs = [
-            mh.train(model, data, step_size=0.1, num_steps=300, dtype=dtype, device=where) for where in ("cpu", "gpu")
+            mh.train(model, data, step_size=0.1, num_steps=300, dtype=dtype, device=where)
+            for where in ("cpu", "gpu")
         ]
         difference = float(np.max(np.abs(runs[0].train_loss - runs[1].train_loss)))
         lines.append(
-            {"case": f"training, {heads:g} heads, {dtype}", "error": difference, "agrees": difference <= allowed}
+            {
+                "case": f"training, {heads:g} heads, {dtype}",
+                "error": difference,
+                "agrees": difference <= allowed,
+            }
         )
     return lines
 
@@ -147,9 +164,13 @@ def together(shape):
         return train_together(models, data, step_sizes=[0.1] * NUM_RUNS, **common)
 
     difference = max(
-        float(np.max(np.abs(a.train_loss / b.train_loss - 1))) for a, b in zip(alone(), at_once(), strict=True)
+        float(np.max(np.abs(a.train_loss / b.train_loss - 1)))
+        for a, b in zip(alone(), at_once(), strict=True)
     )
-    times = {name: milliseconds(work, 3) / NUM_STEPS for name, work in (("alone", alone), ("together", at_once))}
+    times = {
+        name: milliseconds(work, 3) / NUM_STEPS
+        for name, work in (("alone", alone), ("together", at_once))
+    }
     n, T, d, H = shape
     return {
         "case": f"{NUM_RUNS} runs of {n},{T},{d},{H}",
@@ -171,7 +192,9 @@ def main() -> int:
         print("nothing was measured: JAX sees no GPU here", file=sys.stderr)
         return 0
     lines = []
-    work = [partial(measure, shape, cpu, gpu) for shape in SHAPES + FACTORED] + [partial(together, s) for s in TOGETHER]
+    work = [partial(measure, shape, cpu, gpu) for shape in SHAPES + FACTORED] + [
+        partial(together, s) for s in TOGETHER
+    ]
     for piece in [*work, training]:
         found = piece()
         for line in found if isinstance(found, list) else [found]:
@@ -185,7 +208,11 @@ def main() -> int:
     if options.out:
         where = {"device": gpu.device_kind, "jax": jax.__version__}
         options.out.write_text(
-            json.dumps({"question": __doc__.splitlines()[0], "environment": where, "cases": lines}, indent=1) + "\n"
+            json.dumps(
+                {"question": __doc__.splitlines()[0], "environment": where, "cases": lines},
+                indent=1,
+            )
+            + "\n"
         )
     return 0 if all(line["agrees"] for line in lines) else 1
 

@@ -25,7 +25,11 @@ import numpy as np  # noqa: E402
 from manyheads import Dataset, MultiHead, tangent_kernel  # noqa: E402
 
 SHAPES = [(200, 8, 128, 16), (200, 4, 64, 64), (1000, 10, 50, 8)]
-CASES = {f"{','.join(map(str, shape))}-{dtype}": (shape, dtype) for dtype in ("float32", "float64") for shape in SHAPES}
+CASES = {
+    f"{','.join(map(str, shape))}-{dtype}": (shape, dtype)
+    for dtype in ("float32", "float64")
+    for shape in SHAPES
+}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 ROUNDS = 7
 
@@ -62,7 +66,10 @@ def extra_megabytes(shape, dtype):
         f"before = peak(); b.tangent_kernel(*m, dtype='{dtype}'); print(peak() - before)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return float(done.stdout)
 
@@ -75,14 +82,22 @@ def measure(case, rounds):
         heads = tuple(jnp.asarray(leaf, dtype) for leaf in model.heads)
         X = jnp.asarray(data.tokens, dtype)
         ours = tangent_kernel(model, data, dtype=dtype)
-        variants = {"ours": partial(tangent_kernel, model, data, dtype=dtype), "autodiff": partial(autodiff, heads, X)}
+        variants = {
+            "ours": partial(tangent_kernel, model, data, dtype=dtype),
+            "autodiff": partial(autodiff, heads, X),
+        }
 
         def compare(name, kernel):
             agreement[name] = float(np.abs(kernel - ours.matrix).max() / np.abs(ours.matrix).max())
 
         compare("autodiff", np.asarray(autodiff(heads, X)))
         given, out = str(Path(folder) / "in.npz"), str(Path(folder) / "out.npz")
-        np.savez(given, tokens=np.asarray(X), key_query=np.asarray(heads[0]), readout=np.asarray(heads[1]))
+        np.savez(
+            given,
+            tokens=np.asarray(X),
+            key_query=np.asarray(heads[0]),
+            readout=np.asarray(heads[1]),
+        )
         tangents = ("closed form", "jacobian contraction", "structured derivatives")
         for peer, names in ((TORCH, ("torch.func",)), (TANGENTS, tangents)):
             if peer.missing is not None:
@@ -100,7 +115,9 @@ def measure(case, rounds):
                 variants[name] = Timed(peer, variant=name)
         wrong = {name: error for name, error in agreement.items() if not error <= TOLERANCE[dtype]}
         if wrong:
-            sys.exit(f"{case}: results differ by more than {TOLERANCE[dtype]:g}: {wrong}; nothing was timed")
+            sys.exit(
+                f"{case}: results differ by more than {TOLERANCE[dtype]:g}: {wrong}; nothing was timed"
+            )
         two = MultiHead.create(model.key_query[:2], model.readout[:2], multiplicity=[2, 2])
         many = MultiHead(two.key_query, two.readout, np.array([5e11, 5e11]))
         variants |= {"four heads": partial(tangent_kernel, two, data, dtype=dtype)}
@@ -108,7 +125,9 @@ def measure(case, rounds):
         times = race(variants, rounds=rounds)
     seconds = {name: t["median_s"] for name, t in times.items()}
     ratios = {
-        f"{name} / ours": seconds[name] / seconds["ours"] for name in ("autodiff", "torch.func") if name in seconds
+        f"{name} / ours": seconds[name] / seconds["ours"]
+        for name in ("autodiff", "torch.func")
+        if name in seconds
     }
     theirs = [seconds[name] for name in tangents[1:] if name in seconds]
     if theirs:

@@ -32,7 +32,11 @@ from manyheads.model.loss import LOGISTIC  # noqa: E402
 from manyheads.training.loop import descend  # noqa: E402
 from manyheads.training.problem import make_problem  # noqa: E402
 
-CASES = {"50,8,12,8": (50, 8, 12, 8), "100,10,50,8": (100, 10, 50, 8), "100,8,20,64": (100, 8, 20, 64)}
+CASES = {
+    "50,8,12,8": (50, 8, 12, 8),
+    "100,10,50,8": (100, 10, 50, 8),
+    "100,8,20,64": (100, 8, 20, 64),
+}
 SCREENED = ("50,8,12,8", "100,10,50,8")
 STEP_SIZE, NUM_STEPS, INDICES = 0.1, 50, (0, 1, 2)
 RUN = dict(step_size=STEP_SIZE, num_steps=NUM_STEPS)
@@ -41,7 +45,8 @@ RUN = dict(step_size=STEP_SIZE, num_steps=NUM_STEPS)
 def gap_and_loss(final, reference, score, label):
     """The results of a leave-one-out run: the distance from the reference, and the loss of the left-out example."""
     squares = sum(
-        jnp.sum((a - b) ** 2) for a, b in zip(jax.tree.leaves(final), jax.tree.leaves(reference), strict=True)
+        jnp.sum((a - b) ** 2)
+        for a, b in zip(jax.tree.leaves(final), jax.tree.leaves(reference), strict=True)
     )
     return jnp.sqrt(squares), jnp.logaddexp(0.0, -label * score)
 
@@ -88,7 +93,9 @@ def measure(case, rounds):
     rng = np.random.default_rng(0)
     X = 2 * rng.standard_normal((n, T, d)) / np.sqrt(d)
     data = Dataset.from_arrays(X, np.where(rng.random(n) < 0.5, 1.0, -1.0))
-    model = MultiHead.create(rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T))
+    model = MultiHead.create(
+        rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T)
+    )
     ours = leave_one_out(model, data, indices=INDICES, **RUN).distance[:, -1]
     notes, agreement = [], {}
     with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder:
@@ -97,7 +104,9 @@ def measure(case, rounds):
         tokens, labels = jnp.asarray(data.tokens), jnp.asarray(data.labels)
         everyone = jnp.full(n, 1 / n)
         loops = {
-            "closed form": lambda w, i, r: closed_form_run(heads, weights, batch, w, tokens, labels, i, r),
+            "closed form": lambda w, i, r: closed_form_run(
+                heads, weights, batch, w, tokens, labels, i, r
+            ),
             "autodiff": lambda w, i, r: autodiff_run(heads, tokens, labels, w, i, r),
         }
 
@@ -109,10 +118,19 @@ def measure(case, rounds):
             found = np.array([float(distance) for distance, _ in runs(loop, references[name])])
             agreement[name] = float(np.abs(found / ours - 1).max())
         variants = {"ours": twins(model, data)}
-        variants |= {name: (lambda loop=loop, name=name: runs(loop, references[name])) for name, loop in loops.items()}
+        variants |= {
+            name: (lambda loop=loop, name=name: runs(loop, references[name]))
+            for name, loop in loops.items()
+        }
         if TORCH.missing is None:
             given, out = str(Path(folder) / "in.npz"), str(Path(folder) / "out.npz")
-            np.savez(given, tokens=data.tokens, labels=data.labels, key_query=model.key_query, readout=model.readout)
+            np.savez(
+                given,
+                tokens=data.tokens,
+                labels=data.labels,
+                key_query=model.key_query,
+                readout=model.readout,
+            )
             TORCH.ask(action="load", file=given, step_size=STEP_SIZE, num_steps=NUM_STEPS)
             TORCH.ask(action="check", indices=INDICES, file=out)
             with np.load(out) as file:
@@ -127,7 +145,9 @@ def measure(case, rounds):
         many = MultiHead(two.key_query, two.readout, np.array([5e11, 5e11]))
         for name, counted in (("four heads", two), ("trillion heads", many)):
             variants[name] = twins(counted, data)
-            variants[f"{name}, whole call"] = partial(leave_one_out, counted, data, indices=INDICES, **RUN)
+            variants[f"{name}, whole call"] = partial(
+                leave_one_out, counted, data, indices=INDICES, **RUN
+            )
         times = race(variants, rounds=rounds)
         slow, correlation = {}, None
         if case in SCREENED:
@@ -138,7 +158,10 @@ def measure(case, rounds):
         times |= race(slow, rounds=min(3, rounds), warm=True)
     each = {name: 1 if name in slow or name == "torch loop" else len(INDICES) for name in times}
     seconds = {name: t["median_s"] / each[name] for name, t in times.items()}
-    ratios = {"fastest jitted loop / ours": min(seconds["closed form"], seconds["autodiff"]) / seconds["ours"]}
+    ratios = {
+        "fastest jitted loop / ours": min(seconds["closed form"], seconds["autodiff"])
+        / seconds["ours"]
+    }
     if "torch loop" in seconds:
         ratios["torch loop / ours"] = seconds["torch loop"] / seconds["ours"]
     ratios["trillion heads / four heads"] = seconds["trillion heads"] / seconds["four heads"]

@@ -57,7 +57,17 @@ def plain_dual(K, y):
     n, Q = len(y), K * np.outer(y, y)
     solver = piqp.DenseSolver()
     solver.settings.verbose = False
-    solver.setup(Q, np.zeros(n), np.ones((1, n)), np.ones(1), None, None, None, np.zeros(n), np.full(n, np.inf))
+    solver.setup(
+        Q,
+        np.zeros(n),
+        np.ones((1, n)),
+        np.ones(1),
+        None,
+        None,
+        None,
+        np.zeros(n),
+        np.full(n, np.inf),
+    )
     solver.solve()
     return np.maximum(solver.result.x, 0)
 
@@ -66,7 +76,9 @@ def mirrored_svc(K, y):
     twice = np.block([[K, -K], [-K, K]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        svc = SVC(kernel="precomputed", C=1e10, tol=1e-8, cache_size=1000, max_iter=200_000).fit(twice, np.r_[y, -y])
+        svc = SVC(kernel="precomputed", C=1e10, tol=1e-8, cache_size=1000, max_iter=200_000).fit(
+            twice, np.r_[y, -y]
+        )
     a, n = np.zeros(2 * len(y)), len(y)
     a[svc.support_] = svc.dual_coef_[0]
     return np.maximum((a[:n] - a[n:]) * y, 0)
@@ -89,17 +101,24 @@ def measure(case, rounds):
     K, y = problem(case)
     ours = hard_margin(y, gram=K)
     large = len(y) > 1000
-    variants = {"ours": partial(hard_margin, y, gram=K), "piqp, plain dual": partial(plain_dual, K, y)}
+    variants = {
+        "ours": partial(hard_margin, y, gram=K),
+        "piqp, plain dual": partial(plain_dual, K, y),
+    }
     if not large:
         variants["scikit-learn SVC"] = partial(mirrored_svc, K, y)
     gaps = {"ours": ours.relative_gap if ours.verdict == "separable" else str(ours)}
     proved = {name: bounds(K, y, work()) for name, work in variants.items() if name != "ours"}
     slack = 1e-7 * ours.scale  # what a Gram matrix resolves in double precision
     wrong = {
-        name: pair for name, pair in proved.items() if pair[0] > ours.upper + slack or pair[1] < ours.lower - slack
+        name: pair
+        for name, pair in proved.items()
+        if pair[0] > ours.upper + slack or pair[1] < ours.lower - slack
     }
     if wrong:
-        sys.exit(f"{case}: our interval is [{ours.lower}, {ours.upper}], but {wrong}; nothing was timed")
+        sys.exit(
+            f"{case}: our interval is [{ours.lower}, {ours.upper}], but {wrong}; nothing was timed"
+        )
     gaps |= {name: gap(*pair) for name, pair in proved.items()}
     times = race(variants, rounds=3 if large else rounds)
     seconds = {name: t["median_s"] for name, t in times.items()}
@@ -107,7 +126,9 @@ def measure(case, rounds):
         "seconds": seconds["ours"],
         "relative gap": ours.relative_gap if ours.verdict == "separable" else ours.verdict,
     }
-    ratios |= {f"{name} / ours": seconds[name] / seconds["ours"] for name in seconds if name != "ours"}
+    ratios |= {
+        f"{name} / ours": seconds[name] / seconds["ours"] for name in seconds if name != "ours"
+    }
     return {
         "case": case,
         "ratios": ratios,

@@ -47,7 +47,9 @@ def measure(name, start, data) -> dict:
     few = data[:SMALL]
     direct, grown = tangent.tangent_margin(start, few), by_working_set(start, few)
     if not max(direct.lower, grown.lower) <= min(direct.upper, grown.upper):
-        sys.exit(f"{name}: [{direct.lower}, {direct.upper}] directly, [{grown.lower}, {grown.upper}] by a working set")
+        sys.exit(
+            f"{name}: [{direct.lower}, {direct.upper}] directly, [{grown.lower}, {grown.upper}] by a working set"
+        )
     rounds: list[str] = []
     with Memory(0.1) as memory:
         first = time.perf_counter(), time.process_time()
@@ -78,7 +80,9 @@ def main() -> int:
     parser.add_argument("--out", default=None, help="JSON file to write the result to")
     options = parser.parse_args()
     keys = jax.random.split(jax.random.key(0), 4)
-    task = mh.TokenizedMixture(num_tokens=8, dim=12, num_patterns=4, sparsity=0.25, signal=2.0, key=keys[0])
+    task = mh.TokenizedMixture(
+        num_tokens=8, dim=12, num_patterns=4, sparsity=0.25, signal=2.0, key=keys[0]
+    )
     data, lines = task.sample(options.sequences, key=keys[2]), []
     for name, start in starts(task, keys).items():
         lines.append(measure(name, start, data))
@@ -86,7 +90,12 @@ def main() -> int:
     question = __doc__.splitlines()[0]
     print(table(question, lines))
     if options.out:
-        result = {"question": question, "invocations": 1, "environment": environment(), "cases": lines}
+        result = {
+            "question": question,
+            "invocations": 1,
+            "environment": environment(),
+            "cases": lines,
+        }
         Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     return 0
 

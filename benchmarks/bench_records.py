@@ -25,13 +25,18 @@ import numpy as np  # noqa: E402
 import manyheads as mh  # noqa: E402
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare  # noqa: E402
 
-CASES = {"100,10,50,8 x 1000": ((100, 10, 50, 8), 1000), "1000,10,50,8 x 200": ((1000, 10, 50, 8), 200)}
+CASES = {
+    "100,10,50,8 x 1000": ((100, 10, 50, 8), 1000),
+    "1000,10,50,8 x 200": ((1000, 10, 50, 8), 200),
+}
 STEP = 0.05
 
 
 def everything(model, data, num_steps):
     with contextlib.redirect_stderr(io.StringIO()):
-        return mh.train(model, data, step_size=STEP, num_steps=num_steps, record="log", progress=True)
+        return mh.train(
+            model, data, step_size=STEP, num_steps=num_steps, record="log", progress=True
+        )
 
 
 def ends(model, data, num_steps):
@@ -49,7 +54,16 @@ def bare(start, weights, batch, share, num_steps):
 
 def measure(case, rounds):
     (n, T, d, H), num_steps = CASES[case]
-    task = mh.TokenizedMixture(num_tokens=T, dim=d, num_patterns=6, sparsity=0.2, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5, key=jax.random.key(0))  # fmt: skip
+    task = mh.TokenizedMixture(
+        num_tokens=T,
+        dim=d,
+        num_patterns=6,
+        sparsity=0.2,
+        noise_mu=0.1,
+        noise_nu=0.1,
+        noise_norm=0.5,
+        key=jax.random.key(0),
+    )
     known = task.sample(n, key=jax.random.key(1))
     unknown = mh.Dataset(known.tokens, known.labels)  # the relevant tokens are not told
     model = mh.gaussian_start(H, num_tokens=T, dim=d, key=jax.random.key(2))
@@ -62,16 +76,28 @@ def measure(case, rounds):
         "bare loop": partial(bare, start, weights, batch, jnp.full(n, 1 / n, "float32"), num_steps),
     }
     full, few = variants["everything"](), variants["ends"]()
-    assert len(full.steps) > 40 and full.attention_mass is not None and few.steps.tolist() == [0, num_steps]
+    assert (
+        len(full.steps) > 40
+        and full.attention_mass is not None
+        and few.steps.tolist() == [0, num_steps]
+    )
     for name, other in (("ends", few.displacement), ("bare loop", variants["bare loop"]())):
-        off = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(full.displacement, other, strict=True))
+        off = max(
+            float(np.abs(a - b).max() / np.abs(b).max())
+            for a, b in zip(full.displacement, other, strict=True)
+        )
         if not off <= 1e-4:
-            sys.exit(f"{case}: the final parameters differ from those of {name} by {off:.1e}; nothing was timed")
+            sys.exit(
+                f"{case}: the final parameters differ from those of {name} by {off:.1e}; nothing was timed"
+            )
     times = race(variants, rounds=rounds)
     seconds = {name: times[name]["median_s"] for name in times}
     return {
         "case": case,
-        "ratios": {f"everything / {name}": seconds["everything"] / seconds[name] for name in ("ends", "bare loop")},
+        "ratios": {
+            f"everything / {name}": seconds["everything"] / seconds[name]
+            for name in ("ends", "bare loop")
+        },
         "seconds": seconds,
         "spread_s": {name: t["spread_s"] for name, t in times.items()},
         "records": len(full.steps),

@@ -26,8 +26,20 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from step_case import random_case, step_of  # noqa: E402
 
-SHAPES = [(100, 10, 50, 8), (1000, 10, 50, 8), (1000, 10, 50, 64), (200, 8, 20, 256), (500, 16, 128, 32), (500, 64, 64, 8), (64, 128, 64, 4)]  # fmt: skip
-CASES = {f"{','.join(map(str, shape))}-{dtype}": (shape, dtype) for dtype in ("float32", "float64") for shape in SHAPES}
+SHAPES = [
+    (100, 10, 50, 8),
+    (1000, 10, 50, 8),
+    (1000, 10, 50, 64),
+    (200, 8, 20, 256),
+    (500, 16, 128, 32),
+    (500, 64, 64, 8),
+    (64, 128, 64, 4),
+]
+CASES = {
+    f"{','.join(map(str, shape))}-{dtype}": (shape, dtype)
+    for dtype in ("float32", "float64")
+    for shape in SHAPES
+}
 GROWN = {  # (n, T, d, classes, heads), each growth starting from the smallest
     "n": [(100 * k, 16, 32, 8) for k in (1, 2, 4, 8)],
     "T": [(100, 8 * k, 32, 8) for k in (1, 2, 4, 8)],
@@ -35,7 +47,9 @@ GROWN = {  # (n, T, d, classes, heads), each growth starting from the smallest
     "heads": [(100, 16, 32, 2, 8 * k) for k in (1, 2, 4, 8)],
     "classes": [(100, 16, 32, 4 * k) for k in (1, 2, 4, 8)],
 }
-GROWTHS = {f"growth-{size}-{dtype}": (size, dtype) for dtype in ("float32", "float64") for size in GROWN}
+GROWTHS = {
+    f"growth-{size}-{dtype}": (size, dtype) for dtype in ("float32", "float64") for size in GROWN
+}
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
@@ -61,19 +75,27 @@ def growth(case, rounds):
     size, dtype = GROWTHS[case]
     shapes = GROWN[size]
     with jax.enable_x64(dtype == "float64"):
-        times = race({shape: step_of(*random_case(*shape), dtype) for shape in shapes}, rounds=rounds)
+        times = race(
+            {shape: step_of(*random_case(*shape), dtype) for shape in shapes}, rounds=rounds
+        )
     seconds = [times[shape]["median_s"] for shape in shapes]
     doublings = range(len(shapes))
 
     def exponent(values):
-        return round(float(np.polyfit(doublings, [math.log2(value) for value in values], 1)[0]), 4) + 0.0
+        return (
+            round(float(np.polyfit(doublings, [math.log2(value) for value in values], 1)[0]), 4)
+            + 0.0
+        )
 
     return {
         "case": case,
-        "ratios": {"exponent of the time": exponent(seconds), "exponent of the flops": exponent([flops(*s) for s in shapes])},
+        "ratios": {
+            "exponent of the time": exponent(seconds),
+            "exponent of the flops": exponent([flops(*s) for s in shapes]),
+        },
         "milliseconds": {str(shape): 1e3 * s for shape, s in zip(shapes, seconds, strict=True)},
         "spread_ms": {str(shape): 1e3 * times[shape]["spread_s"] for shape in shapes},
-    }  # fmt: skip
+    }
 
 
 def measure(case, rounds):
@@ -89,7 +111,9 @@ def measure(case, rounds):
             "ours": step_of(model, data, dtype),
             "autodiff": partial(jax.jit(jax.value_and_grad(plain_loss)), heads, tokens, labels),
             "gemm": lambda: a @ a,
-            "xla gemm": partial(jax.jit(partial(jnp.dot, precision="highest")), jnp.asarray(a), jnp.asarray(a)),
+            "xla gemm": partial(
+                jax.jit(partial(jnp.dot, precision="highest")), jnp.asarray(a), jnp.asarray(a)
+            ),
         }
         loss, _, gradient = variants["ours"]()
         mine = (loss, *gradient)
@@ -97,7 +121,13 @@ def measure(case, rounds):
         agreement = {"autodiff": disagreement(mine, (value, *slope))}
         notes = []
         if TORCH.missing is None:
-            np.savez(Path(folder) / "in.npz", tokens=np.asarray(tokens), labels=np.asarray(labels), key_query=np.asarray(heads[0]), readout=np.asarray(heads[1]))  # fmt: skip
+            np.savez(
+                Path(folder) / "in.npz",
+                tokens=np.asarray(tokens),
+                labels=np.asarray(labels),
+                key_query=np.asarray(heads[0]),
+                readout=np.asarray(heads[1]),
+            )
             TORCH.ask(action="load", file=str(Path(folder) / "in.npz"))
             for variant in ("eager", "compiled"):
                 try:
@@ -106,7 +136,9 @@ def measure(case, rounds):
                     notes.append(f"torch {variant}: {str(error)[:200]}")
                     continue
                 with np.load(Path(folder) / "out.npz") as out:
-                    agreement[f"torch {variant}"] = disagreement(mine, (out["loss"], out["key_query"], out["readout"]))
+                    agreement[f"torch {variant}"] = disagreement(
+                        mine, (out["loss"], out["key_query"], out["readout"])
+                    )
                 variants[f"torch {variant}"] = Timed(TORCH, variant=variant)
         else:
             notes.append(TORCH.missing)
@@ -117,7 +149,9 @@ def measure(case, rounds):
             notes.append(ALL_CORES.missing)
         wrong = {name: error for name, error in agreement.items() if not error <= TOLERANCE[dtype]}
         if wrong:
-            sys.exit(f"{case}: results differ by more than {TOLERANCE[dtype]:g}: {wrong}; nothing was timed")
+            sys.exit(
+                f"{case}: results differ by more than {TOLERANCE[dtype]:g}: {wrong}; nothing was timed"
+            )
         times = race(variants, rounds=rounds)
     seconds = {name: times[name]["median_s"] for name in times}
     rate = 2 * 768**3 / seconds["gemm"]

@@ -38,13 +38,20 @@ class Memory:
     """Anonymous memory of this process, sampled in a thread."""
 
     def __init__(self, every: float):
-        self.began, self.every, self.curve, self.over = time.monotonic(), every, [], threading.Event()
+        self.began, self.every, self.curve, self.over = (
+            time.monotonic(),
+            every,
+            [],
+            threading.Event(),
+        )
         self.base = anonymous()
         self.thread = threading.Thread(target=self._sample, daemon=True)
 
     def _sample(self):
         while not self.over.wait(self.every):
-            self.curve.append((round(time.monotonic() - self.began, 2), round(anonymous() - self.base, 1)))
+            self.curve.append(
+                (round(time.monotonic() - self.began, 2), round(anonymous() - self.base, 1))
+            )
 
     def __enter__(self):
         self.thread.start()
@@ -58,7 +65,10 @@ class Memory:
 def anonymous() -> float:
     """MiB."""
     status = Path("/proc/self/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon"))) / 1024
+    return (
+        int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
+        / 1024
+    )
 
 
 def write(folder: Path, n: int) -> tuple[Path, Path]:
@@ -88,7 +98,11 @@ def trained(paths, n: int, steps: int) -> dict:
     peak = max(mib for _, mib in curve)
     return {
         "case": f"train, {n} sequences, {steps} steps",
-        "ratios": {"peak MiB beyond the start": peak, "MiB at the end": curve[-1][1], "seconds": seconds},
+        "ratios": {
+            "peak MiB beyond the start": peak,
+            "MiB at the end": curve[-1][1],
+            "seconds": seconds,
+        },
         "seconds_to_open": opened,
         "file_bytes": paths[0].stat().st_size,
         "train_loss": [float(value) for value in run.train_loss],
@@ -102,7 +116,10 @@ def cost(paths, n: int, rounds: int) -> dict:
     X, y = np.load(paths[0], mmap_mode="r")[:n], np.load(paths[1])[:n]
     start = mh.gaussian_start(HEADS, num_tokens=T, dim=D, key=0)
     states, programs = {}, {}
-    for name, data in (("streamed", mh.Dataset.open(X, y)), ("resident", mh.Dataset.from_arrays(X, y))):
+    for name, data in (
+        ("streamed", mh.Dataset.open(X, y)),
+        ("resident", mh.Dataset.from_arrays(X, y)),
+    ):
         problem = jax.device_put(make_problem(start, data, 0.5, PLAIN, dtype=np.float32))
         state = jax.device_put(begin(problem, {}))
         programs[name] = lambda state, k, problem=problem: jax.block_until_ready(
@@ -116,11 +133,16 @@ def cost(paths, n: int, rounds: int) -> dict:
             states[name] = programs[name](states[name], k)
             wall[name].append(time.perf_counter() - first[0])
             cpu[name].append(time.process_time() - first[1])
-    ours, theirs = (jax.tree.leaves(states[name].run.displacement) for name in ("streamed", "resident"))
+    ours, theirs = (
+        jax.tree.leaves(states[name].run.displacement) for name in ("streamed", "resident")
+    )
     if not all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)):
         sys.exit("streamed and resident descent differ; no time is worth telling")
-    times = {f"{name}, {kind}": statistics.median(found[name]) for kind, found in (("wall s", wall), ("CPU s", cpu))
-             for name in states}  # fmt: skip
+    times = {
+        f"{name}, {kind}": statistics.median(found[name])
+        for kind, found in (("wall s", wall), ("CPU s", cpu))
+        for name in states
+    }
     return {
         "case": f"cost, {n} sequences",
         "ratios": {
@@ -128,7 +150,9 @@ def cost(paths, n: int, rounds: int) -> dict:
             for kind in ("wall s", "CPU s")
         }
         | {"streamed / resident, least wall s": min(wall["streamed"]) / min(wall["resident"])}
-        | {"streamed, wall microseconds per sequence and step": 1e6 * times["streamed, wall s"] / n},
+        | {
+            "streamed, wall microseconds per sequence and step": 1e6 * times["streamed, wall s"] / n
+        },
         "seconds_per_step": times,
         "all_wall_s": wall,
         "rounds": rounds,
@@ -160,7 +184,12 @@ def main() -> int:
     for seconds, mib in curve[:: max(1, len(curve) // 12)]:
         print(f"  {seconds:8.1f} s  {mib:8.1f} MiB")
     if options.out:
-        result = {"question": question, "invocations": 1, "environment": environment(), "cases": lines}
+        result = {
+            "question": question,
+            "invocations": 1,
+            "environment": environment(),
+            "cases": lines,
+        }
         Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     return 0
 

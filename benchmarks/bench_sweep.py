@@ -23,13 +23,27 @@ from manyheads.sweeps import Sweep, run  # noqa: E402
 from manyheads.sweeps.cost import batch_size, step_work  # noqa: E402
 from manyheads.sweeps.plan import make_plan  # noqa: E402
 
-QUESTION = "overhead of engines (ms per cell), gain of two workers, gain of running 64 cells together"
+QUESTION = (
+    "overhead of engines (ms per cell), gain of two workers, gain of running 64 cells together"
+)
 FIRST, SECOND = 20, 220  # cells
 MIXTURE = dict(num_tokens=8, dim=12, num_patterns=4, num_test=0)
-SHAPES = {"8,4,4": 2, "20,4,6": 3, "10,8,8": 4, "20,8,12": 4, "100,8,12": 4}  # n,T,d -> irrelevant patterns
+SHAPES = {
+    "8,4,4": 2,
+    "20,4,6": 3,
+    "10,8,8": 4,
+    "20,8,12": 4,
+    "100,8,12": 4,
+}  # n,T,d -> irrelevant patterns
 STEPS = 200
 PROBES = 200, 2200
-CASES = ["overhead-here", "overhead-processes", "overhead-dask", "workers", *(f"batch-{name}" for name in SHAPES)]
+CASES = [
+    "overhead-here",
+    "overhead-processes",
+    "overhead-dask",
+    "workers",
+    *(f"batch-{name}" for name in SHAPES),
+]
 
 
 def timed_run(sweep, **options) -> float:
@@ -45,11 +59,17 @@ def timed_run(sweep, **options) -> float:
 def overhead(case, engine):
     workers = {} if engine == "here" else {"workers": 1}
     times = [
-        min(timed_run(Sweep(cell="sweep_cell:nothing", seeds=n), engine=engine, **workers) for _ in range(2))
+        min(
+            timed_run(Sweep(cell="sweep_cell:nothing", seeds=n), engine=engine, **workers)
+            for _ in range(2)
+        )
         for n in (FIRST, SECOND)
     ]
     per_cell = (times[1] - times[0]) / (SECOND - FIRST)
-    return {"case": case, "ratios": {"ms per cell": 1e3 * per_cell, "s to start": times[0] - FIRST * per_cell}}
+    return {
+        "case": case,
+        "ratios": {"ms per cell": 1e3 * per_cell, "s to start": times[0] - FIRST * per_cell},
+    }
 
 
 def workers(case):
@@ -83,13 +103,21 @@ def batch(case, shape, rounds):
 
     n, T, d = map(int, shape.split(","))
     data = dict(num_examples=n, num_tokens=T, dim=d, num_patterns=SHAPES[shape], num_test=0)
-    sweep = Sweep(data=data, start={"num_examples": 20}, train={"num_steps": STEPS, "dtype": "float64"}, seeds=64)
+    sweep = Sweep(
+        data=data,
+        start={"num_examples": 20},
+        train={"num_steps": STEPS, "dtype": "float64"},
+        seeds=64,
+    )
     cells = make_plan(sweep).cells
 
     def work(size):
         common = dict(dims=["seed"], threads=1, cache=None, device=None, git="", python_path=[])
         groups = [cells[i : i + size] for i in range(0, len(cells), size)]
-        jobs = [dict(id=str(i), cells=[c.to_dict() for c in group], **common) for i, group in enumerate(groups)]
+        jobs = [
+            dict(id=str(i), cells=[c.to_dict() for c in group], **common)
+            for i, group in enumerate(groups)
+        ]
         return [cell for job in jobs for cell in run_batch(job)["cells"]]
 
     alone, together = work(1), work(64)
@@ -100,7 +128,8 @@ def batch(case, shape, rounds):
     )
     assert worst < 1e-10, worst
     times = {
-        size: t["median_s"] for size, t in race({n: lambda n=n: work(n) for n in (1, 16, 64)}, rounds=rounds).items()
+        size: t["median_s"]
+        for size, t in race({n: lambda n=n: work(n) for n in (1, 16, 64)}, rounds=rounds).items()
     }
     return {
         "case": case,

@@ -65,13 +65,25 @@ def problem(case):
 
     keys = jax.random.split(jax.random.key(case["index"]), 4)
     mixture = mh.TokenizedMixture(
-        num_tokens=TOKENS, dim=DIM, num_patterns=2, sparsity=0.5, signal=case["signal"], noise_mu=0.3 * case["noise"],
-        noise_nu=0.3 * case["noise"], noise_norm=case["noise"], key=keys[0],
-    )  # fmt: skip
-    data, fresh = (mixture.sample(count, key=key) for key, count in zip(keys[1:3], (EXAMPLES, 100), strict=True))
+        num_tokens=TOKENS,
+        dim=DIM,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=case["signal"],
+        noise_mu=0.3 * case["noise"],
+        noise_nu=0.3 * case["noise"],
+        noise_norm=case["noise"],
+        key=keys[0],
+    )
+    data, fresh = (
+        mixture.sample(count, key=key)
+        for key, count in zip(keys[1:3], (EXAMPLES, 100), strict=True)
+    )
     if case["masked"]:
         real = np.random.default_rng(case["index"]).integers(2, TOKENS + 1, EXAMPLES)
-        data = mh.Dataset.from_arrays(data.tokens, data.labels, mask=np.arange(TOKENS) < real[:, None])
+        data = mh.Dataset.from_arrays(
+            data.tokens, data.labels, mask=np.arange(TOKENS) < real[:, None]
+        )
     shape = {"num_tokens": TOKENS, "dim": DIM, "decoder": case["decoder"]}
     if case["start"] == "zero":
         return mh.zero_start(case["heads"], **shape), data
@@ -93,17 +105,27 @@ def descent(decoder, loss, masked):
 
     def mean_loss(heads, counts, tokens, mask, labels):
         model = mh.MultiHead(*heads, counts, decoder)
-        return jnp.mean(value(labels * jax.vmap(lambda x, m: model(x, m if masked else None))(tokens, mask)))
+        return jnp.mean(
+            value(labels * jax.vmap(lambda x, m: model(x, m if masked else None))(tokens, mask))
+        )
 
     def each(tree, counts, function):
-        return jax.tree.map(lambda leaf: function(leaf, counts.reshape(-1, *(1,) * (leaf.ndim - 1))), tree)
+        return jax.tree.map(
+            lambda leaf: function(leaf, counts.reshape(-1, *(1,) * (leaf.ndim - 1))), tree
+        )
 
     @jax.jit
     def stretch(heads, origin, counts, arrays, sizes):
         def step(now, eta):
             found, slope = jax.value_and_grad(mean_loss)(now, counts, *arrays)
-            away = each(jax.tree.map(jnp.subtract, now, origin), counts, lambda leaf, N: jnp.sum(N * leaf**2))
-            moved = jax.tree.map(lambda a, g: a - eta * g, now, each(slope, counts, lambda leaf, N: leaf / N))
+            away = each(
+                jax.tree.map(jnp.subtract, now, origin),
+                counts,
+                lambda leaf, N: jnp.sum(N * leaf**2),
+            )
+            moved = jax.tree.map(
+                lambda a, g: a - eta * g, now, each(slope, counts, lambda leaf, N: leaf / N)
+            )
             return moved, (found, jnp.sqrt(sum(jax.tree.leaves(away))))
 
         return jax.lax.scan(step, heads, sizes)
@@ -121,7 +143,14 @@ def one_run(case):
     from manyheads.theory.manyheads2026.region import ENLARGE, Center, smoothness_bound
 
     model, data = problem(case)
-    arrays = [np.asarray(a) for a in (data.tokens, np.ones(data.tokens.shape[:2], bool) if data.mask is None else data.mask, data.labels)]  # fmt: skip
+    arrays = [
+        np.asarray(a)
+        for a in (
+            data.tokens,
+            np.ones(data.tokens.shape[:2], bool) if data.mask is None else data.mask,
+            data.labels,
+        )
+    ]
     go, loss = descent(case["decoder"], case["loss"], case["masked"]), get_loss(case["loss"])
 
     def limit(model):
@@ -136,33 +165,59 @@ def one_run(case):
         sizes[: case["before"]] = 0.3 * limit(model)
         for part in np.split(sizes, 2):
             heads, _ = go(heads, heads, counts, arrays, part)
-        model = mh.MultiHead.create(*map(np.asarray, heads), multiplicity=counts, decoder=case["decoder"])
-        sizes = case["share"] * limit(model) / (1 + np.arange(MOST_STEPS) / 100) ** (0.5 * case["falling"])
+        model = mh.MultiHead.create(
+            *map(np.asarray, heads), multiplicity=counts, decoder=case["decoder"]
+        )
+        sizes = (
+            case["share"]
+            * limit(model)
+            / (1 + np.arange(MOST_STEPS) / 100) ** (0.5 * case["falling"])
+        )
         for _ in range(HALVINGS):  # until the bounds over the region allow it as well
             size = sizes if case["falling"] else float(sizes[0])
             promise = mh.forecast(model, data, step_size=size, loss=loss, most_pieces=MOST_PIECES)
             if promise.pieces or promise.reason not in ("step", "slow"):
                 break
             sizes = sizes / 2
-        row = {**case, "nats": promise.nats, "reason": promise.reason, "levels": 0, "broken": 0, "tightest": 0.0}
+        row = {
+            **case,
+            "nats": promise.nats,
+            "reason": promise.reason,
+            "levels": 0,
+            "broken": 0,
+            "tightest": 0.0,
+        }
         if not promise.pieces:
             return row
         now, losses, away = heads, [], []
         for part in sizes.reshape(-1, STRETCH):
             now, (found, distance) = go(now, heads, counts, arrays, part)
-            losses, away = [*losses, *np.asarray(found).tolist()], [*away, *np.asarray(distance).tolist()]
+            losses, away = (
+                [*losses, *np.asarray(found).tolist()],
+                [*away, *np.asarray(distance).tolist()],
+            )
             if len(losses) > promise.steps[-1] or min(losses) <= promise.certified_loss[-1]:
                 break
     losses, away = np.array(losses), np.array(away)
     best, known = np.minimum.accumulate(losses), promise.steps < len(losses)
     if len(losses) < MOST_STEPS:  # stopped early because the last level was reached
-        known, best = np.ones(len(known), bool), np.pad(best, (0, int(promise.steps[-1])), mode="edge")
+        known, best = (
+            np.ones(len(known), bool),
+            np.pad(best, (0, int(promise.steps[-1])), mode="edge"),
+        )
     shares = best[promise.steps[known]] / promise.certified_loss[known]
     reached = np.flatnonzero(losses <= promise.certified_loss[-1])
     until = int(reached[0]) if len(reached) else len(losses) - 1
     wrong = int(np.sum(~(shares <= 1 + ENLARGE)))
-    wrong += int(np.sum(np.diff(losses[: until + 1]) > 0)) + int(not away[: max(until, 1)].max() <= 2 * promise.radius)
-    return row | {"levels": int(known.sum()), "broken": wrong, "tightest": float(shares.max(initial=0.0)), "speaks": bool(promise.speaks)}  # fmt: skip
+    wrong += int(np.sum(np.diff(losses[: until + 1]) > 0)) + int(
+        not away[: max(until, 1)].max() <= 2 * promise.radius
+    )
+    return row | {
+        "levels": int(known.sum()),
+        "broken": wrong,
+        "tightest": float(shares.max(initial=0.0)),
+        "speaks": bool(promise.speaks),
+    }
 
 
 def points(seed):
@@ -193,7 +248,10 @@ def summary(rows):
     ]
     for name in ("heads", "start", "decoder", "loss", "masked", "falling", "share"):
         made, promised = Counter(r[name] for r in runs), Counter(r[name] for r in spoke)
-        lines.append(f"  {name}: " + ", ".join(f"{v} {promised[v]} of {made[v]}" for v in sorted(made, key=str)))
+        lines.append(
+            f"  {name}: "
+            + ", ".join(f"{v} {promised[v]} of {made[v]}" for v in sorted(made, key=str))
+        )
     if balls:
         names = balls[0]["shares"]
         most = ", ".join(f"{name} {max(r['shares'][name] for r in balls):.6f}" for name in names)
@@ -204,7 +262,9 @@ def summary(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=4, help="of 5,400 adversarial points each")

@@ -39,7 +39,16 @@ SHARP = {"centered digits": "gaussian 80"} | dict.fromkeys(MEMORIZED, "gaussian 
 MORE = [(name, kind, heads) for name, kind in SHARP.items() for heads in (1, 2, 8, 64)]
 MORE += [(name, "gaussian 80", 8) for name in SEPARATED if name not in SHARP]
 MORE += [(name, "first_phase", heads) for name in MEMORIZED for heads in (8, 64, 1024)]
-COLUMNS = ("data", "start", "heads", "first step", "certified", "measured", "silent: nats", "indicator")
+COLUMNS = (
+    "data",
+    "start",
+    "heads",
+    "first step",
+    "certified",
+    "measured",
+    "silent: nats",
+    "indicator",
+)
 
 
 def task(name):
@@ -49,19 +58,28 @@ def task(name):
         return found.dataset, found.fresh, found.step_size
     if name in MEMORIZED:
         source = mh.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
-        return *(source.sample(n, key=jax.random.key(k)) for k, n in ((1, MEMORIZED[name]), (2, 200))), 0.1
+        return *(
+            source.sample(n, key=jax.random.key(k)) for k, n in ((1, MEMORIZED[name]), (2, 200))
+        ), 0.1
     if name in SEPARATED or "digits" in name:
         classes, begin = SEPARATED.get(name, ((3, 8), 0))
         images = mh.digits(*classes)
         tokens, labels = (np.roll(a, -begin, axis=0) for a in (images.tokens, images.labels))
         every = (tokens - tokens[DIGITS:].mean(axis=0) if name in SEPARATED else tokens), labels
-        parts = [mh.Dataset.from_arrays(*(a[first : first + DIGITS] for a in every)) for first in (0, DIGITS)]
+        parts = [
+            mh.Dataset.from_arrays(*(a[first : first + DIGITS] for a in every))
+            for first in (0, DIGITS)
+        ]
         return *parts, 0.5 if name in SEPARATED else STEP_SIZE["digits"]
     numbers = {
-        k: v for k, v in (EASY if "easy" in name else HARD).items() if k not in ("kind", "num_examples", "num_test")
+        k: v
+        for k, v in (EASY if "easy" in name else HARD).items()
+        if k not in ("kind", "num_examples", "num_test")
     }
     mixture = mh.TokenizedMixture(**numbers, key=jax.random.key(0))
-    data, fresh = (mixture.sample(count, key=jax.random.key(k)) for k, count in ((1, EXAMPLES), (2, 200)))
+    data, fresh = (
+        mixture.sample(count, key=jax.random.key(k)) for k, count in ((1, EXAMPLES), (2, 200))
+    )
     return data, fresh, STEP_SIZE[name.split()[0]]
 
 
@@ -86,42 +104,69 @@ def measured(name, kind, heads):
     row = {"data": name, "start": kind, "heads": heads, "step_size": eta, "status": run.status}
     if found is not None:
         step, promise = found
-        row |= {"first_step": step, "indicator": promise.indicator} | compared(start, data, step, promise)
+        row |= {"first_step": step, "indicator": promise.indicator} | compared(
+            start, data, step, promise
+        )
         return row
     last = mh.forecast(run, data)
-    return row | {"nats": last.nats, "indicator": last.indicator, "reason": last.reason, "loss": last.loss}
+    return row | {
+        "nats": last.nats,
+        "indicator": last.indicator,
+        "reason": last.reason,
+        "loss": last.loss,
+    }
 
 
 def table(rows):
     """Markdown, in the order of the lists above."""
-    order = {name: k for k, name in enumerate((*DATA, *SEPARATED, *MEMORIZED, *STARTS, *SHARP.values()))}
+    order = {
+        name: k for k, name in enumerate((*DATA, *SEPARATED, *MEMORIZED, *STARTS, *SHARP.values()))
+    }
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for r in sorted(rows, key=lambda r: (order[r["data"]], order[r["start"]], r["heads"])):
         spoke = "first_step" in r
         cells = [r["data"], r["start"], f"{r['heads']:,}"]
         cells += (
-            [r["first_step"], r["promised"], r["measured"], ""] if spoke else ["silent", "", "", f"{r['nats']:.3f}"]
+            [r["first_step"], r["promised"], r["measured"], ""]
+            if spoke
+            else ["silent", "", "", f"{r['nats']:.3f}"]
         )
         lines.append("| " + " | ".join(map(str, [*cells, f"{r['indicator']:.2f}"])) + " |")
     spoke = [r for r in rows if "first_step" in r]
     levels, kept = (sum(r[name] for r in spoke) for name in ("levels", "kept"))
-    lines.append(f"\n{len(spoke)} of {len(rows)} runs speak; {kept} of {levels} certified levels were reached in time.")
+    lines.append(
+        f"\n{len(spoke)} of {len(rows)} runs speak; {kept} of {levels} certified levels were reached in time."
+    )
     return "\n".join(lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--print", action="store_true")
     parser.add_argument("--more", action="store_true", help="the second table")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no case after this time"
+    )
     options = parser.parse_args()
     began = time.monotonic()
-    rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    rows = (
+        [json.loads(line) for line in options.out.read_text().splitlines()]
+        if options.out.exists()
+        else []
+    )
     if not options.print:
         done = {(r["data"], r["start"], r["heads"]) for r in rows}
-        cases = MORE if options.more else [(name, kind, heads) for kind in STARTS for heads in HEADS for name in DATA]
-        cases.sort(key=lambda case: case[1].startswith("gaussian") and case[2])  # many different heads take longest
+        cases = (
+            MORE
+            if options.more
+            else [(name, kind, heads) for kind in STARTS for heads in HEADS for name in DATA]
+        )
+        cases.sort(
+            key=lambda case: case[1].startswith("gaussian") and case[2]
+        )  # many different heads take longest
         for case in cases:
             if case not in done and time.monotonic() - began < options.seconds:
                 with options.out.open("a") as file:

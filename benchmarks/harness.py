@@ -22,7 +22,9 @@ import time
 from pathlib import Path
 
 CLOCK = time.process_time if os.environ.get("MANYHEADS_BENCH_CLOCK") == "cpu" else time.perf_counter
-PAUSE = 0.05  # seconds between variants: a GEMM right after a burst of allocation runs at half speed
+PAUSE = (
+    0.05  # seconds between variants: a GEMM right after a burst of allocation runs at half speed
+)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 PEER_VERSIONS: dict[str, str] = {}  # of every peer that was started
 REPEATED = 0.02  # variants faster than this many seconds are timed as the mean of several calls
@@ -44,7 +46,11 @@ def environment() -> dict:
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if "model name" in line
+        ]
         model = names[0] if names else model
     return {
         "python": platform.python_version(),
@@ -124,9 +130,11 @@ class Peer:
             return
         self.process = subprocess.Popen(
             [python, "-u", str(Path(__file__).parent / "peers" / script)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": "", "JAX_PLATFORMS": "cpu"},
-        )  # fmt: skip
+        )
         try:
             PEER_VERSIONS.update(self.ask(action="versions")["versions"])
         except RuntimeError as error:
@@ -137,7 +145,9 @@ class Peer:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the program of {self.name} ended with status {self.process.wait()}")
+            raise RuntimeError(
+                f"the program of {self.name} ended with status {self.process.wait()}"
+            )
         reply = json.loads(line)
         if "error" in reply:
             raise RuntimeError(f"{self.name} answered: {reply['error']}")
@@ -156,9 +166,15 @@ def main(file: str, question: str, measure, cases: list, *, rounds: int = 7) -> 
     With `--invocations 3` the whole benchmark is run in three fresh processes and the medians are kept.
     """
     parser = argparse.ArgumentParser(description=question)
-    parser.add_argument("--cases", nargs="*", default=None, help="names of the cases to run: " + ", ".join(cases))
-    parser.add_argument("--rounds", type=int, default=rounds, help="timings per variant and invocation")
-    parser.add_argument("--invocations", type=int, default=1, help="fresh processes whose medians are kept")
+    parser.add_argument(
+        "--cases", nargs="*", default=None, help="names of the cases to run: " + ", ".join(cases)
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=rounds, help="timings per variant and invocation"
+    )
+    parser.add_argument(
+        "--invocations", type=int, default=1, help="fresh processes whose medians are kept"
+    )
     parser.add_argument("--out", default=None, help="JSON file to write the result to")
     options = parser.parse_args()
     chosen = cases if options.cases is None else options.cases
@@ -177,17 +193,35 @@ def main(file: str, question: str, measure, cases: list, *, rounds: int = 7) -> 
         for number in range(options.invocations):
             with tempfile.TemporaryDirectory() as folder:
                 out = Path(folder) / "run.json"
-                command = [sys.executable, file, "--rounds", str(options.rounds), "--out", str(out), "--cases", *chosen]
-                print(f"invocation {number + 1} of {options.invocations}", file=sys.stderr, flush=True)
+                command = [
+                    sys.executable,
+                    file,
+                    "--rounds",
+                    str(options.rounds),
+                    "--out",
+                    str(out),
+                    "--cases",
+                    *chosen,
+                ]
+                print(
+                    f"invocation {number + 1} of {options.invocations}", file=sys.stderr, flush=True
+                )
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 runs.append(json.loads(out.read_text()))
-        lines = [median_of(list(group)) for group in zip(*(run["cases"] for run in runs), strict=True)]
+        lines = [
+            median_of(list(group)) for group in zip(*(run["cases"] for run in runs), strict=True)
+        ]
         env = runs[0]["environment"]
         for line in lines:
             print(json.dumps(line), flush=True)
     print(table(question, lines))
     if options.out:
-        result = {"question": question, "invocations": options.invocations, "environment": env, "cases": lines}
+        result = {
+            "question": question,
+            "invocations": options.invocations,
+            "environment": env,
+            "cases": lines,
+        }
         Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
@@ -204,8 +238,13 @@ def median_of(values: list):
 
 def table(question: str, lines: list) -> str:
     """A plain table: one row per case and ratio."""
-    rows = [(line["case"], name, f"{ratio:.3g}" if isinstance(ratio, (int, float)) else str(ratio))
-            for line in lines for name, ratio in line["ratios"].items()]  # fmt: skip
+    rows = [
+        (line["case"], name, f"{ratio:.3g}" if isinstance(ratio, (int, float)) else str(ratio))
+        for line in lines
+        for name, ratio in line["ratios"].items()
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else [0, 0, 0]
-    body = [f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows]
+    body = [
+        f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows
+    ]
     return "\n".join([question, *body])

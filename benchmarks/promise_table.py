@@ -40,20 +40,35 @@ TASKS = {
         "13 measurements as 5 tokens of 3",
     ),
     "wine, second and third kind": (lambda: table(datasets.load_wine, 5, 3, (1, 2)), "the same"),
-    "breast cancer": (lambda: quantities(datasets.load_breast_cancer), "10 quantities with 3 numbers each"),
-    "iris, second and third kind": (lambda: table(datasets.load_iris, 2, 2, (1, 2)), "2 tokens of 2"),
+    "breast cancer": (
+        lambda: quantities(datasets.load_breast_cancer),
+        "10 quantities with 3 numbers each",
+    ),
+    "iris, second and third kind": (
+        lambda: table(datasets.load_iris, 2, 2, (1, 2)),
+        "2 tokens of 2",
+    ),
 }
 
 
 def row(make):
     whole = make()
     sample, _ = whole.split(min(MOST, len(whole) // 2), key=jax.random.key(0))
-    found = proved(sample, TARGET, seed=0, decoder="full", loss=get_loss("logistic"), tell=lambda text: None)
+    found = proved(
+        sample, TARGET, seed=0, decoder="full", loss=get_loss("logistic"), tell=lambda text: None
+    )
     if not isinstance(found, Proved):
         return "", found, "", ""
     (data,) = found.how.data(sample)
     start = found.how.start(found.num_heads, data, "full")
-    run = mh.train(start, data, step_size=found.step_size, num_steps=found.num_steps, dtype="float64", record="all")
+    run = mh.train(
+        start,
+        data,
+        step_size=found.step_size,
+        num_steps=found.num_steps,
+        dtype="float64",
+        record="all",
+    )
     (certificate,) = mh.certify(run, data, "forecast", from_step=found.how.from_step)
     promised = f"{found.loss:.3g} within {found.num_steps} steps, from step {found.how.from_step}"
     return f"{found.num_heads:.0f}", promised, f"{run.train_loss[-1]:.3g}", certificate.verdict.name

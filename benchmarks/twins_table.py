@@ -44,11 +44,18 @@ def row(n, heads, steps, step_size=1.0):
         found.distance.mean(),
         share,
     )
-    return [f"{n:,}", f"{heads:,}", str(steps), *(f"{v:.3g}" for v in (*values, found.total_expansion))]
+    return [
+        f"{n:,}",
+        f"{heads:,}",
+        str(steps),
+        *(f"{v:.3g}" for v in (*values, found.total_expansion)),
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("examples", [100]), ("heads", [8]), ("steps", [20])):
         parser.add_argument(f"--{name}", type=int, nargs="+", default=default)
     options = parser.parse_args()

@@ -29,7 +29,9 @@ class Bare(str):
     """An annotation that is shown without quotes."""
 
     def __repr__(self) -> str:
-        return re.sub(r"\b(?:manyheads|jax|np|numpy|collections\.abc)\.(?:[a-z_]+\.)*", "", str(self))
+        return re.sub(
+            r"\b(?:manyheads|jax|np|numpy|collections\.abc)\.(?:[a-z_]+\.)*", "", str(self)
+        )
 
 
 def bare(annotation):
@@ -50,13 +52,27 @@ def signature(thing) -> str:
 
 def entry(name: str) -> str:
     thing = getattr(mh, name)
-    lines = [f"### {name}", "", f"```text\n{name}{signature(thing)}\n```", "", inspect.getdoc(thing) or ""]
+    lines = [
+        f"### {name}",
+        "",
+        f"```text\n{name}{signature(thing)}\n```",
+        "",
+        inspect.getdoc(thing) or "",
+    ]
     if inspect.isclass(thing):
         for member, value in vars(thing).items():
             value = getattr(value, "__func__", value)
             text = inspect.getdoc(value.fget if isinstance(value, property) else value)
-            if not member.startswith("_") and text and (callable(value) or isinstance(value, property)):
-                shown = f"`.{member}`" if isinstance(value, property) else f"`.{member}{signature(value)}`"
+            if (
+                not member.startswith("_")
+                and text
+                and (callable(value) or isinstance(value, property))
+            ):
+                shown = (
+                    f"`.{member}`"
+                    if isinstance(value, property)
+                    else f"`.{member}{signature(value)}`"
+                )
                 lines += ["", f"- {shown}: {text.splitlines()[0]}"]
     return "\n".join(lines)
 

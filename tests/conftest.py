@@ -25,7 +25,9 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
     flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore Ctrl-C; some tests press it
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # workers of xdist ignore Ctrl-C; some tests press it
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

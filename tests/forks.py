@@ -47,7 +47,16 @@ def preload():
     import manyheads.sweeps.worker
 
     warnings.filterwarnings("ignore", message=".*fork.*")
-    return dask, distributed, rich, scipy, sweep_cells, threadpoolctl, xarray, manyheads  # all of them used
+    return (
+        dask,
+        distributed,
+        rich,
+        scipy,
+        sweep_cells,
+        threadpoolctl,
+        xarray,
+        manyheads,
+    )  # all of them used
 
 
 def start(body, output, environment=()):
@@ -196,7 +205,9 @@ def _work(request, files, theirs, program_id):
     except SystemExit as end:
         os._exit(end.code or 0)
     except EOFError:  # a program killed between starting a process and telling it what to do; with real ones, at once
-        end = time.monotonic() + 10  # a program that is killed closes its files before its children learn of its end
+        end = (
+            time.monotonic() + 10
+        )  # a program that is killed closes its files before its children learn of its end
         while os.getppid() == program_id and time.monotonic() < end:
             time.sleep(0.01)
         if os.getppid() == program_id:
@@ -220,12 +231,16 @@ def _use(nursery):
     def forked(code, argv, numbers, environment):
         numbers = sorted({int(number) for number in numbers})
         mask = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])]
-        request = dict(code=code, argv=argv, numbers=numbers, environment=dict(environment), mask=mask)
+        request = dict(
+            code=code, argv=argv, numbers=numbers, environment=dict(environment), mask=mask
+        )
         socket.send_fds(nursery, [json.dumps(request).encode()], numbers)
         return int(nursery.recv(MESSAGE) or 0)
 
     def spawn(path, words, numbers):
-        code = os.fsdecode(words[-2] if words[-1] in ("--multiprocessing-fork", b"--multiprocessing-fork") else b"")
+        code = os.fsdecode(
+            words[-2] if words[-1] in ("--multiprocessing-fork", b"--multiprocessing-fork") else b""
+        )
         if not code:
             return launch(path, words, numbers)
         return forked(code, ["-c", "--multiprocessing-fork"], numbers, os.environ)

@@ -39,12 +39,21 @@ class Oracle:
     @property
     def W_opt(self):
         plus, minus, *nus = self.patterns
-        W = np.outer(plus, plus) + np.outer(minus, minus) + np.outer(np.sum(nus, axis=0), plus + minus)
+        W = (
+            np.outer(plus, plus)
+            + np.outer(minus, minus)
+            + np.outer(np.sum(nus, axis=0), plus + minus)
+        )
         return W / np.linalg.norm(W)
 
     @property
     def token_radius(self):
-        return max(1.0, float(np.sqrt(self.signal**2 + self.noise_norm**2 + 2 * self.noise_nu / self.num_patterns)))
+        return max(
+            1.0,
+            float(
+                np.sqrt(self.signal**2 + self.noise_norm**2 + 2 * self.noise_nu / self.num_patterns)
+            ),
+        )
 
 
 @dataclass(frozen=True, eq=False)

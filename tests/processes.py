@@ -19,7 +19,9 @@ def wait_until(condition, process=None, what="the event", limit=LIMIT):
     """Wait until `condition()` is true; fail if `process` ends before, or after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not condition():
-        assert process is None or process.poll() is None, f"the process ended ({process.returncode}) before {what}"
+        assert process is None or process.poll() is None, (
+            f"the process ended ({process.returncode}) before {what}"
+        )
         assert time.monotonic() < deadline, f"no {what} in {limit:g} seconds"
         time.sleep(LOOK_EVERY)
 
@@ -27,7 +29,9 @@ def wait_until(condition, process=None, what="the event", limit=LIMIT):
 def descendants(process):
     """The processes below one that is running."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [child for child in psutil.Process(process.pid).children(recursive=True) if _alive(child)]
+        return [
+            child for child in psutil.Process(process.pid).children(recursive=True) if _alive(child)
+        ]
     return []
 
 
@@ -88,7 +92,9 @@ def left_behind(before=frozenset()):
             zombie = process.status() == psutil.STATUS_ZOMBIE
             if process.ppid() == own or (not zombie and process.environ().get(SESSION) == str(own)):
                 line = "not waited for" if zombie else " ".join(process.cmdline())
-                if "multiprocessing.resource_tracker" not in line:  # one for as long as this process lives
+                if (
+                    "multiprocessing.resource_tracker" not in line
+                ):  # one for as long as this process lives
                     found[process.pid] = line
     return found
 

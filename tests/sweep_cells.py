@@ -69,7 +69,12 @@ def careless(cell, *, log=""):
     if log:
         threading.Thread(target=note_training, args=(log,), daemon=True).start()
     try:
-        run = train(setup.start, setup.dataset, step_size=cell.train.step_size, num_steps=cell.train.num_steps)
+        run = train(
+            setup.start,
+            setup.dataset,
+            step_size=cell.train.step_size,
+            num_steps=cell.train.num_steps,
+        )
     except KeyboardInterrupt:
         raise RuntimeError("said in another way") from None
     return {"train_loss": float(run.train_loss[-1]), "last_step": run.last_step}
@@ -116,7 +121,12 @@ def small_loss(run):
     """A certificate that no run can pass, and a check of the numbers that it is given."""
     from manyheads.theory.verdict import OURS, Bound, Certificate
 
-    return Certificate("descent", "the loss is at most zero", float(run.trajectory.train_loss[-1]), (Bound(OURS, 0.0),))
+    return Certificate(
+        "descent",
+        "the loss is at most zero",
+        float(run.trajectory.train_loss[-1]),
+        (Bound(OURS, 0.0),),
+    )
 
 
 def drawn(cell, *, size=40, seconds=0.02):
@@ -124,4 +134,8 @@ def drawn(cell, *, size=40, seconds=0.02):
     note(os.environ["SWEEP_LOG"], cell.hash)
     time.sleep(seconds)
     curve = np.random.default_rng(cell.seed).normal(size=size)
-    return {"curve": (("place",), curve, {"units": "1"}), "total": curve.sum(), "label": f"seed {cell.seed}"}
+    return {
+        "curve": (("place",), curve, {"units": "1"}),
+        "total": curve.sum(),
+        "label": f"seed {cell.seed}",
+    }

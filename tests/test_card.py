@@ -25,7 +25,9 @@ def test_a_dataset_says_its_sizes_and_escapes_names():
 
 def test_a_run_is_drawn():
     run = mh.train(mh.zero_start(1, num_tokens=4, dim=3), DATA, step_size=0.1, num_steps=3)
-    assert "finished at step 3 of 3" in parsed(run._repr_html_()) and "<polyline" in run._repr_html_()
+    assert (
+        "finished at step 3 of 3" in parsed(run._repr_html_()) and "<polyline" in run._repr_html_()
+    )
 
 
 def test_curves_leave_out_what_has_no_logarithm():
@@ -44,6 +46,13 @@ def test_the_ledger_and_several_certificates_are_tables():
     said = parsed(mh.ledger()._repr_html_())
     assert f"{len(mh.ledger())} statements" in said and mh.ledger()["thm1"].title in said
     held = Certificate("descent", "the loss falls", 1.0, (Bound("ours", 2.0),))
-    both = Certificates((held, Certificate("thm1", "a < b", 3.0, (Bound("ours", 2.0),))), "MultiHead: 1 head\ndata")
+    both = Certificates(
+        (held, Certificate("thm1", "a < b", 3.0, (Bound("ours", 2.0),))), "MultiHead: 1 head\ndata"
+    )
     said = parsed(both._repr_html_())
-    assert "HOLDS descent" in said and "VIOLATED thm1" in said and "a < b" in said and "MultiHead: 1 head" in said
+    assert (
+        "HOLDS descent" in said
+        and "VIOLATED thm1" in said
+        and "a < b" in said
+        and "MultiHead: 1 head" in said
+    )

@@ -14,7 +14,12 @@ def descend(num_steps, *, step_size=0.1, name=None, rule="gd"):
 
 def test_numbers_become_pythons_own():
     steps, eta, name, rule = descend(np.int64(3), step_size=np.float32(0.5))
-    assert (type(steps), type(eta)) == (int, float) and (steps, eta, name, rule) == (3, 0.5, None, "gd")
+    assert (type(steps), type(eta)) == (int, float) and (steps, eta, name, rule) == (
+        3,
+        0.5,
+        None,
+        "gd",
+    )
 
 
 @pytest.mark.parametrize(

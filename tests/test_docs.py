@@ -25,7 +25,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 def targets(page: Path) -> list[str]:
-    prose = re.sub(r"`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$", "", FENCED.sub("", page.read_text()), flags=re.DOTALL)
+    prose = re.sub(
+        r"`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$", "", FENCED.sub("", page.read_text()), flags=re.DOTALL
+    )
     return [target for target in LINK.findall(prose) if "://" not in target]
 
 
@@ -35,7 +37,9 @@ def test_every_relative_link_resolves(page):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if "$$" in page.read_text()], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [page for page in PAGES if "$$" in page.read_text()],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_a_displayed_formula_is_a_paragraph_of_its_own(page):
     """Inside a paragraph the site shows it in the line, and two in a row as one that cannot be read."""
@@ -66,10 +70,14 @@ def test_the_links_of_the_readme_are_seen():
     ],
 )
 def test_the_example_of_a_page_runs(page, tmp_path):
-    examples = [code for language, code in FENCED.findall((ROOT / page).read_text()) if language == "python"]
+    examples = [
+        code for language, code in FENCED.findall((ROOT / page).read_text()) if language == "python"
+    ]
     assert examples
     for code in examples:
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout
 
@@ -91,7 +99,9 @@ def test_the_page_of_functions_is_that_of_the_docstrings():
 
 def test_the_picture_of_tokens_and_heads_is_that_of_its_script():
     made = runpy.run_path(str(ROOT / "docs/images/draw_attention.py"))["picture"]()
-    assert made == (ROOT / "docs/images/attention.svg").read_text(), "run python docs/images/draw_attention.py"
+    assert made == (ROOT / "docs/images/attention.svg").read_text(), (
+        "run python docs/images/draw_attention.py"
+    )
 
 
 def test_every_page_is_in_the_menu():
@@ -104,12 +114,19 @@ def test_every_page_is_in_the_menu():
 def test_the_notebook_opens_with_a_picture_and_runs(tmp_path):
     notebook = json.loads((ROOT / "docs/examples/first_steps.ipynb").read_text())
     cells = notebook["cells"]
-    assert notebook["nbformat"] == 4 and all({"id", "cell_type", "metadata", "source"} <= cell.keys() for cell in cells)
+    assert notebook["nbformat"] == 4 and all(
+        {"id", "cell_type", "metadata", "source"} <= cell.keys() for cell in cells
+    )
     first = "".join(cells[0]["source"])
-    assert cells[0]["cell_type"] == "markdown" and (ROOT / "docs/examples" / LINK.findall(first)[0]).exists()
+    assert (
+        cells[0]["cell_type"] == "markdown"
+        and (ROOT / "docs/examples" / LINK.findall(first)[0]).exists()
+    )
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     environment = {**os.environ, "MPLBACKEND": "agg"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -117,13 +134,20 @@ def test_the_notebook_opens_with_a_picture_and_runs(tmp_path):
 def test_the_outputs_quoted_for_the_digits_are_what_the_commands_print(tmp_path):
     def printed(*words):
         done = subprocess.run(
-            [sys.executable, "-m", "manyheads.cli.main", *words], cwd=tmp_path, capture_output=True, text=True
+            [sys.executable, "-m", "manyheads.cli.main", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def quoted(page, opening):
-        (block,) = (b for kind, b in FENCED.findall((ROOT / page).read_text()) if kind == "text" and opening in b)
+        (block,) = (
+            b
+            for kind, b in FENCED.findall((ROOT / page).read_text())
+            if kind == "text" and opening in b
+        )
         return block.strip()
 
     fitted = printed("fit", "digits", "-o", "digits.safetensors", "--quiet")

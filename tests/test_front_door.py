@@ -24,7 +24,9 @@ def test_importing_the_package_does_not_import_jax():
 def test_opening_stored_results_does_not_import_jax():
     import manyheads.report as report
 
-    modules = [module.name for module in pkgutil.walk_packages(report.__path__, "manyheads.report.")]
+    modules = [
+        module.name for module in pkgutil.walk_packages(report.__path__, "manyheads.report.")
+    ]
     without_jax("\n".join(f"import {name}" for name in ["manyheads.report", *modules]))
 
 

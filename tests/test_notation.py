@@ -10,7 +10,12 @@ import manyheads as mh
 
 PAGE = Path(__file__).parent.parent / "docs" / "notation.md"
 NAMES = sorted(
-    {name for row in PAGE.read_text().splitlines() if row.startswith("| $") for name in re.findall(r"`([\w.]+)`", row)}
+    {
+        name
+        for row in PAGE.read_text().splitlines()
+        if row.startswith("| $")
+        for name in re.findall(r"`([\w.]+)`", row)
+    }
 )
 
 

@@ -6,12 +6,21 @@ import subprocess
 
 import psutil
 import pytest
-from processes import descendants, ever_started, left_behind, processes, wait_for_the_end, wait_until
+from processes import (
+    descendants,
+    ever_started,
+    left_behind,
+    processes,
+    wait_for_the_end,
+    wait_until,
+)
 
 
 def orphan(**options):
     """The id of a process whose parent, a shell, has ended."""
-    shell = subprocess.run(["sh", "-c", "sleep 1000 >&- 2>&- & echo $!"], stdout=subprocess.PIPE, text=True, **options)
+    shell = subprocess.run(
+        ["sh", "-c", "sleep 1000 >&- 2>&- & echo $!"], stdout=subprocess.PIPE, text=True, **options
+    )
     return int(shell.stdout)
 
 

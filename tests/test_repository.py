@@ -17,7 +17,9 @@ THIS_FILE = "tests/test_repository.py"
 
 def tracked() -> dict[str, str]:
     """Path -> text of every text file that git tracks."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     texts = {}
     for name in filter(None, listed.split("\0")):
         path = ROOT / name
@@ -25,8 +27,12 @@ def tracked() -> dict[str, str]:
             content = path.read_bytes()
             if b"\0" not in content:
                 texts[name] = content.decode()
-                if path.suffix == ".html":  # a page carries the drawing library, which is vendored too
-                    texts[name] = re.sub(r"(?s)(<script\b[^>]*>).*?(</script>)", r"\1\2", texts[name])
+                if (
+                    path.suffix == ".html"
+                ):  # a page carries the drawing library, which is vendored too
+                    texts[name] = re.sub(
+                        r"(?s)(<script\b[^>]*>).*?(</script>)", r"\1\2", texts[name]
+                    )
     return texts
 
 
@@ -46,7 +52,9 @@ def test_git_tracks_the_files_under_test():
 
 def test_no_file_names_a_package_registry():
     assert (
-        found(r"(pypi|pythonhosted|npmjs|yarnpkg|anaconda|conda-forge|debian)\.(org|com)|(index|registry)[-_]url\s*=")
+        found(
+            r"(pypi|pythonhosted|npmjs|yarnpkg|anaconda|conda-forge|debian)\.(org|com)|(index|registry)[-_]url\s*="
+        )
         == []
     )
 
@@ -62,14 +70,24 @@ def test_the_long_test_files_that_start_first_are_there():
 
 
 def test_nothing_is_left_unfinished():
-    words = [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"\bHACK\b", "NotImplementedError", r"pytest\.skip", r"\bxfail\b"]
+    words = [
+        r"\bTODO\b",
+        r"\bFIXME\b",
+        r"\bXXX\b",
+        r"\bHACK\b",
+        "NotImplementedError",
+        r"pytest\.skip",
+        r"\bxfail\b",
+    ]
     assert found("|".join(words), flags=0) == []
     assert found(r"\bplaceholder|\bfor now\b|\bcoming soon\b") == []
 
 
 def test_american_spelling():
     words = r"\b(behaviour|colour|neighbour|favour|centre|labelled|modelling|analyse[sd]?|grey)\b"
-    stems = "optim|general|normal|linear|regular|factor|token|initial|visual|special|summar|parametr"
+    stems = (
+        "optim|general|normal|linear|regular|factor|token|initial|visual|special|summar|parametr"
+    )
     endings = rf"\b({stems})is(e|ed|es|ing|ation)\b"
     assert found(f"{words}|{endings}") == []
 
@@ -107,7 +125,10 @@ def test_docstrings_are_not_wrapped_twice():
         for node in ast.walk(ast.parse(text)) if name.endswith(".py") else ():
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 docstring = ast.get_docstring(node) or ""
-                found += [f"{name}, {getattr(node, 'name', 'module')}: {line}" for line in badly_wrapped(docstring)]
+                found += [
+                    f"{name}, {getattr(node, 'name', 'module')}: {line}"
+                    for line in badly_wrapped(docstring)
+                ]
     assert found == []
 
 
@@ -136,7 +157,11 @@ def test_the_version_is_the_same_everywhere(name):
 
 def test_make_help_lists_every_target():
     shown = subprocess.run(
-        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     for target in ("run", "test", "lint", "test-full", "bench", "docs", "clean", "help"):
         assert f"  make {target} " in shown

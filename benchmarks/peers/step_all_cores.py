@@ -4,7 +4,13 @@ import os
 import sys
 from pathlib import Path
 
-for name in ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+for name in (
+    "XLA_FLAGS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+):
     os.environ.pop(name, None)
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, range(os.cpu_count() or 1))

@@ -24,7 +24,9 @@ def score(parameters, X):
 
 
 def theirs(implementation):
-    function = nt.empirical_ntk_fn(score, trace_axes=(-1,), vmap_axes=0, implementation=IMPLEMENTATIONS[implementation])
+    function = nt.empirical_ntk_fn(
+        score, trace_axes=(-1,), vmap_axes=0, implementation=IMPLEMENTATIONS[implementation]
+    )
     return jax.jit(lambda parameters, X: function(X, None, parameters))
 
 
@@ -47,7 +49,11 @@ def closed_form(parameters, X):
         rows = []
         for i, left in enumerate(blocks):
             ahead = left @ jnp.concatenate(blocks[i:]).T
-            rows.append(jnp.concatenate([jnp.zeros((len(left), n - ahead.shape[1]), J.dtype), ahead], axis=1))
+            rows.append(
+                jnp.concatenate(
+                    [jnp.zeros((len(left), n - ahead.shape[1]), J.dtype), ahead], axis=1
+                )
+            )
         return total + jnp.concatenate(rows), None
 
     upper = jax.lax.scan(add, jnp.zeros((n, n), X.dtype), (W, U))[0] / W.shape[0]

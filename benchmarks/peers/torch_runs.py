@@ -18,7 +18,9 @@ def run(i):
         weight[i] = 0
     for _ in range(num_steps):
         S = torch.einsum("ntd,hde->nhte", X, W) @ X.transpose(1, 2)[:, None]
-        scores = ((torch.softmax(S, dim=-1) @ X[:, None]) * U).sum(dim=(1, 2, 3)) / W.shape[0] ** 0.5
+        scores = ((torch.softmax(S, dim=-1) @ X[:, None]) * U).sum(dim=(1, 2, 3)) / W.shape[
+            0
+        ] ** 0.5
         loss = (weight * torch.nn.functional.softplus(-y * scores)).sum()
         gW, gU = torch.autograd.grad(loss, (W, U))
         with torch.no_grad():
@@ -36,12 +38,18 @@ def answer(request):
         return {"versions": {"torch": torch.__version__}}
     if request["action"] == "load":
         with np.load(request["file"], allow_pickle=False) as file:
-            arrays = [torch.from_numpy(file[name]) for name in ("tokens", "labels", "key_query", "readout")]
+            arrays = [
+                torch.from_numpy(file[name])
+                for name in ("tokens", "labels", "key_query", "readout")
+            ]
         STATE["case"] = (*arrays, request["step_size"], request["num_steps"])
         return {}
     if request["action"] == "check":
         reference = run(-1)
-        np.savez(request["file"], distance=np.array([distance(run(i), reference) for i in request["indices"]]))
+        np.savez(
+            request["file"],
+            distance=np.array([distance(run(i), reference) for i in request["indices"]]),
+        )
         return {}
     runs = timed(lambda: [run(i) for i in request["indices"]], request["repeats"])
     return {"seconds": runs["seconds"] / len(request["indices"])}

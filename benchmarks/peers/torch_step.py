@@ -32,7 +32,10 @@ def answer(request):
         return {"versions": {"torch": torch.__version__}}
     if request["action"] == "load":
         with np.load(request["file"], allow_pickle=False) as file:
-            X, y, W, U = (torch.from_numpy(file[name]) for name in ("tokens", "labels", "key_query", "readout"))
+            X, y, W, U = (
+                torch.from_numpy(file[name])
+                for name in ("tokens", "labels", "key_query", "readout")
+            )
         STATE["arrays"] = (X, y, W.requires_grad_(), U.requires_grad_())
         torch._dynamo.reset()
         STATE["eager"], STATE["compiled"] = loss_of, torch.compile(loss_of, dynamic=False)

@@ -21,13 +21,17 @@ class AttentionNetwork(eqx.Module):
 
 
 keys = jax.random.split(jax.random.key(0), 4)
-task = mh.TokenizedMixture(num_tokens=6, dim=8, num_patterns=3, sparsity=0.5, signal=2.0, key=keys[0])
+task = mh.TokenizedMixture(
+    num_tokens=6, dim=8, num_patterns=3, sparsity=0.5, signal=2.0, key=keys[0]
+)
 data = task.sample(20, key=keys[1])
 models = {
     "attention and network": AttentionNetwork(
         jnp.zeros((8, 8)), eqx.nn.MLP(8, "scalar", width_size=8, depth=1, key=keys[2])
     ),
-    "frozen readout": mh.frozen(mh.first_phase(task.sample(100, key=keys[3]), num_heads=64), "readout"),
+    "frozen readout": mh.frozen(
+        mh.first_phase(task.sample(100, key=keys[3]), num_heads=64), "readout"
+    ),
     "low rank": mh.LowRank.random(4, num_tokens=6, dim=8, key=keys[2]),
 }
 

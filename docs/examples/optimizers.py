@@ -10,7 +10,9 @@ import optax
 import manyheads as mh
 
 keys = jax.random.split(jax.random.key(0), 3)
-task = mh.TokenizedMixture(num_tokens=8, dim=12, num_patterns=4, sparsity=0.25, signal=2.0, key=keys[0])
+task = mh.TokenizedMixture(
+    num_tokens=8, dim=12, num_patterns=4, sparsity=0.25, signal=2.0, key=keys[0]
+)
 start = mh.first_phase(task.sample(200, key=keys[1]), num_heads=64)
 data = task.sample(100, key=keys[2])
 

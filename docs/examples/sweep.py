@@ -20,5 +20,7 @@ if __name__ == "__main__":
         loss = results.final_test_loss
         for heads in loss.num_heads.values:
             at = loss.sel(num_heads=heads)
-            print(f"{heads:>9,.0f} heads: test loss {at.mean():.4f} +- {at.std(ddof=1) / len(at) ** 0.5:.4f}")
+            print(
+                f"{heads:>9,.0f} heads: test loss {at.mean():.4f} +- {at.std(ddof=1) / len(at) ** 0.5:.4f}"
+            )
         assert (loss.sel(num_heads=1e6) > loss.sel(num_heads=2)).all()

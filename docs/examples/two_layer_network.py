@@ -19,9 +19,13 @@ class Network(eqx.Module):
 
 
 keys = jax.random.split(jax.random.key(0), 4)
-task = mh.TokenizedMixture(num_tokens=6, dim=8, num_patterns=3, sparsity=0.5, signal=2.0, key=keys[0])
+task = mh.TokenizedMixture(
+    num_tokens=6, dim=8, num_patterns=3, sparsity=0.5, signal=2.0, key=keys[0]
+)
 data, test = task.sample(20, key=keys[1]), task.sample(200, key=keys[2])
-network = Network(jax.random.normal(keys[3], (16, 8)) / 4, jnp.where(jnp.arange(16) % 2, 0.25, -0.25))
+network = Network(
+    jax.random.normal(keys[3], (16, 8)) / 4, jnp.where(jnp.arange(16) % 2, 0.25, -0.25)
+)
 
 run = mh.train(network, data, step_size=1.0, num_steps=100, dtype="float64")
 print(run)

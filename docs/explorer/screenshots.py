@@ -32,7 +32,9 @@ def main():
         for size, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
                 context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+                    viewport={"width": width, "height": height},
+                    color_scheme=scheme,
+                    reduced_motion="reduce",
                 )
                 page = context.new_page()
                 page.goto((HERE / "index.html").as_uri() + SHOWN)

@@ -30,7 +30,16 @@ def box(x, y, width, height, fill, stroke="none", radius=8):
 def picture() -> str:
     parts = [box(0, 0, 760, 380, "#ffffff", radius=14)]
     centers = [66 + 84 * k for k in range(len(WORDS))]
-    parts.append(text(24, 34, "1. A sequence of tokens: here words, each a short list of numbers", 14, SOFT, "start"))
+    parts.append(
+        text(
+            24,
+            34,
+            "1. A sequence of tokens: here words, each a short list of numbers",
+            14,
+            SOFT,
+            "start",
+        )
+    )
     for k, (x, word) in enumerate(zip(centers, WORDS, strict=True)):
         color = SIGNAL if k in RELEVANT else NOISE
         parts.append(box(x - 36, 48, 72, 34, PALE, color))
@@ -45,14 +54,33 @@ def picture() -> str:
             )
         parts.append(box(x - 52, 190, 104, 36, color))
         parts.append(text(x, 213, name, 16, "#ffffff", weight="bold"))
-        parts.append(f'<line x1="{x}" y1="226" x2="380" y2="272" stroke="{color}" stroke-width="4"/>')
+        parts.append(
+            f'<line x1="{x}" y1="226" x2="380" y2="272" stroke="{color}" stroke-width="4"/>'
+        )
     parts.append(text(24, 262, "3. Each head reports what it saw;", 14, SOFT, "start"))
     parts.append(text(24, 281, "the reports are added to one score", 14, SOFT, "start"))
-    parts += [box(320, 272, 120, 36, INK), text(380, 295, "score −2.1", 16, "#ffffff", weight="bold")]
+    parts += [
+        box(320, 272, 120, 36, INK),
+        text(380, 295, "score −2.1", 16, "#ffffff", weight="bold"),
+    ]
     parts.append('<line x1="440" y1="290" x2="520" y2="290" stroke="#24304a" stroke-width="3"/>')
-    parts += [box(520, 272, 216, 36, PALE, SIGNAL), text(628, 295, "label: a complaint (−1)", 15, weight="bold")]
-    parts.append(text(24, 340, "Training turns where the heads look, and how their reports count,", 14, SOFT, "start"))
-    parts.append(text(24, 359, "until the labels of the examples come out right.", 14, SOFT, "start"))
+    parts += [
+        box(520, 272, 216, 36, PALE, SIGNAL),
+        text(628, 295, "label: a complaint (−1)", 15, weight="bold"),
+    ]
+    parts.append(
+        text(
+            24,
+            340,
+            "Training turns where the heads look, and how their reports count,",
+            14,
+            SOFT,
+            "start",
+        )
+    )
+    parts.append(
+        text(24, 359, "until the labels of the examples come out right.", 14, SOFT, "start")
+    )
     title = "Eight words, two heads with lines to the words they look at, one score, one label"
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 380" font-family="Helvetica, Arial, sans-serif" '

@@ -59,7 +59,9 @@ def check(**constraints: Constraint) -> Callable[[Function], Function]:
             try:
                 bound = signature.bind(*arguments, **named)
             except TypeError as error:
-                takes = ", ".join(name for name in signature.parameters if name not in ("self", "cls"))
+                takes = ", ".join(
+                    name for name in signature.parameters if name not in ("self", "cls")
+                )
                 raise TypeError(f"{function.__name__}: {error}; it takes {takes}.") from None
             for name, constraint in constraints.items():
                 if name in bound.arguments:
@@ -102,7 +104,11 @@ def whole(low: int = 1, high: int = MOST) -> Constraint:
 
 
 def real(
-    *, above: float | None = None, low: float | None = None, below: float | None = None, high: float | None = None
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    below: float | None = None,
+    high: float | None = None,
 ) -> Constraint:
     """A finite number with above < x < below, low <= x <= high."""
 
@@ -139,16 +145,22 @@ def one_of(*choices: Any) -> Constraint:
     """One of a few values."""
     *most, last = map(repr, choices)
     words = f"{', '.join(most)} or {last}" if most else last
-    return Constraint(words, lambda v: v if isinstance(v, str | int | float) and v in choices else REFUSED)
+    return Constraint(
+        words, lambda v: v if isinstance(v, str | int | float) and v in choices else REFUSED
+    )
 
 
 def many(inner: Constraint) -> Constraint:
     """A list or an array of values that all satisfy `inner`."""
 
     def accept(values: Any) -> Any:
-        if isinstance(values, str | bytes | dict | set | np.ma.MaskedArray) or not hasattr(values, "__iter__"):
+        if isinstance(values, str | bytes | dict | set | np.ma.MaskedArray) or not hasattr(
+            values, "__iter__"
+        ):
             return REFUSED
-        found = [inner.accept(v) for v in (values.tolist() if isinstance(values, np.ndarray) else values)]
+        found = [
+            inner.accept(v) for v in (values.tolist() if isinstance(values, np.ndarray) else values)
+        ]
         return REFUSED if any(value is REFUSED for value in found) else found
 
     return Constraint(f"a list, each entry {inner.allowed}", accept)
@@ -159,7 +171,11 @@ def _accept_path(value: Any) -> Any:
     if not isinstance(value, str | os.PathLike) or not isinstance(place := os.fspath(value), str):
         return REFUSED
     names = os.fsencode(place).split(b"/")
-    return value if place and "\0" not in place and max(map(len, names)) <= 255 and len(place) < 4096 else REFUSED
+    return (
+        value
+        if place and "\0" not in place and max(map(len, names)) <= 255 and len(place) < 4096
+        else REFUSED
+    )
 
 
 none = Constraint("None", lambda value: None if value is None else REFUSED)
@@ -197,7 +213,9 @@ def array_of(values: Any, name: str = "the array") -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; pass {name}.data without the masked entries.")
     try:
-        if callable(getattr(values, "detach", None)):  # a tensor of PyTorch, which may have a gradient
+        if callable(
+            getattr(values, "detach", None)
+        ):  # a tensor of PyTorch, which may have a gradient
             values = values.detach().cpu()
             values = values.float() if str(values.dtype) == "torch.bfloat16" else values
         array = np.asarray(values)
@@ -215,7 +233,9 @@ def real_array(name: str, values: Any) -> np.ndarray:
             if array.dtype == object
             else f"Convert with np.asarray({name}, dtype=float)."
         )
-        raise ValueError(f"{name} must be real numbers in one rectangular array; got dtype {array.dtype}. {remedy}")
+        raise ValueError(
+            f"{name} must be real numbers in one rectangular array; got dtype {array.dtype}. {remedy}"
+        )
     return array
 
 
@@ -233,7 +253,9 @@ def checked_key(key: Any) -> Any:
     except (TypeError, ValueError, AttributeError):
         single = False
     if not single:
-        raise ValueError(f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0.")
+        raise ValueError(
+            f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0."
+        )
     return key
 
 

@@ -40,7 +40,9 @@ def setting(
 
     `default=dataclasses.MISSING` makes the field required.
     """
-    metadata = dict(help=help, unit=unit, low=low, high=high, above=above, below=below, choices=choices)
+    metadata = dict(
+        help=help, unit=unit, low=low, high=high, above=above, below=below, choices=choices
+    )
     return field(default=default, metadata=metadata)
 
 
@@ -48,7 +50,9 @@ def setting(
 def settings(owner: Any) -> dict[str, tuple[Any, Field]]:
     """Name -> (type, field) of the fields that `setting` made; others, such as `key`, are no part of a spec."""
     types = get_type_hints(owner)
-    return {item.name: (types[item.name], item) for item in fields(owner) if "help" in item.metadata}
+    return {
+        item.name: (types[item.name], item) for item in fields(owner) if "help" in item.metadata
+    }
 
 
 def setting_values(owner: Any, like: type) -> dict[str, Any]:
@@ -65,10 +69,14 @@ def check(owner: Any, **advice: Callable[[], str]) -> None:
         given = getattr(owner, name)
         value, mistake = judged(given, _kinds(kind), item.metadata, strict=True)
         if mistake == "unknown":
-            raise ValueError(f"{name}={shown(given)} is not known; choose {_or(map(repr, item.metadata['choices']))}.")
+            raise ValueError(
+                f"{name}={shown(given)} is not known; choose {_or(map(repr, item.metadata['choices']))}."
+            )
         if mistake:
             more = f"; {advice[name]()}" if name in advice else ""
-            raise ValueError(f"{name}={shown(given)} must be {allowed(_kinds(kind), item.metadata)}{more}.")
+            raise ValueError(
+                f"{name}={shown(given)} must be {allowed(_kinds(kind), item.metadata)}{more}."
+            )
         object.__setattr__(owner, name, value)
 
 
@@ -80,8 +88,12 @@ def check_value(name: str, given: Any, kind: Any, metadata: Mapping[str, Any]) -
         return value
     remedy = f"write {allowed(kinds, metadata)}"
     if mistake == "unknown":
-        raise SpecError(f"{name} = {shown(given)} is not known; {nearest(given, metadata['choices'])} ({remedy})")
-    raise SpecError(f"{name} = {shown(given)} is {_noun(given) if mistake == 'type' else 'out of range'}; {remedy}")
+        raise SpecError(
+            f"{name} = {shown(given)} is not known; {nearest(given, metadata['choices'])} ({remedy})"
+        )
+    raise SpecError(
+        f"{name} = {shown(given)} is {_noun(given) if mistake == 'type' else 'out of range'}; {remedy}"
+    )
 
 
 def check_spec(owner: Any, section: str) -> list[str]:
@@ -110,13 +122,17 @@ def _kinds(kind: Any) -> tuple:
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 
-def judged(value: Any, kinds: tuple, metadata: Mapping[str, Any], strict: bool = False) -> tuple[Any, str]:
+def judged(
+    value: Any, kinds: tuple, metadata: Mapping[str, Any], strict: bool = False
+) -> tuple[Any, str]:
     """The value in its type, and what is wrong with it: "", "type", "range" or "unknown"."""
     if value is None and type(None) in kinds:
         return None, ""
     if hasattr(value, "item") and np.ndim(value) == 0 and not isinstance(value, np.ma.MaskedArray):
         value = value.item()  # a NumPy or JAX scalar
-    converted = next((v for v in (_converted(value, kind, strict) for kind in kinds) if v is not None), None)
+    converted = next(
+        (v for v in (_converted(value, kind, strict) for kind in kinds) if v is not None), None
+    )
     if converted is None:
         return value, "type"
     if isinstance(converted, str):
@@ -162,7 +178,9 @@ def _range(metadata: Mapping[str, Any]) -> str:
     if metadata["above"] is not None and metadata["below"] is not None:
         return f" strictly between {metadata['above']:g} and {metadata['below']:g}"
     signs = (("low", ">="), ("above", ">"), ("high", "<="), ("below", "<"))
-    parts = [f"{sign} {_bound(metadata[bound])}" for bound, sign in signs if metadata[bound] is not None]
+    parts = [
+        f"{sign} {_bound(metadata[bound])}" for bound, sign in signs if metadata[bound] is not None
+    ]
     return f" {' and '.join(parts)}" if parts else ""
 
 
@@ -177,7 +195,16 @@ def _or(words: Iterable[str]) -> str:
 
 
 def _noun(value: Any) -> str:
-    nouns = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "nothing"}
+    nouns = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        type(None): "nothing",
+    }
     if isinstance(value, Mapping):
         return "a table"
-    return nouns.get(type(value), "a list" if isinstance(value, list | tuple) else f"of type {type(value).__name__}")
+    return nouns.get(
+        type(value),
+        "a list" if isinstance(value, list | tuple) else f"of type {type(value).__name__}",
+    )

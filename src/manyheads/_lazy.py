@@ -30,7 +30,9 @@ def front_door(module: str, homes: Mapping[str, str]) -> tuple[Callable, Callabl
 
     def get(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}; it offers {', '.join(sorted(homes))}")
+            raise AttributeError(
+                f"module {module!r} has no attribute {name!r}; it offers {', '.join(sorted(homes))}"
+            )
         names[name] = getattr(importlib.import_module(homes[name]), name)
         return names[name]
 

@@ -76,7 +76,9 @@ def _imported(name: str) -> ModuleType:
         return import_module(name)
     except Exception as error:  # whatever the module raises
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"the plug-in {name!r} cannot be imported ({text}); fix it, or remove it.") from None
+        raise ValueError(
+            f"the plug-in {name!r} cannot be imported ({text}); fix it, or remove it."
+        ) from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -84,6 +86,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     leaf = {k.rsplit(".", 1)[-1]: k for k in known}
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    near = near or [leaf[k] for k in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf, n=1, cutoff=0.6)]
-    listed = ", ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+    near = near or [
+        leaf[k] for k in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf, n=1, cutoff=0.6)
+    ]
+    listed = ", ".join(known[:SHOWN]) + (
+        f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    )
     return f"did you mean {near[0]!r}?" if near else f"choose one of {listed}"

@@ -19,7 +19,10 @@ def terminal(monkeypatch):
 
 def test_what_is_carried_over_stands_under_its_column():
     assert wrapped("short\n\nand short", 20) == "short\n\nand short"
-    assert wrapped("thm1   the loss falls below a bound", 24) == "thm1   the loss falls\n       below a bound"
+    assert (
+        wrapped("thm1   the loss falls below a bound", 24)
+        == "thm1   the loss falls\n       below a bound"
+    )
     assert wrapped("  one two three four five six", 20) == "  one two three four\n    five six"
     assert wrapped("a" * 30, 20) == "a" * 30  # a path, say, can be copied whole
 
@@ -28,14 +31,20 @@ def test_what_is_carried_over_stands_under_its_column():
 def test_no_line_is_longer_than_the_terminal(terminal, capsys, command):
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 5 and [line for line in lines if len(line) > WIDTH and " " in line.strip()] == []
+    assert (
+        len(lines) > 5
+        and [line for line in lines if len(line) > WIDTH and " " in line.strip()] == []
+    )
 
 
 def test_help_fits_too(terminal, capsys):
     with pytest.raises(SystemExit):
         main(["export", "--help"])
     lines = capsys.readouterr().out.splitlines()
-    assert any("Write the results of a sweep" in line for line in lines) and max(map(len, lines)) <= WIDTH
+    assert (
+        any("Write the results of a sweep" in line for line in lines)
+        and max(map(len, lines)) <= WIDTH
+    )
 
 
 def test_errors_and_progress_fit_too(terminal, capsys):

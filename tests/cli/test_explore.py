@@ -12,7 +12,10 @@ from manyheads.cli.main import main
 @pytest.mark.parametrize("port", ["-1", "65536"])
 def test_a_port_that_does_not_exist_is_refused(capsys, port):
     assert main(["explore", "--port", port]) == 2
-    assert capsys.readouterr().err == f"error: --port {port} must be from 0 to 65535; 0 picks a free one.\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: --port {port} must be from 0 to 65535; 0 picks a free one.\n"
+    )
 
 
 def test_a_port_in_use_is_refused_in_one_line(capsys):

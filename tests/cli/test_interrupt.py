@@ -25,7 +25,9 @@ def test_ctrl_c_pressed_twice_ends_a_program_at_once_with_one_line(where, start)
         "import sys; sys.excepthook = lambda *_: None\n"  # main() turns the first one into a line
         "interrupt.twice_ends_at_once()\n" + BODIES[where]
     )
-    process = start([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = start(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     process.stdout.readline()
 
     def press_again():

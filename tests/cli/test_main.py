@@ -39,7 +39,9 @@ def test_the_overview_lists_every_verb_and_an_example(capsys):
         assert cli.main(arguments) == 0
         shown = capsys.readouterr().out
         assert "usage: manyheads VERB" in shown and "examples:" in shown
-        assert all(f"  {verb} " in shown and summary in shown for verb, summary in cli.VERBS.items())
+        assert all(
+            f"  {verb} " in shown and summary in shown for verb, summary in cli.VERBS.items()
+        )
         assert max(map(len, shown.splitlines())) <= 100
 
 
@@ -70,7 +72,9 @@ def test_an_unknown_verb_suggests_the_nearest(typed, verb, capsys):
     verb(lambda: 0)
     assert cli.main([typed]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and f"no verb {typed!r}: did you mean `manyheads demo`?" in captured.err
+    assert (
+        captured.out == "" and f"no verb {typed!r}: did you mean `manyheads demo`?" in captured.err
+    )
 
 
 def test_an_unknown_verb_like_no_other_lists_the_choices(capsys):
@@ -108,8 +112,16 @@ def test_a_misspelt_option_exits_2_and_says_so_on_stderr(verb, capsys):
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (ValueError("step_size=-1 must be\n  positive."), 2, "error: step_size=-1 must be positive.\n"),
-        (FileNotFoundError(2, "No such file or directory", "a.npz"), 2, "error: a.npz: No such file or directory\n"),
+        (
+            ValueError("step_size=-1 must be\n  positive."),
+            2,
+            "error: step_size=-1 must be positive.\n",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.npz"),
+            2,
+            "error: a.npz: No such file or directory\n",
+        ),
         (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (OSError("unreadable"), 2, "error: unreadable\n"),
         (MemoryError("Unable to allocate 71.5 GiB"), 2, "error: Unable to allocate 71.5 GiB\n"),
@@ -127,7 +139,9 @@ def test_a_bug_is_called_a_bug(verb, capsys, monkeypatch):
     monkeypatch.delenv("MANYHEADS_TRACEBACK", raising=False)
     verb(failing(TypeError("unhashable")))
     assert cli.main(["demo"]) == 70
-    assert capsys.readouterr().err.startswith("error: a bug in manyheads: TypeError: unhashable (MANYHEADS_TRACEBACK=1")
+    assert capsys.readouterr().err.startswith(
+        "error: a bug in manyheads: TypeError: unhashable (MANYHEADS_TRACEBACK=1"
+    )
 
 
 def test_a_traceback_can_be_asked_for(verb, monkeypatch):

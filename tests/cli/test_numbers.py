@@ -30,13 +30,39 @@ def test_a_number_of_heads_reads_as_people_write_it(text, number):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "many", "0", "-4", "1.5", "1e-3", "nan", "inf", "0^0", "10^", "^12", "1e", "2^-1", "3*10^4", "٣"),
-        *("9000000000000001", "9.1e15", "10^16", "10^999999999999", "7^999999999", "1e999999999999999999"),
+        *(
+            "",
+            "many",
+            "0",
+            "-4",
+            "1.5",
+            "1e-3",
+            "nan",
+            "inf",
+            "0^0",
+            "10^",
+            "^12",
+            "1e",
+            "2^-1",
+            "3*10^4",
+            "٣",
+        ),
+        *(
+            "9000000000000001",
+            "9.1e15",
+            "10^16",
+            "10^999999999999",
+            "7^999999999",
+            "1e999999999999999999",
+        ),
         "0.99999999999999999999999999999999999999999999999999999999999999",
     ],
 )
 def test_anything_else_is_refused_with_what_is_allowed(text):
-    with pytest.raises(ValueError, match=r"is not a number of heads: .* whole number from 1 to 9e15, such as 64, 1e12"):
+    with pytest.raises(
+        ValueError,
+        match=r"is not a number of heads: .* whole number from 1 to 9e15, such as 64, 1e12",
+    ):
         heads(text)
 
 
@@ -46,7 +72,13 @@ def test_writing_and_reading_are_inverse(number):
 
 
 def test_round_numbers_are_written_short():
-    assert [write_heads(n) for n in (8, 1000, 10**12, 9 * 10**15, 1024)] == ["8", "1000", "1e12", "9e15", "1024"]
+    assert [write_heads(n) for n in (8, 1000, 10**12, 9 * 10**15, 1024)] == [
+        "8",
+        "1000",
+        "1e12",
+        "9e15",
+        "1024",
+    ]
 
 
 def test_a_verb_takes_heads_as_an_option(capsys):

@@ -16,9 +16,9 @@ from manyheads.sweeps.spec import Sweep
 @pytest.fixture
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Sweep(name="quick", cell="sweep_cells:arithmetic", axes={"parameters.slope": [0.5, 2.0]}, seeds=3).save(
-        "quick.toml"
-    )
+    Sweep(
+        name="quick", cell="sweep_cells:arithmetic", axes={"parameters.slope": [0.5, 2.0]}, seeds=3
+    ).save("quick.toml")
     return tmp_path
 
 
@@ -27,7 +27,12 @@ def test_a_sweep_from_spec_to_export(quick, capsys):
     out, err = capsys.readouterr()
     assert out.startswith("quick: 6 of 6 cells done (6 finished, 0 diverged, 0 failed), 0 missing")
     table = out.splitlines()
-    assert table[-4].split()[:3] == ["slope", "total", "count"] and table[-3].split()[:4] == ["0.5", "4.5", "±", "2"]
+    assert table[-4].split()[:3] == ["slope", "total", "count"] and table[-3].split()[:4] == [
+        "0.5",
+        "4.5",
+        "±",
+        "2",
+    ]
     assert table[-1] == "means over 3 seeds, with their standard errors"
     assert "6 of 6 cells done" in err and "Traceback" not in err
     assert main(["status", "results/quick", "--json"]) == 0
@@ -65,14 +70,17 @@ def test_the_example_is_a_spec_that_plans(tmp_path, capsys):
 
 def test_a_violated_statement_is_exit_code_one(quick, capsys, monkeypatch):
     monkeypatch.setattr(
-        "sweep_cells.arithmetic", lambda cell, slope: {"thm1_verdict": "VIOLATED" if slope > 1 else "HOLDS"}
+        "sweep_cells.arithmetic",
+        lambda cell, slope: {"thm1_verdict": "VIOLATED" if slope > 1 else "HOLDS"},
     )
     assert main(["sweep", "quick.toml", "--quiet"]) == 1
     assert "violated: thm1" in capsys.readouterr().err
 
 
 def test_a_sweep_in_which_every_cell_failed_is_exit_code_one(quick, capsys):
-    spec = Sweep(name="fails", cell="sweep_cells:arithmetic", axes={"parameters.fail": [True]}, seeds=2)
+    spec = Sweep(
+        name="fails", cell="sweep_cells:arithmetic", axes={"parameters.fail": [True]}, seeds=2
+    )
     spec.save("fails.toml")
     assert main(["sweep", "fails.toml", "--quiet"]) == 1
     out = capsys.readouterr().out
@@ -81,7 +89,9 @@ def test_a_sweep_in_which_every_cell_failed_is_exit_code_one(quick, capsys):
 
 def test_a_dry_run_finds_that_a_file_is_too_short(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    np.savez("short.npz", tokens=np.random.default_rng(0).standard_normal((30, 4, 3)), labels=[0, 1] * 15)
+    np.savez(
+        "short.npz", tokens=np.random.default_rng(0).standard_normal((30, 4, 3)), labels=[0, 1] * 15
+    )
     spec = '[data]\nkind = "file"\npath = "short.npz"\nnum_examples = {}\nnum_test = 5\n[start]\nkind = "zero"\n'
     for count, code in ((25, 0), (26, 2)):
         (tmp_path / "short.toml").write_text(f'name = "short"\n{spec.format(count)}')
@@ -120,6 +130,8 @@ def test_status_and_help_need_no_jax(quick):
         "sys.exit('jax' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "only what is missing runs" in " ".join(done.stdout.split())

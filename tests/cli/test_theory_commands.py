@@ -18,9 +18,16 @@ from manyheads.theory.verdict import Verdict
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory):
     mixture = TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.0,
+        noise_mu=0.05,
+        noise_nu=0.05,
+        noise_norm=0.3,
         key=jax.random.key(0),
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("data") / "data.npz"
     mixture.sample(80, key=jax.random.key(1)).save(path)
     return path
@@ -35,7 +42,9 @@ def test_verify_prints_a_table_and_exits_zero(capsys):
 
 def test_verify_exits_one_when_a_statement_is_violated(capsys, monkeypatch):
     broken = Finding("eq1", 3, None, 2.0, Verdict.VIOLATED, "planted")
-    monkeypatch.setattr(verify_module, "entry", lambda name: replace(entry(name), check=lambda effort: broken))
+    monkeypatch.setattr(
+        verify_module, "entry", lambda name: replace(entry(name), check=lambda effort: broken)
+    )
     assert main(["verify", "eq1", "--quick", "--quiet"]) == 1
     out, err = capsys.readouterr()
     assert "VIOLATED" in out and err == ""
@@ -93,7 +102,20 @@ def test_certify_data(data_file, capsys):
 
 def test_certify_is_silent_with_exit_three_and_json(data_file, capsys):
     assert (
-        main(["certify", str(data_file), "--steps", "5", "--heads", "2", "--statement", "thm2", "--json", "--quiet"])
+        main(
+            [
+                "certify",
+                str(data_file),
+                "--steps",
+                "5",
+                "--heads",
+                "2",
+                "--statement",
+                "thm2",
+                "--json",
+                "--quiet",
+            ]
+        )
         == 3
     )
     stored = json.loads(capsys.readouterr().out)
@@ -104,10 +126,27 @@ def test_certify_is_silent_with_exit_three_and_json(data_file, capsys):
 
 def test_certify_a_saved_run(data_file, tmp_path, capsys):
     run = tmp_path / "run.npz"
-    assert main(["train", str(data_file), "--heads", "4", "--steps", "20", "--out", str(run), "--quiet"]) == 0
+    assert (
+        main(
+            ["train", str(data_file), "--heads", "4", "--steps", "20", "--out", str(run), "--quiet"]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert (
-        main(["certify", str(run), "--data", str(data_file), "--statement", "identity", "cor1.3", "--full", "--quiet"])
+        main(
+            [
+                "certify",
+                str(run),
+                "--data",
+                str(data_file),
+                "--statement",
+                "identity",
+                "cor1.3",
+                "--full",
+                "--quiet",
+            ]
+        )
         == 0
     )
     assert "explained from the proximal target" in capsys.readouterr().out
@@ -115,18 +154,47 @@ def test_certify_a_saved_run(data_file, tmp_path, capsys):
     assert "pass --data" in capsys.readouterr().err
     assert main(["certify", str(data_file), "--data", str(data_file), "--quiet"]) == 2
     assert (
-        main(["certify", str(run), "--data", str(data_file), "--seed", "9", "--statement", "identity", "--quiet"]) == 2
+        main(
+            [
+                "certify",
+                str(run),
+                "--data",
+                str(data_file),
+                "--seed",
+                "9",
+                "--statement",
+                "identity",
+                "--quiet",
+            ]
+        )
+        == 2
     )
     assert "trained on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("start", ["zero", "gaussian"])
-def test_runs_from_other_starts_are_certified_with_the_same_options(data_file, tmp_path, capsys, start):
+def test_runs_from_other_starts_are_certified_with_the_same_options(
+    data_file, tmp_path, capsys, start
+):
     """Such a run sets nothing aside for a first phase, and certify must find the same training data."""
     run = tmp_path / "run.npz"
-    options = [str(data_file), "--start", start, "--heads", "2", "--steps", "20", "--out", str(run), "--quiet"]
+    options = [
+        str(data_file),
+        "--start",
+        start,
+        "--heads",
+        "2",
+        "--steps",
+        "20",
+        "--out",
+        str(run),
+        "--quiet",
+    ]
     assert main(["train", *options]) == 0
-    assert main(["certify", str(run), "--data", str(data_file), "--statement", "identity", "--quiet"]) == 0
+    assert (
+        main(["certify", str(run), "--data", str(data_file), "--statement", "identity", "--quiet"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "HOLDS     identity" in out and "60 sequences" in out.split("R assumed")[0]
 
@@ -145,7 +213,22 @@ def test_json_is_not_colored_on_a_terminal(capsys, monkeypatch):
 
 
 def test_a_silent_line_says_what_would_help(data_file, capsys):
-    assert main(["certify", str(data_file), "--steps", "5", "--heads", "2", "--statement", "thm1", "--quiet"]) == 3
+    assert (
+        main(
+            [
+                "certify",
+                str(data_file),
+                "--steps",
+                "5",
+                "--heads",
+                "2",
+                "--statement",
+                "thm1",
+                "--quiet",
+            ]
+        )
+        == 3
+    )
     assert "heads or more, or a target nearer to the start" in capsys.readouterr().out
 
 
@@ -158,7 +241,10 @@ def test_certify_bad_files(tmp_path, capsys):
 
 
 def test_plan(data_file, capsys):
-    assert main(["plan", str(data_file), "--target-loss", "0.3", "--no-trials", "--json", "--quiet"]) == 0
+    assert (
+        main(["plan", str(data_file), "--target-loss", "0.3", "--no-trials", "--json", "--quiet"])
+        == 0
+    )
     assert len(json.loads(capsys.readouterr().out)["demands"]) == 4
     assert main(["plan", str(data_file), "--target-loss", "3"]) == 2
 
@@ -174,5 +260,17 @@ def test_plan_is_silent_with_exit_three(tmp_path, capsys):
 
 @pytest.mark.parametrize("share", ["inf", "nan", "0", "1.5"])
 def test_a_share_to_plan_on_is_between_0_and_1(share, capsys):
-    assert main(["plan", "random_labels", "--examples", "24", "--no-trials", f"--planning-share={share}"]) == 2
+    assert (
+        main(
+            [
+                "plan",
+                "random_labels",
+                "--examples",
+                "24",
+                "--no-trials",
+                f"--planning-share={share}",
+            ]
+        )
+        == 2
+    )
     assert "must be a finite number strictly between 0 and 1" in capsys.readouterr().err

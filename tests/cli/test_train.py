@@ -16,7 +16,17 @@ from manyheads.cli.tasks import parts
 from manyheads.data import mapped
 from manyheads.training import loop
 
-SMALL = ("--steps", "6", "--examples", "10", "--first-phase-examples", "20", "--test-examples", "10", "--quiet")
+SMALL = (
+    "--steps",
+    "6",
+    "--examples",
+    "10",
+    "--first-phase-examples",
+    "20",
+    "--test-examples",
+    "10",
+    "--quiet",
+)
 
 
 def train(*arguments):
@@ -50,14 +60,32 @@ def test_a_trillion_heads_are_trained_saved_and_resumed(tmp_path, capsys):
     assert train(*SMALL, "--heads", "10^12", "--out", one) == 0
     table = capsys.readouterr()
     assert (
-        table.err == "" and "MultiHead: 1000000000000 heads in 2 classes" in table.out and "at step 6 of 6" in table.out
+        table.err == ""
+        and "MultiHead: 1000000000000 heads in 2 classes" in table.out
+        and "at step 6 of 6" in table.out
     )
-    assert train(*SMALL, "--heads", "1e12", "--steps", 9, "--out", two, "--resume", one, "--json") == 0
+    assert (
+        train(*SMALL, "--heads", "1e12", "--steps", 9, "--out", two, "--resume", one, "--json") == 0
+    )
     head, *rows = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (head["heads"], head["classes"], head["status"], head["dtype"]) == ("1e12", 2, "finished", "float64")
+    assert (head["heads"], head["classes"], head["status"], head["dtype"]) == (
+        "1e12",
+        2,
+        "finished",
+        "float64",
+    )
     begun, run = mh.Trajectory.load(one), mh.Trajectory.load(two)
-    assert [row["step"] for row in rows] == run.steps.tolist() and run.last_step == head["last_step"] == 9
-    for name in ("train_loss", "test_loss", "margin", "gradient_norm", "distance", "attention_mass"):
+    assert [row["step"] for row in rows] == run.steps.tolist() and run.last_step == head[
+        "last_step"
+    ] == 9
+    for name in (
+        "train_loss",
+        "test_loss",
+        "margin",
+        "gradient_norm",
+        "distance",
+        "attention_mass",
+    ):
         assert np.array_equal([row[name] for row in rows], getattr(run, name)), name
         assert np.array_equal(getattr(run, name)[:7], getattr(begun, name)), name
     assert sorted(tmp_path.iterdir()) == [one, two]
@@ -68,43 +96,89 @@ def test_own_data_are_split_and_the_mapping_of_labels_is_told_and_kept(own, tmp_
     kept = mh.Trajectory.load(tmp_path / "run.npz").settings
     assert kept["label_names"] == ["cat", "dog"] and kept["seed"] == 0
     captured = capsys.readouterr()
-    assert "own: 20 sequences of 4 tokens in dimension 3" in captured.err and "labeled dog (+1)" in captured.err
+    assert (
+        "own: 20 sequences of 4 tokens in dimension 3" in captured.err
+        and "labeled dog (+1)" in captured.err
+    )
     assert "set aside: 10 for the first phase, 10 for the test" in captured.err
     assert "test loss" in captured.out
     assert train(own, "--steps", 4, "--start", "zero", "--test-examples", 0) == 0
     captured = capsys.readouterr()  # nothing is set aside that is not used
-    assert "own: 40 sequences" in captured.err and "set aside" not in captured.err and "test loss" not in captured.out
+    assert (
+        "own: 40 sequences" in captured.err
+        and "set aside" not in captured.err
+        and "test loss" not in captured.out
+    )
 
 
 def test_digits_are_a_data_source_like_any_other(capsys):
     assert train("digits", "--steps", 3, "--heads", 3, "--start", "first-phase") == 0
     captured = capsys.readouterr()
-    assert "digits 3 and 8: " in captured.err and "set aside: 89 for the first phase, 89 for the test" in captured.err
+    assert (
+        "digits 3 and 8: " in captured.err
+        and "set aside: 89 for the first phase, 89 for the test" in captured.err
+    )
     assert train("digits", "--examples", 5, "--quiet") == 2
     assert "--examples 5 is for generated tasks" in capsys.readouterr().err
 
 
 def test_a_run_that_is_not_finite_says_so(tmp_path, capsys):
     np.savez(
-        tmp_path / "huge.npz", tokens=1e25 * np.random.default_rng(0).standard_normal((40, 4, 3)), labels=[0, 1] * 20
+        tmp_path / "huge.npz",
+        tokens=1e25 * np.random.default_rng(0).standard_normal((40, 4, 3)),
+        labels=[0, 1] * 20,
     )
-    assert train(tmp_path / "huge.npz", "--steps", 4, "--start", "gaussian", "--test-examples", 0, "--json") == 1
+    assert (
+        train(
+            tmp_path / "huge.npz",
+            "--steps",
+            4,
+            "--start",
+            "gaussian",
+            "--test-examples",
+            0,
+            "--json",
+        )
+        == 1
+    )
     captured = capsys.readouterr()
     assert json.loads(captured.out)["status"] == "diverged"
     assert captured.err.splitlines()[-1].startswith("error: the loss is not finite at the start")
 
 
 def test_a_run_whose_loss_rose_is_no_success(own, capsys):
-    assert train(own, "--step-size", "1e4", "--steps", 3, "--start", "gaussian", "--test-examples", 0, "--quiet") == 1
+    assert (
+        train(
+            own,
+            "--step-size",
+            "1e4",
+            "--steps",
+            3,
+            "--start",
+            "gaussian",
+            "--test-examples",
+            0,
+            "--quiet",
+        )
+        == 1
+    )
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("error: the train loss rose from ") and said.endswith("; try --step-size 1000")
+    assert said.startswith("error: the train loss rose from ") and said.endswith(
+        "; try --step-size 1000"
+    )
 
 
 def test_a_record_that_is_not_finite_is_null_in_json(capsys):
     run = SimpleNamespace(
-        start=mh.zero_start(1, num_tokens=1, dim=1), status="finished", last_step=1, settings={}, attention_mass=None, observed={},
-        steps=np.arange(2), **dict.fromkeys(command.RECORDS[1:], np.array([1.0, np.inf])),
-    )  # fmt: skip
+        start=mh.zero_start(1, num_tokens=1, dim=1),
+        status="finished",
+        last_step=1,
+        settings={},
+        attention_mass=None,
+        observed={},
+        steps=np.arange(2),
+        **dict.fromkeys(command.RECORDS[1:], np.array([1.0, np.inf])),
+    )
     command._print_json(run)
     *_, last = capsys.readouterr().out.splitlines()
     assert json.loads(last, parse_constant=pytest.fail)["test_loss"] is None
@@ -118,25 +192,34 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
         (("--step-size", "nan"), "--step-size nan must be a finite number > 0"),
         (("--examples", 1), "--examples 1 must be a whole number >= 2"),
         (("--test-examples", -1), "--test-examples -1 must be 0 or more"),
-        (("--first-phase-examples", 0), "--first-phase-examples 0 leaves the first phase without data"),
+        (
+            ("--first-phase-examples", 0),
+            "--first-phase-examples 0 leaves the first phase without data",
+        ),
         (("--device", "tpu"), "--device 'tpu' is not available here"),
         (("--start", "gaussian", "--heads", "1e12"), "too many for a Gaussian start"),
         (("--scale", 2), "--scale 2 is for --start gaussian only"),
         (("--resume", "none.npz"), "none.npz does not exist"),
-        (("--out", "run.txt"), "--out run.txt must end in .npz, the format of a trajectory; pass run.npz"),
+        (
+            ("--out", "run.txt"),
+            "--out run.txt must end in .npz, the format of a trajectory; pass run.npz",
+        ),
         (("--positive", "up"), "--positive up is for data of your own; leave it out for mixture"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line_and_leaves_no_file(arguments, words, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert train("--quiet", "--out", "run.npz", *arguments) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1 and captured.err.startswith("error: ")
+    assert (
+        captured.out == "" and captured.err.count("\n") == 1 and captured.err.startswith("error: ")
+    )
     assert words in captured.err and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--heads", "0"), ("--seed", "-1"), ("--seed", str(2**64)), ("--start", "x")]
+    ("option", "value"),
+    [("--heads", "0"), ("--seed", "-1"), ("--seed", str(2**64)), ("--start", "x")],
 )
 def test_options_that_cannot_be_read_exit_2(option, value, capsys):
     assert train(option, value) == 2
@@ -162,10 +245,14 @@ def test_data_of_one_class_after_the_split_are_refused(tmp_path):
     refused = 0
     for seed in range(6):
         try:
-            kept = parts(str(tmp_path / "few.npz"), jax.random.split(jax.random.key(seed), 5), 0, 2, 2)[2]
+            kept = parts(
+                str(tmp_path / "few.npz"), jax.random.split(jax.random.key(seed), 5), 0, 2, 2
+            )[2]
             assert set(kept.labels) == {-1, 1}
         except ValueError as error:
-            assert "the 8 sequences of" in str(error) and "left for training are of one class" in str(error)
+            assert "the 8 sequences of" in str(
+                error
+            ) and "left for training are of one class" in str(error)
             refused += 1
     assert 0 < refused < 6
 
@@ -186,7 +273,9 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(own, tmp_path, capsys, monkeyp
 
     monkeypatch.setattr(loop, "advance", with_a_key_press)
     out = tmp_path / "run.npz"
-    assert train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**5, "--out", out) == 130
+    assert (
+        train(own, "--start", "zero", "--test-examples", 0, "--steps", 10**5, "--out", out) == 130
+    )
     assert f"interrupted; continue with --resume {out}" in capsys.readouterr().err
     run = mh.Trajectory.load(out)
     assert run.status == "interrupted" and 0 < run.last_step < 10**5
@@ -203,7 +292,9 @@ sys.meta_path.insert(0, Announce())
 from manyheads.cli.main import main
 sys.exit(main(["train", "--steps", "1000000000"]))
 """
-    process = start([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = start(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "JAX is being imported\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)  # far less than the run would take
@@ -216,7 +307,9 @@ def test_a_small_file_of_which_nothing_is_set_aside_is_fine(tmp_path, capsys):
     small = (str(tmp_path / "six.npz"), "--start", "zero", "--steps", "5", "--quiet")
     assert train(*small, "--test-examples", "0") == 0
     capsys.readouterr()
-    assert train(*small) == 2 and "at least 8 are needed to set some aside" in capsys.readouterr().err
+    assert (
+        train(*small) == 2 and "at least 8 are needed to set some aside" in capsys.readouterr().err
+    )
 
 
 def test_a_run_ends_where_the_rest_is_proved(tmp_path, capsys):
@@ -225,7 +318,11 @@ def test_a_run_ends_where_the_rest_is_proved(tmp_path, capsys):
     assert train(*options, "--until", "certified", "--forecast", "--json", "--out", out) == 0
     head, *rows = map(json.loads, capsys.readouterr().out.splitlines())
     assert head["status"] == "stopped" and "is proved to halve within" in head["reason"]
-    assert rows[-1]["step"] == head["last_step"] < 60 and rows[-1]["steps_to_half"] > 0 and rows[-1]["indicator"] > 0
+    assert (
+        rows[-1]["step"] == head["last_step"] < 60
+        and rows[-1]["steps_to_half"] > 0
+        and rows[-1]["indicator"] > 0
+    )
     assert mh.Trajectory.load(out).reason == head["reason"]
     assert train(*SMALL, "--until", "certain") == 2
     assert "'certain' is not one of 'certified'" in capsys.readouterr().err
@@ -235,7 +332,11 @@ def test_a_large_file_is_streamed_and_says_so(tmp_path, capsys, monkeypatch):
     tokens = np.random.default_rng(0).standard_normal((40, 4, 3)).astype(np.float32)
     np.save(tmp_path / "x.npy", tokens)
     np.save(tmp_path / "y.npy", np.where(tokens.sum((1, 2)) > 0, "dog", "cat"))
-    files, plain, streamed = f"{tmp_path}/x.npy,{tmp_path}/y.npy", tmp_path / "plain.npz", tmp_path / "streamed.npz"
+    files, plain, streamed = (
+        f"{tmp_path}/x.npy,{tmp_path}/y.npy",
+        tmp_path / "plain.npz",
+        tmp_path / "streamed.npz",
+    )
     options = ("--start", "zero", "--heads", 1, "--steps", 5, "--test-examples", 5)
     assert train(files, *options, "--out", plain) == 0
     assert "block by block" not in capsys.readouterr().err
@@ -243,6 +344,8 @@ def test_a_large_file_is_streamed_and_says_so(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(mapped, "SMALL_BYTES", 1000)
     assert train(files, *options, "--out", streamed) == 0
     assert f"read block by block from {tmp_path}/x.npy" in capsys.readouterr().err
-    runs = [mh.Trajectory.load(path) for path in (plain, streamed)]  # in another order: the sums round differently
+    runs = [
+        mh.Trajectory.load(path) for path in (plain, streamed)
+    ]  # in another order: the sums round differently
     np.testing.assert_allclose(runs[0].train_loss, runs[1].train_loss, rtol=1e-5)
     np.testing.assert_allclose(runs[0].test_loss, runs[1].test_loss, rtol=1e-5)

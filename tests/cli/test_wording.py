@@ -3,7 +3,9 @@ import pytest
 from manyheads.cli.wording import in_options
 
 
-def command(data: str = "", *, step_size: float = 1.0, steps: int = 1, positive: str = "", out: str = "") -> int:
+def command(
+    data: str = "", *, step_size: float = 1.0, steps: int = 1, positive: str = "", out: str = ""
+) -> int:
     return 0
 
 
@@ -21,7 +23,10 @@ def command(data: str = "", *, step_size: float = 1.0, steps: int = 1, positive:
         ),
         ("--out=a.npz: the folder does not exist.", "--out=a.npz: the folder does not exist."),
         ("features; sequence= and label= name others.", "features; rename yours."),
-        ("correct it, or name the feature columns with features=.", "correct it, or leave the column out."),
+        (
+            "correct it, or name the feature columns with features=.",
+            "correct it, or leave the column out.",
+        ),
     ],
 )
 def test_arguments_are_called_by_their_options(theirs, ours):

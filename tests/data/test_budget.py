@@ -34,7 +34,9 @@ def test_memory_that_is_not_there_is_refused_before_it_is_allocated(monkeypatch)
         lambda: mh.RandomLabels().sample(100, key=KEY),
         lambda: mh.TokenizedMixture(frame="axis").sample(100, key=KEY),
     ):
-        with pytest.raises(ValueError, match=r"needs about .* GiB, and 1e-05 GiB are free; .*MANYHEADS_MEMORY=N"):
+        with pytest.raises(
+            ValueError, match=r"needs about .* GiB, and 1e-05 GiB are free; .*MANYHEADS_MEMORY=N"
+        ):
             call()
 
 
@@ -42,14 +44,17 @@ def test_kernels_of_many_sequences_are_refused_here(monkeypatch):
     """298 GiB in one array: no allocation may be tried."""
     monkeypatch.setattr(np, "zeros", lambda *a, **k: pytest.fail("something was allocated"))
     many = DATA.subset(np.tile(np.arange(60), 3400))  # 204,000
-    with pytest.raises(ValueError, match="a tangent kernel of 204,000 x 204,000 entries needs about 1.24e.03 GiB"):
+    with pytest.raises(
+        ValueError, match="a tangent kernel of 204,000 x 204,000 entries needs about 1.24e.03 GiB"
+    ):
         tangent_kernel(MODEL, many)
 
 
 def test_days_of_work_are_refused_unless_they_are_allowed(monkeypatch):
     many = DATA.subset(np.tile(np.arange(60), 3400))
     with pytest.raises(
-        ValueError, match="204,001 runs of 1,000 steps takes at least .*; pass fewer steps, num_left_out=50 or"
+        ValueError,
+        match="204,001 runs of 1,000 steps takes at least .*; pass fewer steps, num_left_out=50 or",
     ):
         mh.leave_one_out(MODEL, many, step_size=0.1, num_steps=1000)
     with pytest.raises(ValueError, match="takes at least 16.7 h"):
@@ -63,7 +68,13 @@ def test_days_of_work_are_refused_unless_they_are_allowed(monkeypatch):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.5, "0.5 s"), (90, "1.5 min"), (7300, "2.03 h"), (200_000, "2.31 days"), (1e9, "31.7 years")],
+    [
+        (0.5, "0.5 s"),
+        (90, "1.5 min"),
+        (7300, "2.03 h"),
+        (200_000, "2.31 days"),
+        (1e9, "31.7 years"),
+    ],
 )
 def test_times_are_said_as_people_say_them(seconds, words):
     assert budget.duration(seconds) == words
@@ -75,5 +86,7 @@ def test_an_archive_that_unpacks_to_more_than_there_is_room_for_is_refused(tmp_p
         archive.writestr("tokens.npy", bytes(2**22))
     assert path.stat().st_size < 2**14
     monkeypatch.setenv(budget.MEMORY, "0.001")
-    with pytest.raises(ValueError, match=r"bomb.npz unpacked needs about 0.00391 GiB, .* is it the right file"):
+    with pytest.raises(
+        ValueError, match=r"bomb.npz unpacked needs about 0.00391 GiB, .* is it the right file"
+    ):
         mh.Dataset.load(path)

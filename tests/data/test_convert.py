@@ -52,18 +52,31 @@ def test_two_npy_files_are_data(tmp_path):
     np.save(tmp_path / "X.npy", tokens)
     np.save(tmp_path / "y.npy", labels)
     back = mh.Dataset.load(tmp_path / "X.npy", tmp_path / "y.npy", positive="no")
-    assert np.array_equal(back.tokens, tokens) and back.names.tolist() == LABELS and back.label_names == ("yes", "no")
-    with pytest.raises(ValueError, match="X.npy holds no labels. .* an .npy file of tokens a second one"):
+    assert (
+        np.array_equal(back.tokens, tokens)
+        and back.names.tolist() == LABELS
+        and back.label_names == ("yes", "no")
+    )
+    with pytest.raises(
+        ValueError, match="X.npy holds no labels. .* an .npy file of tokens a second one"
+    ):
         mh.Dataset.load(tmp_path / "X.npy")
-    with pytest.raises(ValueError, match="go with an .npy file of tokens; .*mine.csv holds its own"):
+    with pytest.raises(
+        ValueError, match="go with an .npy file of tokens; .*mine.csv holds its own"
+    ):
         mh.Dataset.load(tmp_path / "mine.csv", tmp_path / "y.npy")
 
 
 def test_lists_in_a_csv_file_are_data(tmp_path):
-    pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_csv(tmp_path / "mine.csv")
+    pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_csv(
+        tmp_path / "mine.csv"
+    )
     same(mh.Dataset.load(tmp_path / "mine.csv"), DATA)
     (tmp_path / "bad.csv").write_text("tokens,label\n1 2,a\n")
-    with pytest.raises(ValueError, match=r"tokens='1 2' is no list; write \[\[1, 2\], \[3, 4\]\], one list per token"):
+    with pytest.raises(
+        ValueError,
+        match=r"tokens='1 2' is no list; write \[\[1, 2\], \[3, 4\]\], one list per token",
+    ):
         mh.Dataset.load(tmp_path / "bad.csv")
 
 
@@ -71,7 +84,9 @@ def test_parquet_files_of_both_kinds_are_data(tmp_path):
     pytest.importorskip("pyarrow")
     table().to_parquet(tmp_path / "rows.parquet")
     same(mh.Dataset.load(tmp_path / "rows.parquet"), DATA)
-    pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_parquet(tmp_path / "lists.parquet")
+    pd.DataFrame({"tokens": [one.tolist() for one in LISTS], "label": LABELS}).to_parquet(
+        tmp_path / "lists.parquet"
+    )
     same(mh.Dataset.load(tmp_path / "lists.parquet"), DATA)
     (tmp_path / "bad.parquet").write_text("no")
     with pytest.raises(
@@ -102,13 +117,17 @@ def test_numbers_as_labels_stay_numbers_in_a_csv(tmp_path):
 
 def test_a_wrong_format_says_which_there_are(tmp_path):
     table().to_csv(tmp_path / "mine.npz", index=False)
-    with pytest.raises(ValueError, match="are read from .npz, .npy, .csv and .parquet files") as caught:
+    with pytest.raises(
+        ValueError, match="are read from .npz, .npy, .csv and .parquet files"
+    ) as caught:
         mh.Dataset.load(tmp_path / "mine.npz")
     assert "pickle" not in str(caught.value)
     np.save(tmp_path / "objects.npy", np.array([{}, None], dtype=object), allow_pickle=True)
     for path in (tmp_path / "objects.npy", tmp_path / "renamed.npy"):
         (tmp_path / "renamed.npy").write_text("1, 2")
-        with pytest.raises(ValueError, match="is not a readable .npy file .* are read from .npz, .npy") as caught:
+        with pytest.raises(
+            ValueError, match="is not a readable .npy file .* are read from .npz, .npy"
+        ) as caught:
             mh.Dataset.load(path, path)
         assert "pickle" not in str(caught.value)
     (tmp_path / "empty.csv").write_text("")
@@ -119,14 +138,35 @@ def test_a_wrong_format_says_which_there_are(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: t.drop(columns=["x", "y"]), "has no feature columns besides 'sequence' and 'label'"),
-        (lambda t: t.assign(x="a"), "column 'x' holds no numbers; leave it out, or name the feature columns"),
-        (lambda t: t.assign(label=["no", "yes"] * 4 + ["no"]), "sequence 's0' has rows with different labels"),
+        (
+            lambda t: t.drop(columns=["x", "y"]),
+            "has no feature columns besides 'sequence' and 'label'",
+        ),
+        (
+            lambda t: t.assign(x="a"),
+            "column 'x' holds no numbers; leave it out, or name the feature columns",
+        ),
+        (
+            lambda t: t.assign(label=["no", "yes"] * 4 + ["no"]),
+            "sequence 's0' has rows with different labels",
+        ),
         (lambda t: t.assign(label=None), "label 0 is missing"),
-        (lambda t: t.iloc[:0], "the table is empty: it has the columns sequence, label, x, y and no rows"),
-        (lambda t: t.assign(x=[1, 2, "abc", *range(6)]), "row 3, column 'x' holds 'abc', which is no number"),
-        (lambda t: t.assign(sequence=["a", None, *"bcdefgh"]), "row 2 has an empty cell in column 'sequence'"),
-        (lambda t: t.rename(columns={"x": ""}), r"column 3 of the table has no name \(''\); .* index=False"),
+        (
+            lambda t: t.iloc[:0],
+            "the table is empty: it has the columns sequence, label, x, y and no rows",
+        ),
+        (
+            lambda t: t.assign(x=[1, 2, "abc", *range(6)]),
+            "row 3, column 'x' holds 'abc', which is no number",
+        ),
+        (
+            lambda t: t.assign(sequence=["a", None, *"bcdefgh"]),
+            "row 2 has an empty cell in column 'sequence'",
+        ),
+        (
+            lambda t: t.rename(columns={"x": ""}),
+            r"column 3 of the table has no name \(''\); .* index=False",
+        ),
     ],
 )
 def test_a_bad_table_is_told_in_one_line(change, words):
@@ -159,7 +199,9 @@ def test_tensors_with_gradients_and_bfloat16_are_arrays():
     tokens = RNG.standard_normal((4, 3, 2)).astype(np.float32)
     plain = mh.Dataset.from_arrays(tokens, [0, 1, 0, 1])
     for kind in ("torch.float32", "torch.bfloat16"):
-        assert np.array_equal(mh.Dataset.from_arrays(Tensor(tokens, kind), [0, 1, 0, 1]).tokens, plain.tokens)
+        assert np.array_equal(
+            mh.Dataset.from_arrays(Tensor(tokens, kind), [0, 1, 0, 1]).tokens, plain.tokens
+        )
     brief = jnp.asarray(tokens, jnp.bfloat16)
     assert np.allclose(mh.Dataset.from_arrays(brief, [0, 1, 0, 1]).tokens, tokens, rtol=2**-7)
 
@@ -168,9 +210,15 @@ def test_tensors_of_pytorch_are_arrays():
     torch = pytest.importorskip("torch")
     tokens = torch.from_numpy(RNG.standard_normal((4, 3, 2))).requires_grad_()
     for labels in (torch.tensor([0, 1, 0, 1]), torch.tensor([0.0, 1, 0, 1], requires_grad=True)):
-        assert np.array_equal(mh.Dataset.from_arrays(tokens, labels).tokens, tokens.detach().numpy())
-    brief = mh.Dataset.from_arrays(tokens.to(torch.bfloat16), torch.tensor([0, 1, 0, 1], dtype=torch.bfloat16))
-    assert np.allclose(brief.tokens, tokens.detach().numpy(), rtol=2**-7) and brief.labels.tolist() == [-1, 1, -1, 1]
+        assert np.array_equal(
+            mh.Dataset.from_arrays(tokens, labels).tokens, tokens.detach().numpy()
+        )
+    brief = mh.Dataset.from_arrays(
+        tokens.to(torch.bfloat16), torch.tensor([0, 1, 0, 1], dtype=torch.bfloat16)
+    )
+    assert np.allclose(
+        brief.tokens, tokens.detach().numpy(), rtol=2**-7
+    ) and brief.labels.tolist() == [-1, 1, -1, 1]
     ragged = mh.Dataset.from_lists([tokens[0], tokens[1, :2]], ["a", "b"])
     assert ragged.mask.sum(axis=1).tolist() == [3, 2]
 
@@ -184,7 +232,8 @@ def test_columns_of_strings_are_labels():
 def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
     table().to_csv(tmp_path / "mine.csv")
     with pytest.raises(
-        ValueError, match=r"column 1 of the table has no name .* save .* with to_csv\(path, index=False\)"
+        ValueError,
+        match=r"column 1 of the table has no name .* save .* with to_csv\(path, index=False\)",
     ):
         mh.Dataset.load(tmp_path / "mine.csv")
 
@@ -194,12 +243,20 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
     [
         ("a.csv", "sequence;label;x\n1;a;2\n", "has one column; its cells look separated by ';'"),
         ("b.csv", "sequence\tlabel\tx\n1\ta\t2\n", "its cells look separated by tabs"),
-        ("c.csv", "sequence,label\n1,a,b,c\n1,2,3,4,5,6\n", "its rows have different numbers of cells"),
+        (
+            "c.csv",
+            "sequence,label\n1,a,b,c\n1,2,3,4,5,6\n",
+            "its rows have different numbers of cells",
+        ),
         ("d.csv", "", "it is empty. Data are read from .npz, .npy, .csv and .parquet"),
         ("e.txt", "1 2", "e.txt ends in .txt, which is no format of data. Data are read from .npz"),
         ("f.pkl", "1 2", "f.pkl ends in .pkl, which is no format of data. Data are read from .npz"),
         ("g.tsv", "1 2", "g.tsv ends in .tsv, which is no format of data. Data are read from .npz"),
-        ("", None, "is a folder; pass a file in it. Data are read from .npz, .npy, .csv and .parquet"),
+        (
+            "",
+            None,
+            "is a folder; pass a file in it. Data are read from .npz, .npy, .csv and .parquet",
+        ),
     ],
 )
 def test_a_file_that_is_none_says_why_and_which_formats_there_are(name, content, words, tmp_path):

@@ -15,7 +15,14 @@ def test_of_two_label_values_the_larger_is_plus_one_and_the_mapping_is_kept(arra
     data = mh.Dataset.from_arrays(*arrays)
     assert data.labels.tolist() == [-1, 1, -1, -1, 1, 1] and data.label_names == ("cat", "dog")
     assert "3 labeled dog (+1), 3 labeled cat (-1)" in str(data)
-    assert mh.Dataset.from_arrays(arrays[0], [0, 7, 0, 0, 7, 7]).labels.tolist() == [-1, 1, -1, -1, 1, 1]
+    assert mh.Dataset.from_arrays(arrays[0], [0, 7, 0, 0, 7, 7]).labels.tolist() == [
+        -1,
+        1,
+        -1,
+        -1,
+        1,
+        1,
+    ]
 
 
 def test_saves_and_loads_equal(arrays, tmp_path):
@@ -65,7 +72,9 @@ def test_radius_ignores_padding_and_is_at_least_one(arrays):
     tokens = 0.01 * arrays[0]
     tokens[0, 3] = 50
     mask = np.ones((6, 4), bool)
-    assert mh.Dataset.from_arrays(tokens, arrays[1], mask=mask).token_radius == pytest.approx(50 * 3**0.5)
+    assert mh.Dataset.from_arrays(tokens, arrays[1], mask=mask).token_radius == pytest.approx(
+        50 * 3**0.5
+    )
     mask[0, 3] = False
     assert mh.Dataset.from_arrays(tokens, arrays[1], mask=mask).token_radius == 1.0
 
@@ -74,7 +83,9 @@ def test_parts_are_disjoint_and_complete(arrays):
     data = mh.Dataset.from_arrays(*arrays)
     first, second = data.split(2, key=jax.random.key(0))
     both = np.concatenate([first.tokens, second.tokens])
-    assert len(first.tokens) == 2 and {row.tobytes() for row in both} == {row.tobytes() for row in data.tokens}
+    assert len(first.tokens) == 2 and {row.tobytes() for row in both} == {
+        row.tobytes() for row in data.tokens
+    }
     rest = data.without(1)
     assert np.array_equal(rest.tokens, np.delete(data.tokens, 1, axis=0))
 
@@ -101,7 +112,9 @@ def test_numbers_of_any_kind_and_layout_are_taken(arrays):
         tokens.tolist(),
     ):
         data = mh.Dataset.from_arrays(given, labels)
-        assert data.tokens.dtype == np.float64 and np.array_equal(data.tokens, np.asarray(given, float))
+        assert data.tokens.dtype == np.float64 and np.array_equal(
+            data.tokens, np.asarray(given, float)
+        )
     tokens.flags.writeable = False
     assert mh.Dataset.from_arrays(tokens, labels == "dog").label_names == ("False", "True")
 
@@ -139,11 +152,17 @@ def test_a_dataset_has_a_length_slices_and_iterates(arrays):
     mask = np.ones((6, 4), bool)
     mask[1, 2:] = False
     data = mh.Dataset.from_arrays(*arrays, mask=mask)
-    assert len(data) == 6 and len(data[:4]) == 4 and np.array_equal(data[::2].tokens, data.subset([0, 2, 4]).tokens)
+    assert (
+        len(data) == 6
+        and len(data[:4]) == 4
+        and np.array_equal(data[::2].tokens, data.subset([0, 2, 4]).tokens)
+    )
     assert np.array_equal(data[data.labels > 0].labels, np.ones(3))
     tokens, label = data[1]
     assert label == "dog" and np.array_equal(tokens, arrays[0][1, :2])
-    assert [name for _, name in data] == arrays[1].tolist() and data.names.tolist() == arrays[1].tolist()
+    assert [name for _, name in data] == arrays[1].tolist() and data.names.tolist() == arrays[
+        1
+    ].tolist()
 
 
 def test_the_positive_label_can_be_named(arrays):
@@ -169,12 +188,16 @@ def test_risk_of_data_with_other_labels_is_refused(arrays):
 def test_a_model_predicts_label_names(arrays):
     data = mh.Dataset.from_arrays(*arrays)
     model = mh.gaussian_start(1, num_tokens=4, dim=3, key=0)
-    assert model.predict(data).tolist() == ["dog" if score > 0 else "cat" for score in model.scores(data)]
+    assert model.predict(data).tolist() == [
+        "dog" if score > 0 else "cat" for score in model.scores(data)
+    ]
 
 
 def test_a_label_written_as_another_number_is_the_same_label():
     X = np.ones((2, 3, 4))
-    whole, real, words = (mh.Dataset.from_arrays(X, labels) for labels in ([-1, 1], [-1.0, 1.0], ["no", "yes"]))
+    whole, real, words = (
+        mh.Dataset.from_arrays(X, labels) for labels in ([-1, 1], [-1.0, 1.0], ["no", "yes"])
+    )
     start = mh.zero_start(2, num_tokens=3, dim=4)
     run = mh.train(start, whole, step_size=0.1, num_steps=2, test=real)
     assert run.test_loss is not None

@@ -60,7 +60,9 @@ DATA = mh.Dataset.from_arrays(np.ones((2, 1, 1)), [0, 1])
 )
 def test_numbers_arrive_as_those_of_python(given, arrives):
     (name,) = given
-    found = dict(zip(("num_items", "share", "flag", "steps", "path"), example(DATA, **given), strict=False))[name]
+    found = dict(
+        zip(("num_items", "share", "flag", "steps", "path"), example(DATA, **given), strict=False)
+    )[name]
     assert found == arrives and type(found) is type(arrives)
 
 
@@ -98,10 +100,16 @@ def test_what_is_not_allowed_is_refused_in_one_line(given, words):
     "draw",
     [
         lambda key: mh.TokenizedMixture(num_tokens=4, dim=6, key=key).sample(6, key=1).tokens,
-        lambda key: mh.TokenizedMixture(num_tokens=4, dim=6, frame="axis").sample(6, key=key).tokens,
+        lambda key: (
+            mh.TokenizedMixture(num_tokens=4, dim=6, frame="axis").sample(6, key=key).tokens
+        ),
         lambda key: mh.RandomLabels(dim=3).sample(6, key=key).tokens,
         lambda key: mh.gaussian_start(2, num_tokens=4, dim=3, key=key).readout,
-        lambda key: mh.Dataset.from_arrays(np.arange(24.0).reshape(8, 3, 1), [0, 1] * 4).split(0.5, key=key)[0].tokens,
+        lambda key: (
+            mh.Dataset.from_arrays(np.arange(24.0).reshape(8, 3, 1), [0, 1] * 4)
+            .split(0.5, key=key)[0]
+            .tokens
+        ),
     ],
 )
 def test_a_whole_number_is_the_seed_of_a_key(draw):
@@ -109,6 +117,11 @@ def test_a_whole_number_is_the_seed_of_a_key(draw):
 
 
 def test_a_call_that_does_not_fit_says_what_the_function_takes():
-    with pytest.raises(TypeError, match="example: missing a required argument: 'dataset'; it takes dataset, num_items"):
+    with pytest.raises(
+        TypeError,
+        match="example: missing a required argument: 'dataset'; it takes dataset, num_items",
+    ):
         example()
-    assert example(DATA, other=3)[-1] == {"other": 3}  # further options are the function's own affair
+    assert example(DATA, other=3)[-1] == {
+        "other": 3
+    }  # further options are the function's own affair

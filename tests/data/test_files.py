@@ -36,7 +36,9 @@ def flips(content, stride=1):
 
 def is_same(path):
     arrays, meta = read_npz(path, 2)
-    same = arrays.keys() == ARRAYS.keys() and all(np.array_equal(arrays[k], ARRAYS[k]) for k in ARRAYS)
+    same = arrays.keys() == ARRAYS.keys() and all(
+        np.array_equal(arrays[k], ARRAYS[k]) for k in ARRAYS
+    )
     return same and all(arrays[k].dtype == ARRAYS[k].dtype for k in ARRAYS) and meta == META
 
 
@@ -51,7 +53,11 @@ def test_every_flipped_bit_of_an_npz_is_found(tmp_path, stride):
         with pytest.raises(Damaged, match="is not a readable .npz file"):
             read_npz(path)
     for size in range(0, len(content), stride):
-        for wrong in (content[:size], content[:size] + bytes(len(content) - size), content + content[:size] + b"\0"):
+        for wrong in (
+            content[:size],
+            content[:size] + bytes(len(content) - size),
+            content + content[:size] + b"\0",
+        ):
             path.write_bytes(wrong)
             with pytest.raises(Damaged):
                 read_npz(path)
@@ -72,13 +78,20 @@ def test_no_flipped_bit_of_a_plain_npz_gives_other_arrays(tmp_path, stride):
             refused.append(flipped)
             continue
         assert found == meta and arrays.keys() == ARRAYS.keys()
-        assert all(np.array_equal(arrays[k], v) and arrays[k].dtype == v.dtype for k, v in ARRAYS.items())
-    assert len(refused) > 4 * len(content) / stride  # the others change dates, flags or versions that mean nothing
+        assert all(
+            np.array_equal(arrays[k], v) and arrays[k].dtype == v.dtype for k, v in ARRAYS.items()
+        )
+    assert (
+        len(refused) > 4 * len(content) / stride
+    )  # the others change dates, flags or versions that mean nothing
 
 
 @EVERY
 def test_every_flipped_bit_of_a_json_file_is_found(tmp_path, stride):
-    path, content = tmp_path / "x.json", {"format_version": 2, "list": [1, 2.5, "é"], "table": {"a": None}}
+    path, content = (
+        tmp_path / "x.json",
+        {"format_version": 2, "list": [1, 2.5, "é"], "table": {"a": None}},
+    )
     write_json(path, content)
     assert read_json(path, 2, "run it again") == content
     raw = path.read_bytes()
@@ -91,7 +104,9 @@ def test_every_flipped_bit_of_a_json_file_is_found(tmp_path, stride):
     ]
     for wrong in damaged:
         path.write_bytes(wrong)
-        with pytest.raises(ValueError, match="cannot be read .*; run it again|newer than") as caught:
+        with pytest.raises(
+            ValueError, match="cannot be read .*; run it again|newer than"
+        ) as caught:
             read_json(path, 2, "run it again")
         assert "\n" not in str(caught.value)
 
@@ -108,7 +123,13 @@ def test_a_file_that_lost_its_checksum_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", meta=np.array(json.dumps(META)), **ARRAYS)
     with pytest.raises(Damaged, match="its checksum is missing"):
         read_npz(tmp_path / "x.npz")
-    for text in ('{"format_version": 2}', '{"format_version": 1, "sha256": "00"}', '{"a": 1}', "[2]", "[" * 100_000):
+    for text in (
+        '{"format_version": 2}',
+        '{"format_version": 1, "sha256": "00"}',
+        '{"a": 1}',
+        "[2]",
+        "[" * 100_000,
+    ):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(Damaged, match="cannot be read"):
             read_json(tmp_path / "x.json", 2, "run it again")
@@ -117,9 +138,13 @@ def test_a_file_that_lost_its_checksum_is_refused(tmp_path):
 def test_newer_files_are_refused(tmp_path):
     write_npz(tmp_path / "x.npz", ARRAYS, {"format_version": 3})
     write_json(tmp_path / "x.json", {"format_version": 3})
-    with pytest.raises(Newer, match=r"x.npz has format_version 3, newer than the 2 .*update manyheads"):
+    with pytest.raises(
+        Newer, match=r"x.npz has format_version 3, newer than the 2 .*update manyheads"
+    ):
         read_npz(tmp_path / "x.npz", 2)
-    with pytest.raises(Newer, match=r"x.json has format_version 3, newer than the 2 .*update manyheads"):
+    with pytest.raises(
+        Newer, match=r"x.json has format_version 3, newer than the 2 .*update manyheads"
+    ):
         read_json(tmp_path / "x.json", 2, "")
 
 
@@ -133,7 +158,9 @@ def test_the_files_of_users_are_read(tmp_path):
 def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", tokens=np.zeros(10**6))
     monkeypatch.setenv("MANYHEADS_MEMORY", "0.004")
-    with pytest.raises(ValueError, match="x.npz unpacked needs about 0.00745 GiB, and 0.004 GiB are free"):
+    with pytest.raises(
+        ValueError, match="x.npz unpacked needs about 0.00745 GiB, and 0.004 GiB are free"
+    ):
         read_npz(tmp_path / "x.npz")
 
 
@@ -153,7 +180,12 @@ def test_what_killed_writers_left_is_removed_and_the_file_of_a_living_one_is_not
     with open(living, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         write_npz(path, ARRAYS, META)
-    assert sorted(os.listdir(tmp_path)) == ["run.npz", "run.npz.1.tmp", "run.npz.mine.tmp", "run2.npz.99999.tmp"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "run.npz",
+        "run.npz.1.tmp",
+        "run.npz.mine.tmp",
+        "run2.npz.99999.tmp",
+    ]
     with whole_file(path) as file:
         file.write(b"new")
         write_npz(tmp_path / "other.npz", ARRAYS, META)

@@ -50,7 +50,9 @@ def test_an_npz_file_is_mapped(tmp_path, arrays, sealed):
     rng = np.random.default_rng(1)
     mask = rng.random((40, 3)) < 0.7
     mask[:, 0] = True
-    whole = mh.Dataset.from_arrays(*arrays, mask=mask, relevant=mask, name="mine", norm_bound=100.0, positive="no")
+    whole = mh.Dataset.from_arrays(
+        *arrays, mask=mask, relevant=mask, name="mine", norm_bound=100.0, positive="no"
+    )
     path = tmp_path / "data.npz"
     if sealed:
         whole.save(path)
@@ -79,7 +81,10 @@ def test_masked_tokens_may_hold_anything(tmp_path, arrays):
 def test_subsets_are_read_or_stay(files):
     data, whole = mh.Dataset.open(*files), mh.Dataset.load(*files)
     few, many = [5, 3, 39], np.random.default_rng(2).permutation(40)[:30]
-    assert isinstance(data.subset(few).tokens, np.ndarray) and data.subset(few).tokens.dtype == np.float64
+    assert (
+        isinstance(data.subset(few).tokens, np.ndarray)
+        and data.subset(few).tokens.dtype == np.float64
+    )
     assert isinstance(data.subset(many).tokens, Mapped)
     for part in (few, many):
         assert_same(data.subset(part), whole.subset(part))
@@ -100,7 +105,9 @@ def test_operations_on_all_tokens_are_those_of_float64(files):
 def test_what_does_not_fit_in_memory_is_refused(files, monkeypatch):
     data = mh.Dataset.open(*files)
     monkeypatch.setenv("MANYHEADS_MEMORY", "0.000001")
-    with pytest.raises(ValueError, match="reading all 40 sequences into memory needs about .* dataset.subset"):
+    with pytest.raises(
+        ValueError, match="reading all 40 sequences into memory needs about .* dataset.subset"
+    ):
         np.asarray(data.tokens)
 
 
@@ -120,7 +127,10 @@ def test_bad_tokens_are_named_wherever_they_are(tmp_path, arrays):
         (lambda p, X, y: np.save(p / "x.npy", X.astype(str)), "it must hold numbers"),
         (lambda p, X, y: (p / "x.npy").write_bytes(b"no array"), "not a readable .npy file"),
         (lambda p, X, y: np.save(p / "x.npy", np.zeros((0, 2, 2))), "not a readable .npy file"),
-        (lambda p, X, y: np.save(p / "x.npy", np.array([{}], object), allow_pickle=True), "not a readable .npy file"),
+        (
+            lambda p, X, y: np.save(p / "x.npy", np.array([{}], object), allow_pickle=True),
+            "not a readable .npy file",
+        ),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, arrays, make, said):

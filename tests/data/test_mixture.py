@@ -18,11 +18,19 @@ def settings(seed):
     nu = rng.uniform(0, 0.45) * M * S**2  # below M S²/2 the pattern of a noisy token can be told
     least = np.sqrt(2 * mu**2 / S**2 + nu**2 / (M * S**2))
     return dict(
-        num_tokens=T, dim=M + 2 + int(rng.integers(0, 4)), num_patterns=M, sparsity=int(rng.integers(1, T)) / T, signal=S,
-        noise_mu=mu, noise_nu=nu, noise_norm=least * rng.choice([1.0, 1.5]) + 1e-12,
-        noise=str(rng.choice(["uniform", "vertex"])), positions=str(rng.choice(["random", "fixed"])),
-        frame=str(rng.choice(["rotated", "axis"])), key=jax.random.key(seed),
-    )  # fmt: skip
+        num_tokens=T,
+        dim=M + 2 + int(rng.integers(0, 4)),
+        num_patterns=M,
+        sparsity=int(rng.integers(1, T)) / T,
+        signal=S,
+        noise_mu=mu,
+        noise_nu=nu,
+        noise_norm=least * rng.choice([1.0, 1.5]) + 1e-12,
+        noise=str(rng.choice(["uniform", "vertex"])),
+        positions=str(rng.choice(["random", "fixed"])),
+        frame=str(rng.choice(["rotated", "axis"])),
+        key=jax.random.key(seed),
+    )
 
 
 @given(st.integers(0, 10**6))
@@ -31,11 +39,15 @@ def test_every_almost_sure_bound_of_assumption_3_holds_for_every_sample(seed):
     data = mix.sample(40, key=jax.random.key(seed + 1))
     mu, nu = mix.patterns[:2], mix.patterns[2:]
     assert np.allclose(
-        mix.patterns @ mix.patterns.T, mix.signal**2 * np.eye(len(mix.patterns)), atol=1e-12 * mix.signal**2
+        mix.patterns @ mix.patterns.T,
+        mix.signal**2 * np.eye(len(mix.patterns)),
+        atol=1e-12 * mix.signal**2,
     )
     assert (data.relevant.sum(1) == mix.num_relevant).all()
     signal = np.where(data.labels[:, None] > 0, mu[0], mu[1])[:, None, :]
-    assert np.array_equal(np.where(data.relevant[..., None], data.tokens - signal, 0), np.zeros_like(data.tokens))
+    assert np.array_equal(
+        np.where(data.relevant[..., None], data.tokens - signal, 0), np.zeros_like(data.tokens)
+    )
     irrelevant = data.tokens[~data.relevant]
     z = irrelevant - nu[np.argmax(irrelevant @ nu.T, axis=1)]
     assert np.abs(z @ mu.T).max() <= mix.noise_mu * ROUNDING + 1e-12
@@ -46,13 +58,23 @@ def test_every_almost_sure_bound_of_assumption_3_holds_for_every_sample(seed):
 
 def test_vertex_noise_attains_every_bound():
     mix = mh.TokenizedMixture(
-        num_tokens=4, dim=9, num_patterns=3, sparsity=0.5, signal=1.5, noise_mu=0.2, noise_nu=0.3, noise_norm=0.7,
-        noise="vertex", key=jax.random.key(0),
-    )  # fmt: skip
+        num_tokens=4,
+        dim=9,
+        num_patterns=3,
+        sparsity=0.5,
+        signal=1.5,
+        noise_mu=0.2,
+        noise_nu=0.3,
+        noise_norm=0.7,
+        noise="vertex",
+        key=jax.random.key(0),
+    )
     data = mix.sample(60, key=jax.random.key(1))
     x = data.tokens[~data.relevant]
     z = x - mix.patterns[2:][np.argmax(x @ mix.patterns[2:].T, axis=1)]
-    assert np.allclose(np.abs(z @ mix.patterns[:2].T), 0.2) and np.allclose(np.abs(z @ mix.patterns[2:].T), 0.1)
+    assert np.allclose(np.abs(z @ mix.patterns[:2].T), 0.2) and np.allclose(
+        np.abs(z @ mix.patterns[2:].T), 0.1
+    )
     assert np.allclose(np.linalg.norm(z, axis=1), 0.7)
 
 
@@ -67,7 +89,9 @@ def test_noise_has_mean_zero_and_labels_are_fair():
 
 
 def test_oracle_objects_are_the_papers():
-    mix = mh.TokenizedMixture(num_tokens=6, dim=9, num_patterns=3, sparsity=1 / 3, signal=1.3, key=jax.random.key(3))
+    mix = mh.TokenizedMixture(
+        num_tokens=6, dim=9, num_patterns=3, sparsity=1 / 3, signal=1.3, key=jax.random.key(3)
+    )
     assert np.isclose(np.linalg.norm(mix.U_star), 1.3 * np.sqrt(12))
     assert np.isclose(np.linalg.norm(mix.W_star), 1.3**2 * np.sqrt(8))
     assert np.isclose(np.linalg.norm(mix.U_opt), 1) and np.isclose(np.linalg.norm(mix.W_opt), 1)
@@ -103,10 +127,23 @@ def test_positions(positions):
     ],
 )
 def test_the_value_that_an_error_suggests_will_do(wrong):
-    given = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5, noise_norm=0.0, frame="axis") | wrong
+    given = (
+        dict(
+            num_tokens=8,
+            dim=10,
+            num_patterns=4,
+            sparsity=0.25,
+            signal=1.5,
+            noise_norm=0.0,
+            frame="axis",
+        )
+        | wrong
+    )
     with pytest.raises(ValueError) as refused:
         mh.TokenizedMixture(**given)
-    suggested = re.findall(r"(noise_norm|sparsity|dim|num_patterns)=([0-9.e+-]*[0-9])", str(refused.value))
+    suggested = re.findall(
+        r"(noise_norm|sparsity|dim|num_patterns)=([0-9.e+-]*[0-9])", str(refused.value)
+    )
     told = [pair for pair in suggested if float(pair[1]) != given[pair[0]]]
     assert told
     for name, value in told:

@@ -18,7 +18,17 @@ from manyheads.cli.main import main
 from manyheads.sweeps.status import status
 from manyheads.sweeps.store import StoreError
 
-TRAIN = ["train", "--steps", "20", "--examples", "8", "--first-phase-examples", "8", "--test-examples", "8"]
+TRAIN = [
+    "train",
+    "--steps",
+    "20",
+    "--examples",
+    "8",
+    "--first-phase-examples",
+    "8",
+    "--test-examples",
+    "8",
+]
 
 
 class Disk:
@@ -27,7 +37,9 @@ class Disk:
     def __init__(self, folder, monkeypatch):
         self.folder, self.monkeypatch = folder, monkeypatch
         mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
-        self.is_real = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+        self.is_real = (
+            os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+        )
 
     def fill_up(self, leave=0):
         """Leave so many bytes free."""
@@ -109,8 +121,13 @@ def test_a_finished_run_survives_a_full_disk(small, disk, tmp_path, capsys, monk
     first, second = said.err.splitlines()
     assert first == f"error: {disk / 'run.npz'} could not be written (No space left on device)"
     saved = second.removeprefix("saved: ")
-    assert mh.Trajectory.load(saved).last_step == 20 and saved.startswith(str(tmp_path / "temporary" / "run-"))
-    assert sorted(os.listdir(disk)) == ["filler", "run.npz"] and (disk / "run.npz").read_bytes() == b"an older one"
+    assert mh.Trajectory.load(saved).last_step == 20 and saved.startswith(
+        str(tmp_path / "temporary" / "run-")
+    )
+    assert (
+        sorted(os.listdir(disk)) == ["filler", "run.npz"]
+        and (disk / "run.npz").read_bytes() == b"an older one"
+    )
 
 
 def test_with_no_room_anywhere_the_result_is_printed(small, disk, capsys, monkeypatch):
@@ -119,10 +136,15 @@ def test_with_no_room_anywhere_the_result_is_printed(small, disk, capsys, monkey
     assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 1
     said = capsys.readouterr()
     assert "finished at step 20 of 20" in said.out
-    assert said.err.splitlines()[-1] == "the run is not saved; free some space and run the same command again"
+    assert (
+        said.err.splitlines()[-1]
+        == "the run is not saved; free some space and run the same command again"
+    )
 
 
-def test_somebody_at_a_terminal_is_asked_for_another_file(small, disk, tmp_path, capsys, monkeypatch):
+def test_somebody_at_a_terminal_is_asked_for_another_file(
+    small, disk, tmp_path, capsys, monkeypatch
+):
     answers = iter([f"{disk}/again.npz\n", f"{tmp_path}/good.npz\n"])
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -135,16 +157,20 @@ def test_somebody_at_a_terminal_is_asked_for_another_file(small, disk, tmp_path,
 
 def test_from_python_a_full_disk_is_a_warning_and_the_run_is_returned(small, disk, monkeypatch):
     monkeypatch.setattr("manyheads.training.descent.CHECKPOINT_SECONDS", -1.0)
-    data = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis").sample(
-        8, key=jax.random.key(1)
-    )
+    data = mh.TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis"
+    ).sample(8, key=jax.random.key(1))
     model = mh.zero_start(2, num_tokens=4, dim=6)
     small.fill_up()
-    with pytest.warns(UserWarning, match="could not be written .No space left on device.") as caught:
+    with pytest.warns(
+        UserWarning, match="could not be written .No space left on device."
+    ) as caught:
         run = mh.train(model, data, step_size=0.1, num_steps=9, checkpoint=disk / "run.npz")
     assert run.status == "finished" and len(run.steps) == 10
     assert str(caught[0].message).endswith("the work goes on")
-    assert str(caught[-1].message).endswith("the run is not lost: save what `train` returns elsewhere")
+    assert str(caught[-1].message).endswith(
+        "the run is not lost: save what `train` returns elsewhere"
+    )
 
 
 @pytest.mark.parametrize("ending", ["nc", "zarr"])
@@ -162,7 +188,10 @@ def test_a_sweep_on_a_full_disk_says_so_and_keeps_what_it_has(small, disk):
     small.fill_up()
     before = sorted(os.listdir(store.parts))
     last = plan.batches[-1]
-    with pytest.raises(StoreError, match="No space left on device; stored results are safe, free some space and rerun"):
+    with pytest.raises(
+        StoreError,
+        match="No space left on device; stored results are safe, free some space and rerun",
+    ):
         store.write(last.id, result(plan, last))
     store.note("done", last.id)
     assert sorted(os.listdir(store.parts)) == before and status(disk / "sweep").missing == 2
@@ -177,9 +206,17 @@ def test_a_read_only_disk_is_one_line_each(small, disk, capsys):
     assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 2
     assert "the folder cannot be written to; pass another one" in only_line(capsys)
     assert main(["export", str(disk / "sweep")]) == 2
-    assert "stored.nc could not be written (Permission denied)" in only_line(capsys)  # in the words of HDF5
-    assert main(["status", str(disk / "sweep")]) == 0 and "5 of 6 cells done" in capsys.readouterr().out
-    with pytest.raises(StoreError, match="Read-only file system; stored results are safe, choose a folder that can be"):
+    assert "stored.nc could not be written (Permission denied)" in only_line(
+        capsys
+    )  # in the words of HDF5
+    assert (
+        main(["status", str(disk / "sweep")]) == 0
+        and "5 of 6 cells done" in capsys.readouterr().out
+    )
+    with pytest.raises(
+        StoreError,
+        match="Read-only file system; stored results are safe, choose a folder that can be",
+    ):
         store.write(plan.batches[-1].id, result(plan, plan.batches[-1]))
     with pytest.raises(StoreError, match="Read-only file system"), store.lock():
         pass
@@ -205,4 +242,6 @@ def test_a_clock_that_jumps_changes_no_count(tmp_path, capsys, seconds):
     assert main(["status", str(tmp_path)]) == 0 and "4 of 6 cells done" in capsys.readouterr().out
     assert main(["status", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["finished"] == 4 and (found["seconds_left"] is None or np.isfinite(found["seconds_left"]))
+    assert found["finished"] == 4 and (
+        found["seconds_left"] is None or np.isfinite(found["seconds_left"])
+    )

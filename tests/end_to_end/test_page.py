@@ -30,7 +30,11 @@ def page_path(tmp_path_factory, example_study):
 def browser():
     from playwright.sync_api import sync_playwright
 
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     assert path, "these tests need Chromium: install it, or leave them out with -m 'not browser'"
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -45,13 +49,23 @@ def opened(browser, page_path):
 
     def open_page(size="desk", scheme="light", path=page_path):
         width, height = SIZES[size]
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
         contexts.append(context)
         page = context.new_page()
         complaints, elsewhere = [], []
-        page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
+        page.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type != "log" else None,
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else elsewhere.append(r.url))
+        page.on(
+            "request",
+            lambda r: (
+                None if r.url.startswith(("file:", "data:", "blob:")) else elsewhere.append(r.url)
+            ),
+        )
         page.goto(path.as_uri())
         page.wait_for_function("document.documentElement.dataset.ready")
         return page, complaints, elsewhere
@@ -70,7 +84,9 @@ def check_page(page, complaints, elsewhere, least):
         assert charts.nth(i).locator(kinds).count() > 0, charts.nth(i).get_attribute("data-view")
         assert charts.nth(i).bounding_box()["height"] > 150
     assert (complaints, elsewhere) == ([], [])
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "the page scrolls sideways"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
+        "the page scrolls sideways"
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -81,9 +97,14 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(opened, size, scheme):
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
-def test_the_light_page_is_drawn_without_a_library_in_both_themes(opened, page_path, example_study, tmp_path):
+def test_the_light_page_is_drawn_without_a_library_in_both_themes(
+    opened, page_path, example_study, tmp_path
+):
     light = build(page_path.parent, studies=[str(example_study)], light=tmp_path / "light").page
-    assert not (light.parent / "figures").exists() and light.stat().st_size < page_path.stat().st_size / 3
+    assert (
+        not (light.parent / "figures").exists()
+        and light.stat().st_size < page_path.stat().st_size / 3
+    )
     page, complaints, elsewhere = opened(path=light)
     charts = page.locator(".chart")
     assert charts.count() >= 3 and (complaints, elsewhere) == ([], [])
@@ -107,7 +128,9 @@ def test_every_id_is_there_once_and_every_link_leads_somewhere(opened):
     targets = page.evaluate(
         "[...document.querySelectorAll('main a, nav a, .hero a')].map((e) => e.getAttribute('href'))"
     )
-    targets = {name[1:] for name in targets if name.startswith("#") and name != "#"}  # Vega's menu has empty ones
+    targets = {
+        name[1:] for name in targets if name.startswith("#") and name != "#"
+    }  # Vega's menu has empty ones
     assert targets <= set(ids) and {"the-ledger", "literal", "how-to-reproduce"} <= targets
 
 
@@ -119,9 +142,17 @@ def test_the_first_screen_names_the_paper_and_shows_formula_figure_and_conclusio
 
 
 @pytest.mark.parametrize("light", [False, True])
-def test_a_name_of_a_legend_hides_its_curve_and_a_tap_shows_values(browser, page_path, example_study, tmp_path, light):
-    path = build(page_path.parent, studies=[str(example_study)], light=tmp_path).page if light else page_path
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+def test_a_name_of_a_legend_hides_its_curve_and_a_tap_shows_values(
+    browser, page_path, example_study, tmp_path, light
+):
+    path = (
+        build(page_path.parent, studies=[str(example_study)], light=tmp_path).page
+        if light
+        else page_path
+    )
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
     page = context.new_page()
     page.goto(path.as_uri())
     page.wait_for_function("document.documentElement.dataset.ready")
@@ -154,7 +185,10 @@ def test_the_story_runs_from_the_command_line_to_the_page(opened, tmp_path):
     command = [sys.executable, "-m", "manyheads.cli.main", "run", "--out", str(tmp_path / "story")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in story()) and str(tmp_path / "story" / "index.html") in done.stdout
+    assert (
+        all(name in done.stdout for name in story())
+        and str(tmp_path / "story" / "index.html") in done.stdout
+    )
     for size in SIZES:
         check_page(*opened(size, path=tmp_path / "story" / "index.html"), least=30)
 

@@ -41,19 +41,37 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
     tracked = command("git", "ls-files", "src/manyheads", cwd=ROOT).split()
-    assert {name.removeprefix("src/") for name in tracked} - held == set() and "manyheads/py.typed" in held
+    assert {
+        name.removeprefix("src/") for name in tracked
+    } - held == set() and "manyheads/py.typed" in held
 
 
 @pytest.mark.full
 def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel, tmp_path):
     home = tmp_path / "env"
     command(sys.executable, "-m", "venv", "--without-pip", home)
-    python, packages = home / "bin" / "python", Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
+    python, packages = (
+        home / "bin" / "python",
+        Path(sysconfig.get_path("purelib", vars={"base": str(home)})),
+    )
     # the dependencies, which cannot be fetched here; what is installed for development is not seen through this file
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    install = (sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel)
+    install = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+        wheel,
+    )
     command(*install, "--disable-pip-version-check")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    assert command(home / "bin" / "manyheads", "--version", env=clean, cwd=tmp_path).startswith("manyheads 0.")
+    assert command(home / "bin" / "manyheads", "--version", env=clean, cwd=tmp_path).startswith(
+        "manyheads 0."
+    )
     said = command(python, "-c", TRAINING, env=clean, cwd=tmp_path).split()
     assert said[0] == "finished" and Path(said[1]).is_relative_to(packages)

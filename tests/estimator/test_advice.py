@@ -7,7 +7,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import manyheads as mh
-from manyheads.estimator.advice import Measured, Recommendation, _held_out, _promise, logistic_regression, recommend
+from manyheads.estimator.advice import (
+    Measured,
+    Recommendation,
+    _held_out,
+    _promise,
+    logistic_regression,
+    recommend,
+)
 from manyheads.estimator.search import Trial, Wishes
 from manyheads.theory.deora2023.planner import Demand
 
@@ -18,7 +25,9 @@ SIGNAL = np.where(X[:, 1, 0] > 0, "up", "down")
 
 
 def advice(labels, **more):
-    return recommend(mh.Dataset.from_arrays(X, labels), wishes=PLAIN, positions="one-hot", theory=False, **more)
+    return recommend(
+        mh.Dataset.from_arrays(X, labels), wishes=PLAIN, positions="one-hot", theory=False, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -28,24 +37,35 @@ def found():
 
 def test_the_error_is_that_of_the_model_on_sequences_it_never_saw(found):
     held = _held_out((SIGNAL == "up").astype(int), 0.2, 0)
-    assert (np.sum(~held), np.sum(held)) == (found.num_train, found.attention.num_held_out) == (160, 40)
+    assert (
+        (np.sum(~held), np.sum(held))
+        == (found.num_train, found.attention.num_held_out)
+        == (160, 40)
+    )
     assert found.attention.error == np.mean(found.fitted.predict(X[held]) != SIGNAL[held])
 
 
-@pytest.mark.parametrize(("counts", "share"), [((59, 71), 0.2), ((357, 12), 0.2), ((30, 1), 0.2), ((8, 2, 40), 0.9)])
+@pytest.mark.parametrize(
+    ("counts", "share"), [((59, 71), 0.2), ((357, 12), 0.2), ((30, 1), 0.2), ((8, 2, 40), 0.9)]
+)
 def test_a_share_of_each_class_is_held_out(counts, share):
     codes = RNG.permutation(np.repeat(np.arange(len(counts)), counts))
     held = _held_out(codes, share, seed=3)
     for code, count in enumerate(counts):
         mine = held[codes == code]
-        assert abs(mine.sum() - share * count) <= 1 and (count == 1 or mine.any()) and not mine.all()
+        assert (
+            abs(mine.sum() - share * count) <= 1 and (count == 1 or mine.any()) and not mine.all()
+        )
     assert not np.array_equal(held, _held_out(codes, share, seed=4))
 
 
 def test_a_signal_is_found_and_the_recommendation_is_one(found):
     text = str(found)
     assert not found.is_noise and text.count("Recommendation") == 1 and "noise" not in text
-    assert "1 head, zero start, step size 1, 60 steps" in text and "(40 sequences, 20%, set aside with seed 0" in text
+    assert (
+        "1 head, zero start, step size 1, 60 steps" in text
+        and "(40 sequences, 20%, set aside with seed 0" in text
+    )
     assert found.flattened.error < 0.2 < found.pooled.error
 
 
@@ -56,7 +76,9 @@ def test_coin_flips_look_like_noise(seed):
     assert told.is_noise
     first, second, *rest = str(told).splitlines()
     assert first == "Recommendation: none. Labels look like noise: no better than chance."
-    assert second.startswith("Best setting tried: 1 head") and not any("noise" in line for line in rest)
+    assert second.startswith("Best setting tried: 1 head") and not any(
+        "noise" in line for line in rest
+    )
 
 
 def test_the_interval_is_clopper_and_pearson():
@@ -70,16 +92,25 @@ def test_chance_is_beaten_by_an_exact_sign_test():
         if gained + lost:
             expected = binomtest(gained, gained + lost, alternative="greater").pvalue
             assert np.isclose(Measured("", 5, 100, gained, lost).p_value, expected, rtol=1e-12)
-        assert Measured("", 5, 100, gained, lost).beats_chance == ((gained, lost) in ((6, 0), (13, 3)))
+        assert Measured("", 5, 100, gained, lost).beats_chance == (
+            (gained, lost) in ((6, 0), (13, 3))
+        )
 
 
 def test_few_sequences_of_a_class_are_too_few_to_tell_and_not_noise():
     rare = np.where(np.arange(200) < 12, "rare", "usual")
     tokens = X + 9.0 * (rare == "rare")[:, None, None]
     told = recommend(mh.Dataset.from_arrays(tokens, rare), wishes=PLAIN, theory=False)
-    assert told.attention.num_errors == 0 and told.usual == "usual" and told.is_undecided and not told.is_noise
+    assert (
+        told.attention.num_errors == 0
+        and told.usual == "usual"
+        and told.is_undecided
+        and not told.is_noise
+    )
     assert "40 held-out sequences, 2 of class rare, are too few to tell" in str(told)
-    assert "too few sequences of class rare, at least 6 are needed" in str(told) and "noise" not in str(told)
+    assert "too few sequences of class rare, at least 6 are needed" in str(
+        told
+    ) and "noise" not in str(told)
     assert told.to_dict()["too_few_to_tell"] is True
     rare = np.where(np.arange(200) < 40, "rare", "usual")  # eight are held out
     tokens = X + 9.0 * (rare == "rare")[:, None, None]
@@ -118,7 +149,9 @@ def test_logistic_regression_is_that_of_scikit_learn():
 
 def test_who_wins_is_said(found):
     def told(attention, pooled, flattened):
-        counts = (Measured("", n, 100, 50 - n // 2, n - n // 2) for n in (attention, pooled, flattened))
+        counts = (
+            Measured("", n, 100, 50 - n // 2, n - n // 2) for n in (attention, pooled, flattened)
+        )
         return str(Recommendation(found.fitted, *counts, 0.5, "up", 400, 0, ""))
 
     assert "Attention makes 5 errors fewer than the better of the two among 100" in told(5, 30, 10)
@@ -135,16 +168,21 @@ def test_the_promise_is_for_these_settings_or_says_what_is_missing(found):
     few = Demand("ours", 1.0, 0.1, 1000.0, 1.0, 0.05)
     none = Demand("ours", math.inf, math.nan, math.nan, math.nan, math.nan, "no number is enough")
     printed = Demand("the paper, its hidden constants read as 1", 1.0, 0.1, 10.0, 1.0, 0.05)
-    assert "not practical: for a train loss of 0.05 the theory would need 1.0e+09 heads" in _promise(
-        found.fitted, PLAIN, 0, (many, none)
+    assert (
+        "not practical: for a train loss of 0.05 the theory would need 1.0e+09 heads"
+        in _promise(found.fitted, PLAIN, 0, (many, none))
     )
-    assert "promises a train loss of 0.05 with these heads" in _promise(found.fitted, PLAIN, 0, (few, many))
+    assert "promises a train loss of 0.05 with these heads" in _promise(
+        found.fitted, PLAIN, 0, (few, many)
+    )
     for silent in ((), (none,), (printed,)):
         assert "promises nothing for this setting" in _promise(found.fitted, PLAIN, 0, silent)
 
 
 def test_too_few_sequences_are_refused():
-    with pytest.raises(ValueError, match="12 sequences are too few to hold some out; at least 20 are needed"):
+    with pytest.raises(
+        ValueError, match="12 sequences are too few to hold some out; at least 20 are needed"
+    ):
         recommend(mh.Dataset.from_arrays(X[:12], SIGNAL[:12]))
 
 
@@ -158,7 +196,12 @@ def test_one_is_singular():
 def test_measurements_are_no_classes():
     labels = np.round(X[:, 0, 0], 1)
     values, codes = np.unique(labels, return_inverse=True)
-    with pytest.raises(ValueError, match="look like numbers to be predicted, and this is a classifier"):
+    with pytest.raises(
+        ValueError, match="look like numbers to be predicted, and this is a classifier"
+    ):
         recommend(
-            mh.Dataset.from_arrays(X, labels > 0), classes=(codes, tuple(map(str, values))), wishes=PLAIN, theory=False
+            mh.Dataset.from_arrays(X, labels > 0),
+            classes=(codes, tuple(map(str, values))),
+            wishes=PLAIN,
+            theory=False,
         )

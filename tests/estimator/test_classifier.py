@@ -16,7 +16,14 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4, 3))
 Y = np.where(X[:, 1, 0] - X[:, 2, 1] > 0, "up", "down")
 LISTS = [x[: 2 + i % 3] for i, x in enumerate(X)]
-QUICK = dict(num_heads=1, start="zero", num_steps=100, early_stopping=False, positions="one-hot", random_state=0)
+QUICK = dict(
+    num_heads=1,
+    start="zero",
+    num_steps=100,
+    early_stopping=False,
+    positions="one-hot",
+    random_state=0,
+)
 
 
 def quick(**more):
@@ -48,7 +55,12 @@ def test_the_step_size_is_at_the_edge_of_stability(fitted):
     start = mh.zero_start(1, num_tokens=4, dim=8)
 
     def rises(step_size):
-        return np.diff(mh.train(start, data, step_size=step_size, num_steps=32, record="all").train_loss).max() > 1e-6
+        return (
+            np.diff(
+                mh.train(start, data, step_size=step_size, num_steps=32, record="all").train_loss
+            ).max()
+            > 1e-6
+        )
 
     assert np.log2(size) == round(np.log2(size)) and not rises(size) and rises(2 * size)
 
@@ -60,8 +72,14 @@ def test_looking_at_a_fitted_model_asks_the_theory_nothing(fitted, monkeypatch):
     monkeypatch.setattr("manyheads.theory.deora2023.planner.plan", asked)
     monkeypatch.setattr("manyheads.estimator.classifier.certify", asked)
     names = dir(fitted)
-    assert {"predict", "fitted_", "classes_"} <= set(names) and not {"plan_", "certificate_"} & set(names)
-    assert repr(fitted) and "MultiHeadAttentionClassifier" in fitted._repr_html_() and inspect.getmembers(fitted)
+    assert {"predict", "fitted_", "classes_"} <= set(names) and not {"plan_", "certificate_"} & set(
+        names
+    )
+    assert (
+        repr(fitted)
+        and "MultiHeadAttentionClassifier" in fitted._repr_html_()
+        and inspect.getmembers(fitted)
+    )
     with pytest.raises(AssertionError, match="the theory was asked"):
         _ = fitted.certificate_
 
@@ -94,8 +112,16 @@ def test_more_than_two_classes_are_one_against_the_rest():
     model = quick(num_steps=150).fit(X, y)
     scores = model.decision_function(X)
     assert scores.shape == (60, 3) and model.classes_.tolist() == [5, 6, 7]
-    assert np.array_equal(model.predict(X), 5 + np.argmax(scores, axis=1)) and model.score(X, y) > 0.7
-    assert np.allclose(model.predict_proba(X).sum(axis=1), 1) and model.attention_maps(X).shape == (60, 3, 1, 4, 4)
+    assert (
+        np.array_equal(model.predict(X), 5 + np.argmax(scores, axis=1)) and model.score(X, y) > 0.7
+    )
+    assert np.allclose(model.predict_proba(X).sum(axis=1), 1) and model.attention_maps(X).shape == (
+        60,
+        3,
+        1,
+        4,
+        4,
+    )
     alone = quick(num_steps=150).fit(X, y == 5)
     assert np.allclose(alone.decision_function(X), scores[:, 0], atol=1e-5)
 
@@ -121,7 +147,10 @@ def test_class_weights_move_the_boundary(fitted):
 @pytest.mark.full
 def test_the_certificate_is_about_the_run(fitted):
     certificates = fitted.certificate_
-    assert {c.statement for c in certificates} >= {"descent", "thm1"} and certificates is fitted.certificate_
+    assert {c.statement for c in certificates} >= {
+        "descent",
+        "thm1",
+    } and certificates is fitted.certificate_
     assert certificates.verdict.name in ("HOLDS", "SILENT")
 
 
@@ -138,7 +167,9 @@ def test_auto_compares_three_starts_and_takes_the_lowest_held_out_loss():
 
 
 def test_early_stopping_keeps_the_step_with_the_lowest_held_out_loss():
-    noise = np.random.default_rng(1).permutation(Y)  # nothing to learn: the held-out loss soon rises
+    noise = np.random.default_rng(1).permutation(
+        Y
+    )  # nothing to learn: the held-out loss soon rises
     model = quick(num_steps=1000, early_stopping=True, positions="one-hot").fit(X, noise)
     (trial,) = model.trials_
     assert model.n_iter_ == trial.num_steps[0] < 200
@@ -192,12 +223,16 @@ def test_on_tables_it_is_logistic_regression():
         num_heads=1, start="zero", num_steps=4000, early_stopping=False, dtype="float64"
     ).fit(table, y)
     theirs = LogisticRegression(C=np.inf, tol=1e-10).fit(table, y)
-    assert np.allclose(ours.decision_function(table), theirs.decision_function(table), atol=1e-3)  # both have converged
+    assert np.allclose(
+        ours.decision_function(table), theirs.decision_function(table), atol=1e-3
+    )  # both have converged
 
 
 def test_without_scikit_learn_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     monkeypatch.delitem(sys.modules, "manyheads.estimator.classifier")
-    with pytest.raises(ImportError, match="needs scikit-learn: install it with `pip install manyheads") as caught:
+    with pytest.raises(
+        ImportError, match="needs scikit-learn: install it with `pip install manyheads"
+    ) as caught:
         importlib.import_module("manyheads.estimator.classifier")
     assert "\n" not in str(caught.value)

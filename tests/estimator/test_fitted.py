@@ -23,7 +23,10 @@ def fitted():
 def test_a_file_gives_back_the_same_classifier(fitted, tmp_path):
     fitted.save(tmp_path / "model.safetensors")
     back = Fitted.load(tmp_path / "model.safetensors")
-    assert np.array_equal(back.scores(X), fitted.scores(X)) and set(back.predict(X)) == {"cold", "warm"}
+    assert np.array_equal(back.scores(X), fitted.scores(X)) and set(back.predict(X)) == {
+        "cold",
+        "warm",
+    }
     for name in ("label_names", "seed", "choice", "layout", "facts"):
         assert getattr(back, name) == getattr(fitted, name), name
     assert back.seed == 7 and str(back) == str(fitted)

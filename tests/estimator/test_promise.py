@@ -14,7 +14,17 @@ from manyheads.estimator.sharp import Sharp
 
 RNG = np.random.default_rng(0)
 PLAN = PlanFile(
-    "mixture", 40, 3, "first_phase", "full", "logistic", 0.5, 0.5, "2-0", Settings(1e6 + 2, 0.1 / 3, 300, 0.4999), None
+    "mixture",
+    40,
+    3,
+    "first_phase",
+    "full",
+    "logistic",
+    0.5,
+    0.5,
+    "2-0",
+    Settings(1e6 + 2, 0.1 / 3, 300, 0.4999),
+    None,
 )
 
 
@@ -22,7 +32,9 @@ PLAN = PlanFile(
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plans")
     labels = RNG.choice(["no", "yes"], 40)
-    tokens = 0.3 * RNG.standard_normal((40, 4, 3)) + np.where(labels == "yes", 1.0, -1.0)[:, None, None]
+    tokens = (
+        0.3 * RNG.standard_normal((40, 4, 3)) + np.where(labels == "yes", 1.0, -1.0)[:, None, None]
+    )
     np.savez(folder / "own.npz", tokens=tokens, labels=labels)
     return folder
 
@@ -53,13 +65,18 @@ def test_what_plan_promises_certify_confirms(folder, arguments, monkeypatch, cap
     assert "HOLDS" in said and "SILENT" not in said and "VIOLATED" not in said
     trajectory = mh.Trajectory.load(kept)
     assert "--positive" not in arguments or trajectory.settings["label_names"] == ["yes", "no"]
-    assert trajectory.settings["step_size"] == promise.step_size and trajectory.last_step == promise.num_steps
+    assert (
+        trajectory.settings["step_size"] == promise.step_size
+        and trajectory.last_step == promise.num_steps
+    )
     assert trajectory.train_loss[-1] <= promise.loss
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("task", ["digits", "ones.npz", "wine.npz"])
-def test_where_theorem_1_is_silent_the_forecast_promises_and_certify_confirms(folder, task, monkeypatch, capsys):
+def test_where_theorem_1_is_silent_the_forecast_promises_and_certify_confirms(
+    folder, task, monkeypatch, capsys
+):
     monkeypatch.chdir(folder)
     if task == "ones.npz":
         ones = mh.digits(1, 7)
@@ -71,16 +88,24 @@ def test_where_theorem_1_is_silent_the_forecast_promises_and_certify_confirms(fo
         tokens = np.pad(rows, ((0, 0), (0, 2))).reshape(len(rows), 5, 3)
         np.savez(folder / task, tokens=tokens[kinds < 2], labels=kinds[kinds < 2])
     plan, kept = folder / f"{task}.json", folder / f"{task}.run.npz"
-    assert run(folder, "plan", task, "--start", "zero", "--planning-share", 0.25, "--out", plan) == 0
+    assert (
+        run(folder, "plan", task, "--start", "zero", "--planning-share", 0.25, "--out", plan) == 0
+    )
     said = capsys.readouterr().out
-    assert said.count("Recommendation: ") == said.count("Promised: 8 heads, a sharp Gaussian start") == 1
+    assert (
+        said.count("Recommendation: ")
+        == said.count("Promised: 8 heads, a sharp Gaussian start")
+        == 1
+    )
     found = PlanFile.load(plan)
     assert found.statement == "forecast" and found.promise.loss <= found.target_loss == 0.1
     assert run(folder, "train", "--plan", plan, "--dtype", "float64", "--out", kept) == 0
     capsys.readouterr()
     assert run(folder, "certify", kept, "--plan", plan) == 0
     said = capsys.readouterr().out
-    assert "HOLDS     manyheads2026.forecast" in said and f"from step {found.sharp.from_step}" in said
+    assert (
+        "HOLDS     manyheads2026.forecast" in said and f"from step {found.sharp.from_step}" in said
+    )
     assert mh.Trajectory.load(kept).train_loss.min() <= found.promise.loss
 
 
@@ -93,12 +118,19 @@ def test_the_trial_of_a_plan_reaches_its_target_where_nothing_is_promised(folder
     np.savez(folder / "noisy.npz", tokens=tokens, labels=labels)
     data, key = mh.Dataset.load(folder / "noisy.npz"), jax.random.split(jax.random.key(0), 5)[4]
     found = mh.plan(data, start="zero", target_loss=0.65, key=key)
-    made = dict(data="noisy.npz", seed=0, key=key, planning_share=0.5, decoder="full", loss="logistic")
+    made = dict(
+        data="noisy.npz", seed=0, key=key, planning_share=0.5, decoder="full", loss="logistic"
+    )
     PlanFile.of(found, data, **made).save(folder / "trial.json")
     stored = PlanFile.load(folder / "trial.json")
-    assert stored.promise is None and stored.settings == stored.trial and stored.statement == "descent"
+    assert (
+        stored.promise is None and stored.settings == stored.trial and stored.statement == "descent"
+    )
     kept = folder / "trial.run.npz"
-    assert run(folder, "train", "--plan", folder / "trial.json", "--dtype", "float64", "--out", kept) == 0
+    assert (
+        run(folder, "train", "--plan", folder / "trial.json", "--dtype", "float64", "--out", kept)
+        == 0
+    )
     assert mh.Trajectory.load(kept).train_loss[-1] <= stored.target_loss
 
 
@@ -119,12 +151,17 @@ def test_a_plan_without_settings_and_other_data_are_refused(tmp_path, capsys):
     assert main(["train", "digits", "--plan", str(tmp_path / "plan.json")]) == 2
     assert "'digits' is not a file, and " in capsys.readouterr().err
     empty = replace(PLAN, promise=None)
-    with pytest.raises(ValueError, match="this plan names no settings: the theory is silent and no trial"):
+    with pytest.raises(
+        ValueError, match="this plan names no settings: the theory is silent and no trial"
+    ):
         _ = empty.settings
 
 
 def test_what_is_no_plan_is_refused_in_one_line(tmp_path, capsys):
     (tmp_path / "x.json").write_text("{}")
-    for path, words in ((tmp_path / "x.json", "cannot be read"), (tmp_path / "none", "does not exist")):
+    for path, words in (
+        (tmp_path / "x.json", "cannot be read"),
+        (tmp_path / "none", "does not exist"),
+    ):
         assert main(["train", "--plan", str(path)]) == 2
         assert words in capsys.readouterr().err

@@ -8,15 +8,25 @@ X = 3 * RNG.standard_normal((20, 5, 3)) + 1
 EVEN = np.ones(20)
 
 
-def layout(scale="rms", positions="none", intercept=False, any_length=False, weight=EVEN, mask=None):
+def layout(
+    scale="rms", positions="none", intercept=False, any_length=False, weight=EVEN, mask=None
+):
     return Layout.measured(
-        X, mask, weight, scale=scale, positions=positions, intercept=intercept, any_length=any_length
+        X,
+        mask,
+        weight,
+        scale=scale,
+        positions=positions,
+        intercept=intercept,
+        any_length=any_length,
     )
 
 
 def test_scales():
     rms = layout().dataset(X, None).tokens
-    assert np.isclose((rms**2).sum(-1).mean(), 1) and np.allclose(rms / rms[0, 0, 0], X / X[0, 0, 0])
+    assert np.isclose((rms**2).sum(-1).mean(), 1) and np.allclose(
+        rms / rms[0, 0, 0], X / X[0, 0, 0]
+    )
     standard = layout("standard").dataset(X, None).tokens
     assert np.allclose(standard.mean((0, 1)), 0) and np.allclose(standard.var((0, 1)), 1 / 3)
     assert np.array_equal(layout("none").dataset(X, None).tokens, X)
@@ -34,7 +44,11 @@ def test_positions_and_the_constant_are_features_after_the_tokens():
     tokens = layout("none", "one-hot", intercept=True).dataset(X, None).tokens
     assert np.array_equal(tokens[:, :, 3], np.ones((20, 5)))
     assert np.array_equal(tokens[4, :, 4:], np.eye(5))
-    waves = layout("none", "sinusoidal", any_length=True).dataset(np.zeros((2, 9, 3)), None).tokens[0, :, 3:]
+    waves = (
+        layout("none", "sinusoidal", any_length=True)
+        .dataset(np.zeros((2, 9, 3)), None)
+        .tokens[0, :, 3:]
+    )
     assert waves.shape == (9, 8) and np.allclose((waves**2).sum(1), 1)
     apart = np.linalg.norm(waves[:, None] - waves[None], axis=-1) + 9 * np.eye(9)
     assert apart.min() > 0.1  # places can be told apart

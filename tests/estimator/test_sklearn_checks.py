@@ -9,7 +9,9 @@ import manyheads as mh
 
 # All checks apply and none is left out: tables pass them, and tests/estimator/test_classifier.py has what scikit-learn
 # has no checks for, 3-D arrays and lists. (It skips its check of array API inputs, where no such library is installed.)
-QUICK = dict(num_heads=1, start="zero", num_steps=30, early_stopping=False, dtype="float64", random_state=0)
+QUICK = dict(
+    num_heads=1, start="zero", num_steps=30, early_stopping=False, dtype="float64", random_state=0
+)
 
 
 @pytest.mark.full

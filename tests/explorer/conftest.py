@@ -12,22 +12,36 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 
 def pytest_collection_modifyitems(items):
     """Tests in the browser are left out, with the reason, where there is none."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, which is not installed here"))
+            item.add_marker(
+                pytest.mark.skipif(
+                    CHROMIUM is None, reason="needs Chromium, which is not installed here"
+                )
+            )
 
 
 class Tab:
     """A page of the explorer, its complaints, and its requests to anything but itself."""
 
     def __init__(self, context, address):
-        self.context, self.page, self.complaints, self.requests = context, context.new_page(), [], []
-        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type != "log" else None)
+        self.context, self.page, self.complaints, self.requests = (
+            context,
+            context.new_page(),
+            [],
+            [],
+        )
+        self.page.on(
+            "console",
+            lambda message: self.complaints.append(message.text) if message.type != "log" else None,
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
@@ -52,7 +66,9 @@ class Tab:
         """Wait for an event in the page; Playwright's own way needs eval, which the page forbids."""
         deadline = time.monotonic() + limit
         while not self.page.evaluate(f"() => Boolean({expression})"):
-            assert time.monotonic() < deadline, f"never true: {expression} {where}; complaints: {self.complaints}"
+            assert time.monotonic() < deadline, (
+                f"never true: {expression} {where}; complaints: {self.complaints}"
+            )
             time.sleep(LOOK_EVERY)
 
     def status(self, wanted):
@@ -109,7 +125,9 @@ def opened(browser):
     """Open the explorer: `opened("#heads=1")`, `opened(address=...)`, `opened(width=390)`."""
     contexts = []
 
-    def open_tab(link="", address=None, width=1440, height=900, scheme="light", motion="no-preference"):
+    def open_tab(
+        link="", address=None, width=1440, height=900, scheme="light", motion="no-preference"
+    ):
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion=motion
         )

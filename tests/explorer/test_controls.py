@@ -32,7 +32,14 @@ CONTROLS = {
 
 def test_every_control_is_tested(desk):
     names = set(desk.ask("[...document.querySelectorAll('#controls [name]')].map((e) => e.name)"))
-    others = {"data", "scale", "tokenNorm", "teacherHeads", "teacherScale", "margin"}  # in the test below
+    others = {
+        "data",
+        "scale",
+        "tokenNorm",
+        "teacherHeads",
+        "teacherScale",
+        "margin",
+    }  # in the test below
     assert names == set(CONTROLS) | others
 
 
@@ -84,13 +91,21 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(desk):
     tab = desk
     tab.visit(SMALL)
     tab.until("document.querySelector('.mark.edge')")
-    theory, edge = (float(tab.page.locator(f".mark.{kind}").get_attribute("data-value")) for kind in ("theory", "edge"))
+    theory, edge = (
+        float(tab.page.locator(f".mark.{kind}").get_attribute("data-value"))
+        for kind in ("theory", "edge")
+    )
     assert theory < edge and theory == tab.ask("explorer.app.run.theory.admissible")
     tab.page.locator(".mark.theory").click()
     tab.until("explorer.app.run.settings === explorer.app.settings")
     assert 0.99 * theory <= tab.ask("explorer.app.settings.stepSize") <= theory
     tab.train()
-    assert tab.page.locator("#verdictsBody [data-verdict=HOLDS]", has_text="Every step descends").count() == 1
+    assert (
+        tab.page.locator(
+            "#verdictsBody [data-verdict=HOLDS]", has_text="Every step descends"
+        ).count()
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +114,10 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(desk):
         ("#heads=-3", "heads=-3; it must be a whole number from 1 to 10¹²"),
         ("#heads=1e400&T=abc", "T=abc; it must be a whole number from 2 to 24"),
         ("#data=../../secret", "it must be one of mixture, random, planted, own"),
-        ("#start=gaussian&heads=1000000&n=4&nTest=0&T=2&d=2&data=random", "Gaussian heads all differ"),
+        (
+            "#start=gaussian&heads=1000000&n=4&nTest=0&T=2&d=2&data=random",
+            "Gaussian heads all differ",
+        ),
         ("#T=4&relevant=9", "fewer than the 4 tokens must be relevant"),
         ("#M=16&d=4", "orthogonal patterns need that width"),
         ("#noise=1&noiseNorm=0", "at least its part along the patterns"),
@@ -128,7 +146,9 @@ def test_a_typed_value_that_is_not_possible_is_refused_in_words(desk):
 def test_every_preset_trains(desk):
     tab = desk
     tab.visit(SMALL)
-    names = tab.ask("[...document.querySelector('#preset').options].map((o) => o.value).filter(Boolean)")
+    names = tab.ask(
+        "[...document.querySelector('#preset').options].map((o) => o.value).filter(Boolean)"
+    )
     assert len(names) >= 9
     for name in names:
         tab.page.evaluate("() => { window.before = explorer.app.run; }")
@@ -144,7 +164,9 @@ def test_every_preset_trains(desk):
 def test_a_link_is_read_when_the_page_opens(opened):
     tab = opened("#heads=-3&T=5&stepSize=0.25&n=8&nTest=0&numSteps=3")
     assert "heads=-3; it must be a whole number" in tab.text("#message")
-    assert tab.ask("[explorer.app.run.train.T, explorer.app.run.settings.stepSize, explorer.app.run.model.H]") == [
+    assert tab.ask(
+        "[explorer.app.run.train.T, explorer.app.run.settings.stepSize, explorer.app.run.model.H]"
+    ) == [
         5,
         0.25,
         8,

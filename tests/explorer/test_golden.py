@@ -44,7 +44,11 @@ def test_there_are_thirty_settings():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.browser) for name in golden.SETTINGS]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.browser)
+        for name in golden.SETTINGS
+    ],
 )
 def test_the_page_equals_the_library(page, worst, name):
     told = golden.export(name)
@@ -60,9 +64,13 @@ def test_the_page_equals_the_library(page, worst, name):
     for target, terms in told.get("identity", {}).items():  # they cancel: relative to the largest
         scale = max(map(abs, terms.values()))
         got_terms = got["identity"][target]
-        found[f"identity, {target}"] = max(difference(value, got_terms[key], scale) for key, value in terms.items())
+        found[f"identity, {target}"] = max(
+            difference(value, got_terms[key], scale) for key, value in terms.items()
+        )
     theorem = told.get("theorem", {})
-    found |= {f"theorem {key}": difference(value, got["theorem"][key]) for key, value in theorem.items()}
+    found |= {
+        f"theorem {key}": difference(value, got["theorem"][key]) for key, value in theorem.items()
+    }
     worst[name] = max(found.values())
     assert worst[name] < TOLERANCE, found
 
@@ -80,9 +88,20 @@ def test_leaving_one_out_equals_the_library(page, name):
     told = golden.export(name)
     kept = told["train"]
     data = mh.Dataset.from_arrays(np.asarray(kept["tokens"]), np.asarray(kept["labels"]))
-    start = mh.MultiHead(*(np.asarray(told["start"][part]) for part in ("keyQuery", "readout", "multiplicity")))
-    wanted = mh.leave_one_out(start, data, step_size=told["stepSize"], num_steps=told["numSteps"], indices=[0, 1, 2])
+    start = mh.MultiHead(
+        *(np.asarray(told["start"][part]) for part in ("keyQuery", "readout", "multiplicity"))
+    )
+    wanted = mh.leave_one_out(
+        start, data, step_size=told["stepSize"], num_steps=told["numSteps"], indices=[0, 1, 2]
+    )
     got = page.evaluate(LEFT_OUT, told)
-    for here, there in (("distance", "distance"), ("left_out_loss", "leftOut"), ("seen_loss", "seen")):
-        assert difference(getattr(wanted, here)[:, -1], [one[there] for one in got["found"]]) < TOLERANCE, here
+    for here, there in (
+        ("distance", "distance"),
+        ("left_out_loss", "leftOut"),
+        ("seen_loss", "seen"),
+    ):
+        assert (
+            difference(getattr(wanted, here)[:, -1], [one[there] for one in got["found"]])
+            < TOLERANCE
+        ), here
     assert got["moved"] > 10 * max(one["distance"] for one in got["found"])

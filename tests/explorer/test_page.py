@@ -23,7 +23,10 @@ def test_every_source_is_in_the_page_and_stays_small():
 def test_nothing_is_left_to_fill_in_and_nothing_is_fetched():
     text = page.render()
     assert "@@" not in text
-    assert re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:)[^"']*["']""", text.split("<script")[0]) == []
+    assert (
+        re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:)[^"']*["']""", text.split("<script")[0])
+        == []
+    )
     assert text.count("</script>") == 3
 
 

@@ -28,7 +28,9 @@ class Served:
     def post(self, path, body=b"", headers=None):
         connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=300)
         with contextlib.closing(connection):
-            connection.request("POST", path, body, {"X-Manyheads": "explorer"} if headers is None else headers)
+            connection.request(
+                "POST", path, body, {"X-Manyheads": "explorer"} if headers is None else headers
+            )
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
@@ -56,7 +58,9 @@ def server():
 def ask(tab, button):
     """Press a button of the library's panel and wait for what it shows."""
     tab.page.click(button)
-    tab.until("document.querySelector('#libraryOut') && !document.querySelector('#askStop')", limit=ANSWER)
+    tab.until(
+        "document.querySelector('#libraryOut') && !document.querySelector('#askStop')", limit=ANSWER
+    )
     return tab.text("#libraryOut")
 
 
@@ -67,8 +71,13 @@ def test_only_this_machine_is_served(server):
 
 
 def test_other_sites_and_other_names_are_refused(server):
-    assert server.post("/api/draw", headers={}) == (403, "only the explorer's own page may send requests.")
-    status, text = server.post("/api/draw", headers={"X-Manyheads": "explorer", "Host": "evil.example"})
+    assert server.post("/api/draw", headers={}) == (
+        403,
+        "only the explorer's own page may send requests.",
+    )
+    status, text = server.post(
+        "/api/draw", headers={"X-Manyheads": "explorer", "Host": "evil.example"}
+    )
     assert status == 403 and "127.0.0.1 and localhost only" in text
     assert server.post("/api/shell")[0] == 404
     assert server.post("/api/upload", b"0" * 65_000_000)[0] == 413
@@ -78,7 +87,9 @@ def test_other_sites_and_other_names_are_refused(server):
 def test_the_page_is_the_same_and_asks_only_its_server(server, opened):
     tab = opened(TINY, address=server.address)
     tab.train()
-    assert {urlsplit(url).netloc for url in tab.requests if url.startswith("http")} == {urlsplit(server.address).netloc}
+    assert {urlsplit(url).netloc for url in tab.requests if url.startswith("http")} == {
+        urlsplit(server.address).netloc
+    }
     assert tab.ask("document.documentElement.dataset.served") == "yes" and tab.complaints == []
 
 
@@ -105,7 +116,10 @@ def test_all_theorems_are_asked_about_the_run_shown(server, opened):
 def test_hard_margins_are_shown_on_their_scales(server, opened):
     tab = opened(TINY, address=server.address)
     text = ask(tab, "#askMargins")
-    assert "readout scale: best linear classifier" in text and "tangent scale: best direction (P3)" in text
+    assert (
+        "readout scale: best linear classifier" in text
+        and "tangent scale: best direction (P3)" in text
+    )
 
 
 @pytest.mark.browser
@@ -118,7 +132,9 @@ def test_data_drawn_by_the_library_need_only_a_seed(server, opened):
     assert len(code) < 2000 and "jax.random.key(1)" in code
     exec(code.replace("print(run)", "run"), scope)
     np.testing.assert_allclose(
-        tab.ask("explorer.app.run.rows.map((row) => row.trainLoss)"), scope["run"].train_loss, rtol=1e-9
+        tab.ask("explorer.app.run.rows.map((row) => row.trainLoss)"),
+        scope["run"].train_loss,
+        rtol=1e-9,
     )
     assert tab.ask("[...new Set(explorer.app.run.train.pattern)].every((k) => k >= 0)")
 
@@ -127,7 +143,9 @@ def test_own_data_are_trained_on_and_their_names_stay_text(server, opened, tmp_p
     rng = np.random.default_rng(0)
     tokens = rng.standard_normal((40, 3, 2))
     evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
-    np.savez(tmp_path / "<b>mine.npz", tokens=tokens, labels=np.where(tokens[:, 0, 0] > 0, evil, "ham"))
+    np.savez(
+        tmp_path / "<b>mine.npz", tokens=tokens, labels=np.where(tokens[:, 0, 0] > 0, evil, "ham")
+    )
     tab = opened(TINY, address=server.address)
     dialogs = []
     tab.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
@@ -135,13 +153,20 @@ def test_own_data_are_trained_on_and_their_names_stay_text(server, opened, tmp_p
     tab.until("explorer.app.run.settings.data === 'own'", limit=ANSWER)
     assert evil in tab.text("#ownTold") and tab.page.locator("#ownTold *").count() == 0
     tab.train()
-    assert tab.ask("explorer.app.run.train.n + explorer.app.run.test.n + explorer.app.run.fresh.n") == 40
+    assert (
+        tab.ask("explorer.app.run.train.n + explorer.app.run.test.n + explorer.app.run.fresh.n")
+        == 40
+    )
     assert evil in tab.text("#mapsBody") + tab.text("#picture") or "ham" in tab.text("#mapsBody")
-    assert dialogs == [] and tab.page.locator("#mapsBody img, #picture img, #library img").count() == 0
+    assert (
+        dialogs == [] and tab.page.locator("#mapsBody img, #picture img, #library img").count() == 0
+    )
     code = tab.ask("explorer.pythonCode(explorer.app.run)")
     scope = {}
     exec(code.replace("print(run)", "run"), scope)
-    np.testing.assert_allclose(tab.ask("explorer.app.run.last.trainLoss"), scope["run"].train_loss[-1], rtol=1e-9)
+    np.testing.assert_allclose(
+        tab.ask("explorer.app.run.last.trainLoss"), scope["run"].train_loss[-1], rtol=1e-9
+    )
 
 
 def test_a_bad_upload_is_a_message_in_the_page(server, opened, tmp_path):
@@ -150,7 +175,10 @@ def test_a_bad_upload_is_a_message_in_the_page(server, opened, tmp_path):
     tab = opened(TINY, address=server.address)
     for name in ("bad.npz", "bad.csv"):
         tab.page.set_input_files("#ownFile", tmp_path / name)
-        tab.until(f"(document.querySelector('#libraryError')?.textContent || '').startsWith('{name}')", limit=ANSWER)
+        tab.until(
+            f"(document.querySelector('#libraryError')?.textContent || '').startsWith('{name}')",
+            limit=ANSWER,
+        )
     tab.train()
     assert tab.ask("explorer.app.run.settings.data") == "mixture"
 
@@ -173,16 +201,25 @@ def test_sessions_leave_nothing_behind(server, opened, sessions):
     watched = psutil.Process(server.process.pid)
     first = opened(TINY, address=server.address)
     first.page.close()
-    threads, memory, browser_memory = watched.num_threads(), watched.memory_info().rss, chromium_memory()
+    threads, memory, browser_memory = (
+        watched.num_threads(),
+        watched.memory_info().rss,
+        chromium_memory(),
+    )
     for session in range(sessions):
         tab = type(first)(first.context, server.address + TINY)
-        tab.page.click("#train" if session % 4 else "#askCertify")  # either is left while it is at work
+        tab.page.click(
+            "#train" if session % 4 else "#askCertify"
+        )  # either is left while it is at work
         tab.until("explorer.app.run.step > 0 || document.querySelector('#askStop')")
         tab.page.close()
     wait_until(lambda: not server.work, what="end of all work")
     wait_until(lambda: watched.num_threads() <= threads, what="end of all threads")
     assert watched.memory_info().rss - memory < 100e6
-    wait_until(lambda: chromium_memory() - browser_memory < 100e6, what="memory that the browser gives back")
+    wait_until(
+        lambda: chromium_memory() - browser_memory < 100e6,
+        what="memory that the browser gives back",
+    )
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -196,7 +233,9 @@ def test_the_end_of_the_server_ends_its_work(opened, how):
         own.process.send_signal(how)
         wait_until(lambda: own.process.poll() is not None, what="end of the server")
         wait_until(
-            lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in work),
+            lambda: (
+                not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in work)
+            ),
             what="end of its work",
         )
         assert threading.active_count() < 50

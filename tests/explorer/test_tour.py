@@ -60,14 +60,26 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
     for place, framed in enumerate(FRAMED):
         end_of_stop(desk, place)
         titles.append(desk.text("#tour h3"))
-        assert sorted(desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)")) == sorted(framed)
+        assert sorted(
+            desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)")
+        ) == sorted(framed)
         words = desk.text("#tour")
         assert all(WORDS[name] in words for name in framed), words
         all_is_seen(desk, f"stop {place + 1}")
         if place == 4:  # silent, with both sides of each condition
-            assert desk.page.locator("#verdictsBody [data-verdict=SILENT]", has_text="you have 8").count() >= 1
+            assert (
+                desk.page.locator(
+                    "#verdictsBody [data-verdict=SILENT]", has_text="you have 8"
+                ).count()
+                >= 1
+            )
         if place == 5:  # here the theorem speaks, and the run keeps its promise
-            assert desk.page.locator("#verdictsBody [data-verdict=HOLDS]", has_text="Theorem 1").count() == 1
+            assert (
+                desk.page.locator(
+                    "#verdictsBody [data-verdict=HOLDS]", has_text="Theorem 1"
+                ).count()
+                == 1
+            )
             bound, mean = desk.ask(
                 "[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]"
             )
@@ -108,7 +120,9 @@ def test_on_a_phone_the_tour_comes_in_parts_that_fit(opened):
         framed.add(tab.page.locator(".pointed").get_attribute("id"))
         said += tab.text("#tour .told")
         if tab.ask("explorer.app.tour.lastPart"):
-            every = tab.ask(f"[explorer.stops[{place}].text, ...explorer.stops[{place}].seen.map(([, text]) => text)]")
+            every = tab.ask(
+                f"[explorer.stops[{place}].text, ...explorer.stops[{place}].seen.map(([, text]) => text)]"
+            )
             assert all(text in said for text in every) and framed == set(FRAMED[place])
             if place == 7:
                 break
@@ -195,7 +209,9 @@ def test_what_was_measured_follows_the_run(desk):
     end_of_stop(desk, 6)
     assert desk.page.locator("#tourAlso").is_disabled()  # it waits for what it is compared with
     desk.page.click("#measureIt")
-    desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 12 training')")
+    desk.until(
+        "document.querySelector('#measureTold').textContent.includes('Without one of 12 training')"
+    )
     few = desk.page.locator("#measureTold tr").all_inner_texts()
     desk.until("!document.querySelector('#tourAlso').disabled")
     # what is said while the run is made may be gone before it is asked for: the page notes it
@@ -212,7 +228,9 @@ def test_what_was_measured_follows_the_run(desk):
     desk.until("window.off")
     assert desk.ask("explorer.app.pinned === twelve")
     desk.until("explorer.app.run.train.n === 160")
-    desk.until("document.querySelector('#measureTold').textContent.includes('Without one of 160 training')")
+    desk.until(
+        "document.querySelector('#measureTold').textContent.includes('Without one of 160 training')"
+    )
     both = [row.split("\t") for row in desk.page.locator("#measureTold tr").all_inner_texts()]
     assert both[0][1:] == ["12", "160"] and ["\t".join(row[:2]) for row in both] == few
     assert all(one != two for _, one, two in both)
@@ -224,12 +242,15 @@ def test_what_was_measured_follows_the_run(desk):
 def test_waking_times_are_a_plot(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEN)
-    desk.page.evaluate("() => { Object.assign(explorer.stops[3].settings, { numSteps: 5 }); explorer.app.tour.go(3); }")
+    desk.page.evaluate(
+        "() => { Object.assign(explorer.stops[3].settings, { numSteps: 5 }); explorer.app.tour.go(3); }"
+    )
     end_of_stop(desk, 3)
     desk.page.click("#measureIt")
     desk.until("document.querySelectorAll('.waking circle').length >= 3")
     low, high = (
-        desk.ask(f"Number(document.querySelectorAll('.waking circle')[{k}].getAttribute('cy'))") for k in (0, 2)
+        desk.ask(f"Number(document.querySelectorAll('.waking circle')[{k}].getAttribute('cy'))")
+        for k in (0, 2)
     )
     assert high < low  # more heads wake later, and later is higher
     assert "1 head at step" in desk.page.locator(".waking").get_attribute("aria-label")
@@ -254,14 +275,22 @@ def test_takeaways_wait_for_each_other_and_each_gets_its_verdict(desk):
     verdicts = {"yes", "no", "open", "it depends"}
     wanted = [name for k, name in enumerate(names) if k != 3]
     for name in wanted:
-        desk.until(f"{sorted(verdicts)}.includes(document.querySelector('#takeaway-{name} .chip').textContent)")
+        desk.until(
+            f"{sorted(verdicts)}.includes(document.querySelector('#takeaway-{name} .chip').textContent)"
+        )
     assert desk.text(f"#takeaway-{names[3]} .chip") == "stopped"
     running = [name for name, text in desk.ask("told") if text == "running"]
-    started = [name for name in running if name != f"takeaway-{names[3]}"]  # which may have begun before it was stopped
+    started = [
+        name for name in running if name != f"takeaway-{names[3]}"
+    ]  # which may have begun before it was stopped
     assert started == [f"takeaway-{name}" for name in wanted]  # one after the other, none lost
     for name in wanted:  # what was asked stays beside the answer
-        asked = desk.page.evaluate("(id) => explorer.takeaways.find((one) => one.id === id).asks", name)
-        assert asked in desk.text(f"#takeaway-{name}") and "√H" not in desk.text(f"#takeaway-{name}")
+        asked = desk.page.evaluate(
+            "(id) => explorer.takeaways.find((one) => one.id === id).asks", name
+        )
+        assert asked in desk.text(f"#takeaway-{name}") and "√H" not in desk.text(
+            f"#takeaway-{name}"
+        )
     desk.page.locator(f"#takeaway-{names[0]} .link").click()
     desk.until("explorer.app.pinned && explorer.app.run.settings === explorer.app.settings")
     assert desk.complaints == []
@@ -277,14 +306,20 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
         """() => { const one = explorer.takeaways[0]; one.runs = () => [1, 64].map((heads) => [{ n: 20, nTest: 0, heads, numSteps: 30 }]); }"""
     )
     desk.page.click("#ask-more-heads")
-    desk.until("explorer.app.pinned && explorer.app.pinned.model.H === 1 && explorer.app.run.model.H === 64")
+    desk.until(
+        "explorer.app.pinned && explorer.app.pinned.model.H === 1 && explorer.app.run.model.H === 64"
+    )
     desk.status("finished")
-    assert desk.ask("explorer.app.tour.at") == 7 and desk.page.locator("#tour #takeaways").is_visible()
+    assert (
+        desk.ask("explorer.app.tour.at") == 7 and desk.page.locator("#tour #takeaways").is_visible()
+    )
     assert desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)") == ["lossChart"]
     assert "150 steps of equal size" in desk.text("#takeaway-more-heads")
     assert "64 heads; pinned (dashed): 1 head" in desk.text("#takeaway-more-heads")
     desk.page.click("#tourBack")
-    assert desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == 7
+    assert (
+        desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == 7
+    )
     desk.page.click("#tourEnd")
     assert desk.complaints == []
 
@@ -298,9 +333,13 @@ def test_on_a_phone_an_answer_is_seen_whole_beside_the_runs_that_it_names(opened
     end_of_stop(tab, 7)
     tab.page.evaluate("() => explorer.app.tour.ask()")
     for name in ("generalize", "more-heads"):
-        claim = tab.page.evaluate("(id) => explorer.takeaways.find((one) => one.id === id).claim", name)
+        claim = tab.page.evaluate(
+            "(id) => explorer.takeaways.find((one) => one.id === id).claim", name
+        )
         tab.page.click(f"#ask-{name}")
-        tab.until(f"document.querySelector('#pinned').textContent.includes('{claim}') && !explorer.app.queue")
+        tab.until(
+            f"document.querySelector('#pinned').textContent.includes('{claim}') && !explorer.app.queue"
+        )
         tab.status("finished")
         tab.until("document.querySelector('#pinned').textContent.includes('pinned (dashed)')")
         assert any(f"“{claim}”: run 1 of 2" in text for text in tab.ask("told"))
@@ -320,7 +359,9 @@ def test_on_a_phone_an_answer_is_seen_whole_beside_the_runs_that_it_names(opened
 def test_numbers_in_the_words_are_those_of_the_cards(opened):
     tab = opened(SMALL)
     tab.page.evaluate("() => explorer.app.visit(explorer.stops[2].settings, null, false)")
-    tab.until("explorer.app.run.settings === explorer.app.settings && explorer.app.run.model.H === 1e6")
+    tab.until(
+        "explorer.app.run.settings === explorer.app.settings && explorer.app.run.model.H === 1e6"
+    )
     need = tab.ask("explorer.app.run.theory.target.theorem.headsNeeded")
     assert f"here about {need / 1e6:.0f} million" in tab.ask("explorer.stops[2].seen.at(-1)[1]")
 

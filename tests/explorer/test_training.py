@@ -17,7 +17,13 @@ def repeated(code):
 
 
 @pytest.mark.parametrize(
-    "more", ["", "&heads=10^12", "&start=gaussian&heads=3&decoder=last", "&data=random&optimizer=adam&stepSize=0.01"]
+    "more",
+    [
+        "",
+        "&heads=10^12",
+        "&start=gaussian&heads=3&decoder=last",
+        "&data=random&optimizer=adam&stepSize=0.01",
+    ],
 )
 def test_the_losses_shown_are_the_librarys_to_the_digits_shown(desk, more):
     tab = desk
@@ -26,7 +32,11 @@ def test_the_losses_shown_are_the_librarys_to_the_digits_shown(desk, more):
     run = repeated(tab.ask("explorer.pythonCode(explorer.app.run)"))
     steps = tab.ask("explorer.app.run.steps")
     assert run.steps.tolist() == steps and run.last_step == 60
-    for place, values in (("#nowTrain", run.train_loss), ("#nowTest", run.test_loss), ("#nowMargin", run.margin)):
+    for place, values in (
+        ("#nowTrain", run.train_loss),
+        ("#nowTest", run.test_loss),
+        ("#nowMargin", run.margin),
+    ):
         assert tab.text(place) == tab.page.evaluate("(x) => explorer.number(x)", float(values[-1]))
     got = tab.ask("explorer.app.run.rows.map((row) => row.trainLoss)")
     np.testing.assert_allclose(got, run.train_loss, rtol=1e-9)
@@ -75,7 +85,10 @@ def test_the_first_curve_comes_at_once_and_updates_come_often(desk):
         100 - SLICE,
     )
     assert least + SLICE < 100
-    assert tab.ask("explorer.app.run.rows[1].step") == 1 and tab.ask("explorer.app.run.rows.length") == 61
+    assert (
+        tab.ask("explorer.app.run.rows[1].step") == 1
+        and tab.ask("explorer.app.run.rows.length") == 61
+    )
 
 
 def test_the_page_answers_while_it_trains(desk):
@@ -101,7 +114,10 @@ def test_the_time_slider_scrubs_every_view(desk):
     tab = desk
     tab.visit(SMALL + "&heads=1")
     tab.train()
-    end = {place: tab.text(place) for place in ("#nowStep", "#nowTrain", "#nowMargin", "#identity", "#picture")}
+    end = {
+        place: tab.text(place)
+        for place in ("#nowStep", "#nowTrain", "#nowMargin", "#identity", "#picture")
+    }
     picture = "document.querySelector('.map canvas').toDataURL()"
     map_end = tab.ask(picture)
     tab.page.locator("#time").focus()
@@ -156,7 +172,10 @@ def test_terms_explain_themselves_on_hover_focus_and_tap(desk):
     tab.page.locator("[data-term=heads]").focus()
     assert "cost as much as two" in tip.inner_text()
     known = set(tab.ask("Object.keys(explorer.terms)"))
-    assert set(tab.ask("[...document.querySelectorAll('[data-term]')].map((e) => e.dataset.term)")) <= known
+    assert (
+        set(tab.ask("[...document.querySelectorAll('[data-term]')].map((e) => e.dataset.term)"))
+        <= known
+    )
 
 
 def test_keys_and_chart_values(desk):
@@ -175,7 +194,9 @@ def test_keys_and_chart_values(desk):
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_every_width_and_both_themes(opened, width, scheme):
-    tab = opened(SMALL.replace("numSteps=60", "numSteps=10"), width=width, height=844, scheme=scheme)
+    tab = opened(
+        SMALL.replace("numSteps=60", "numSteps=10"), width=width, height=844, scheme=scheme
+    )
     tab.train()
     assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
     assert tab.ask("document.documentElement.dataset.theme") == scheme
@@ -186,7 +207,9 @@ def test_it_fits_every_width_and_both_themes(opened, width, scheme):
 
 
 def test_a_diverging_run_says_so(opened):
-    tab = opened(SMALL + "&start=gaussian&scale=10&stepSize=1000&data=random&tokenNorm=4&loss=hyperbolic")
+    tab = opened(
+        SMALL + "&start=gaussian&scale=10&stepSize=1000&data=random&tokenNorm=4&loss=hyperbolic"
+    )
     tab.page.click("#train")
     tab.until("['finished', 'diverged'].includes(document.documentElement.dataset.status)")
     if tab.ask("document.documentElement.dataset.status") == "diverged":

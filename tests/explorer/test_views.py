@@ -107,13 +107,19 @@ def test_the_decomposition_is_exact_for_every_target(desk):
     for name in ("paper", "attention", "end"):
         desk.page.select_option("#against", name)
         shown[name] = [
-            float(x) for x in desk.ask("[...document.querySelectorAll('#identity data')].map((e) => e.value)")
+            float(x)
+            for x in desk.ask(
+                "[...document.querySelectorAll('#identity data')].map((e) => e.value)"
+            )
         ]
         mean, *parts = shown[name]
         assert mean == pytest.approx(sum(parts), abs=1e-13)
         assert abs(float(desk.page.locator("#residual").get_attribute("data-value"))) < 1e-13
         assert ("against=" in desk.ask("location.hash")) == (name != "paper")
-    assert len({tuple(parts) for parts in shown.values()}) == 3 and len({parts[0] for parts in shown.values()}) == 1
+    assert (
+        len({tuple(parts) for parts in shown.values()}) == 3
+        and len({parts[0] for parts in shown.values()}) == 1
+    )
     assert shown["end"][1] == desk.ask("explorer.app.run.last.trainLoss")
     desk.visit(SMALL + "&against=attention")
     desk.train()

@@ -44,13 +44,29 @@ def test_a_csv_has_a_row_for_each_token():
             npz(tokens=TOKENS),
             "x.npz holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...)",
         ),
-        ("x.npz", npz(tokens=TOKENS, labels=[1, 1, 1, 1]), "a classifier needs sequences of both classes"),
-        ("x.npz", npz(tokens=np.full((4, 3, 2), np.nan), labels=[0, 1, 0, 1]), "holds NaN or an infinite value"),
-        ("x.npz", npz(tokens=np.zeros((2, 1000, 300)), labels=[0, 1]), "600,000 numbers; the page takes up to 500,000"),
+        (
+            "x.npz",
+            npz(tokens=TOKENS, labels=[1, 1, 1, 1]),
+            "a classifier needs sequences of both classes",
+        ),
+        (
+            "x.npz",
+            npz(tokens=np.full((4, 3, 2), np.nan), labels=[0, 1, 0, 1]),
+            "holds NaN or an infinite value",
+        ),
+        (
+            "x.npz",
+            npz(tokens=np.zeros((2, 1000, 300)), labels=[0, 1]),
+            "600,000 numbers; the page takes up to 500,000",
+        ),
         ("x.txt", b"", "x.txt is neither an .npz nor a .csv file"),
         ("x.csv", b"\xff\xfe\x00", "is not a readable .csv file"),
         ("x.csv", b"", "starts with nothing; it needs a first line"),
-        ("x.csv", b"a,b\n1,2\n", "starts with a, b; it needs a first line with the columns sequence, label"),
+        (
+            "x.csv",
+            b"a,b\n1,2\n",
+            "starts with a, b; it needs a first line with the columns sequence, label",
+        ),
         ("x.csv", b"sequence,label,x\n", "has a header line but no tokens"),
         ("x.csv", b"sequence,label,x\n1,a,hello\n", "line 2 of x.csv has 3 cells"),
         ("x.csv", b"sequence,label,x\n1,a,1\n1,b,2\n", "sequence 1 of x.csv has several labels"),
@@ -59,7 +75,11 @@ def test_a_csv_has_a_row_for_each_token():
 def test_a_bad_file_is_refused_in_one_line(name, body, words):
     with pytest.raises(ValueError) as caught:
         work.upload(body, name)
-    assert words in str(caught.value) and "\n" not in str(caught.value) and "/" not in str(caught.value)
+    assert (
+        words in str(caught.value)
+        and "\n" not in str(caught.value)
+        and "/" not in str(caught.value)
+    )
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(monkeypatch):

@@ -32,7 +32,11 @@ def descent_by_hand(model, data, weight, steps=STEPS):
     _, loss, point, unravel = plain(model, data)
     copies = as_model(model).copies
     ones = unravel(jnp.ones_like(point))
-    share = ones if copies is None else jax.tree.map(lambda a: a / copies.reshape(-1, *(1,) * (a.ndim - 1)), ones)
+    share = (
+        ones
+        if copies is None
+        else jax.tree.map(lambda a: a / copies.reshape(-1, *(1,) * (a.ndim - 1)), ones)
+    )
     gradient = jax.jit(jax.grad(loss))
     for _ in range(steps):
         point = point - STEP * ravel_pytree(share)[0] * gradient(point, weight)
@@ -45,7 +49,9 @@ def full_norm(model, tree):
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     if copies is None:
         return np.sqrt(sum(np.sum(leaf**2) for leaf in leaves))
-    return np.sqrt(sum(copies @ np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in leaves))
+    return np.sqrt(
+        sum(copies @ np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in leaves)
+    )
 
 
 @pytest.mark.parametrize("name", mostly("mlp", "low rank"))
@@ -60,7 +66,9 @@ def test_the_kernel_is_the_product_of_dense_jacobians(name):
     mixed = mh.tangent_kernel(model, data, data.subset([4, 1]))
     assert np.allclose(mixed.matrix, (J @ J.T)[:, [4, 1]], rtol=1e-10)
     single = mh.tangent_kernel(model, data, dtype="float32")
-    assert single.matrix.dtype == np.float32 and np.allclose(single.matrix, J @ J.T, rtol=1e-3, atol=1e-4)
+    assert single.matrix.dtype == np.float32 and np.allclose(
+        single.matrix, J @ J.T, rtol=1e-3, atol=1e-4
+    )
     assert kernel.form == "autodiff" and list(kernel.parts) == ["parameters"]
     assert str(kernel).startswith("tangent kernel 7x7 of ") and "readout" not in str(kernel)
     with pytest.raises(ValueError, match="form='maps' is a closed form of MultiHead"):
@@ -78,7 +86,9 @@ def test_the_curvature_is_that_of_the_dense_hessian(name):
         assert found.converged and found.num_parameters == len(values)
         assert found.smallest.value == pytest.approx(values[0], abs=1e-8 * np.abs(values).max())
         assert found.largest.value == pytest.approx(values[-1], rel=1e-8)
-    assert np.allclose(mh.loss_spectrum(model, data).eigenvalues, values, atol=1e-12 * np.abs(values).max())
+    assert np.allclose(
+        mh.loss_spectrum(model, data).eigenvalues, values, atol=1e-12 * np.abs(values).max()
+    )
     one = np.linalg.eigvalsh(jax.hessian(lambda vector: score(vector)[2])(point))
     found = mh.score_curvature(model, data, 2)
     assert found.smallest.value == pytest.approx(one[0], abs=1e-10 * np.abs(one).max())
@@ -124,7 +134,10 @@ def test_leaving_one_out_is_training_without_it(name):
 def test_the_mean_loss_of_a_run_is_explained(name):
     model, data = any_model(name)
     parts = mh.explain_run(model, data, step_size=STEP, num_steps=STEPS)
-    assert {part.target.name for part in parts} == {"the proximal target", "the end of a run 2 times as long"}
+    assert {part.target.name for part in parts} == {
+        "the proximal target",
+        "the end of a run 2 times as long",
+    }
     for part in parts:
         assert abs(part.residual) <= part.rounding
         assert part.mean_loss <= part.bound
@@ -142,7 +155,12 @@ def test_margins_risk_and_drift(name):
         _, unravel = ravel_pytree(float64(model.parameters))
         rows = [jax.tree.leaves(unravel(jnp.asarray(row))) for row in J]
         root = 1 / np.sqrt(copies)
-        J = np.array([np.concatenate([np.ravel(a * root.reshape(-1, *(1,) * (a.ndim - 1))) for a in r]) for r in rows])
+        J = np.array(
+            [
+                np.concatenate([np.ravel(a * root.reshape(-1, *(1,) * (a.ndim - 1))) for a in r])
+                for r in rows
+            ]
+        )
     kernel = mh.tangent_kernel(model, data)
     by_kernel = mh.hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
     by_rows = mh.hard_margin(data.labels, features=J)
@@ -164,14 +182,20 @@ def test_margins_risk_and_drift(name):
 
 def test_what_needs_attention_says_so():
     model, data = any_model("mlp")
-    mixture = mh.TokenizedMixture(num_tokens=5, dim=4, num_patterns=1, sparsity=0.4, signal=1.0, key=jax.random.key(0))
+    mixture = mh.TokenizedMixture(
+        num_tokens=5, dim=4, num_patterns=1, sparsity=0.4, signal=1.0, key=jax.random.key(0)
+    )
     with pytest.raises(ValueError, match="must be a Trajectory, made by train .* or a MultiHead"):
         mh.attention_focus(model, data)
     with pytest.raises(ValueError, match="must be a MultiHead, made by zero_start or first_phase"):
-        mh.margin_ladder(model, data, mixture=mixture, num_starts=1, num_steps=0, key=jax.random.key(0))
+        mh.margin_ladder(
+            model, data, mixture=mixture, num_starts=1, num_steps=0, key=jax.random.key(0)
+        )
     half, data = any_model("readout frozen")
     whole = mh.attention_focus(half.full, data)
     assert np.array_equal(mh.attention_focus(half, data).saturation, whole.saturation)
-    other = mh.frozen(half.full.replace_heads((half.full.key_query, 2 * half.full.readout)), "readout")
+    other = mh.frozen(
+        half.full.replace_heads((half.full.key_query, 2 * half.full.readout)), "readout"
+    )
     with pytest.raises(ValueError, match="differ in what does not train"):
         mh.curvature_on_segment(half, other, data)

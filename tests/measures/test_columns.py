@@ -38,7 +38,9 @@ def test_it_is_the_margin_of_the_whole_matrix_from_a_part_of_the_columns():
     # a search on the first 700 begins with what is known of them, and asks for little
     before = len(asked)
     part, _ = margin_by_columns(labels[:700], columns, tolerance=1e-6, first=chosen[chosen < 700])
-    assert part.lower == pytest.approx(hard_margin(labels[:700], features=features[:700]).lower, rel=1e-5)
+    assert part.lower == pytest.approx(
+        hard_margin(labels[:700], features=features[:700]).lower, rel=1e-5
+    )
     assert len(asked) - before <= 4
 
 
@@ -49,7 +51,9 @@ def test_the_lower_end_is_proved_on_all_examples():
     columns, _ = columns_of(features)
     found, chosen = margin_by_columns(labels, columns, tolerance=1e-3)
     whole = hard_margin(labels, features=features)
-    assert found.lower <= whole.lower * (1 + 1e-9) and found.lower == pytest.approx(whole.lower, rel=1e-3)
+    assert found.lower <= whole.lower * (1 + 1e-9) and found.lower == pytest.approx(
+        whole.lower, rel=1e-3
+    )
     assert 399 in chosen
 
 

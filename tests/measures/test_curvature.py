@@ -42,7 +42,9 @@ def test_the_eigenvectors_are_those_of_the_full_model():
             first = N[: end.within_class].sum()
             signs[first], signs[first + 1] = np.sqrt(0.5), -np.sqrt(0.5)
         rows = jax.tree.map(
-            lambda leaf, signs=signs: np.repeat(leaf, N, axis=0) * signs.reshape(-1, *(1,) * (leaf.ndim - 1)),
+            lambda leaf, signs=signs: (
+                np.repeat(leaf, N, axis=0) * signs.reshape(-1, *(1,) * (leaf.ndim - 1))
+            ),
             end.direction,
         )
         v = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(rows)])
@@ -96,14 +98,19 @@ def test_equal_classes_do_not_share_an_eigenvector():
     signs = np.zeros(4)
     signs[2 * end.within_class : 2 * end.within_class + 2] = np.sqrt(0.5), -np.sqrt(0.5)
     v = np.concatenate(
-        [(np.repeat(leaf, 2, axis=0) * signs.reshape(-1, 1, 1)).ravel() for leaf in jax.tree.leaves(end.direction)]
+        [
+            (np.repeat(leaf, 2, axis=0) * signs.reshape(-1, 1, 1)).ravel()
+            for leaf in jax.tree.leaves(end.direction)
+        ]
     )
     assert np.linalg.norm(v) == pytest.approx(1, abs=1e-9)
     assert np.linalg.norm(H @ v - end.value * v) <= 1e-9 * np.abs(H).max()
 
 
 def test_a_lanczos_of_a_block_of_zeros_is_zero():
-    model, data = random_case(4, counts=(3, 2), shape=(5, 1, 3))  # one token: nothing bends within a class
+    model, data = random_case(
+        4, counts=(3, 2), shape=(5, 1, 3)
+    )  # one token: nothing bends within a class
     found = mh.loss_curvature(model, data, method="lanczos")
     assert found.converged and abs(found.smallest.value) <= 1e-15
     values = np.linalg.eigvalsh(dense(model, data))
@@ -111,8 +118,13 @@ def test_a_lanczos_of_a_block_of_zeros_is_zero():
 
 
 def test_a_lanczos_of_a_trillion_heads_runs_the_same_program(caplog):
-    mixture = mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0))
-    data, first = mixture.sample(10, key=jax.random.key(1)), mixture.sample(40, key=jax.random.key(2))
+    mixture = mh.TokenizedMixture(
+        num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0)
+    )
+    data, first = (
+        mixture.sample(10, key=jax.random.key(1)),
+        mixture.sample(40, key=jax.random.key(2)),
+    )
     few, many = (mh.first_phase(first, heads) for heads in (4, 10**12))
     exact = np.linalg.eigvalsh(dense(few, data))
     found = mh.loss_curvature(few, data, method="lanczos", tolerance=1e-10)
@@ -122,17 +134,26 @@ def test_a_lanczos_of_a_trillion_heads_runs_the_same_program(caplog):
     assert found.converged and found.method == "lanczos"
     # the scores are zero at any H, so the lower end falls as 1/sqrt(H), and what is left above is the kernel's part
     assert found.smallest.value == pytest.approx(exact[0] * 2 / 1e6, abs=2e-10 * exact[-1])
-    assert found.num_products < 300  # thousands, where the null space of the kernel's part is searched for a lower end
+    assert (
+        found.num_products < 300
+    )  # thousands, where the null space of the kernel's part is searched for a lower end
     kernel = mh.tangent_kernel(many, data).matrix
     assert found.largest.value == pytest.approx(np.linalg.eigvalsh(kernel)[-1] / 4 / 10, rel=1e-5)
 
 
 def test_the_smallest_eigenvalue_of_two_classes_falls_as_one_over_root_heads(caplog):
-    mixture = mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0))
-    data, first = mixture.sample(10, key=jax.random.key(1)), mixture.sample(40, key=jax.random.key(2))
+    mixture = mh.TokenizedMixture(
+        num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.0, key=jax.random.key(0)
+    )
+    data, first = (
+        mixture.sample(10, key=jax.random.key(1)),
+        mixture.sample(40, key=jax.random.key(2)),
+    )
     values, products = {}, {}
     for heads in (4, 64, 10**12):
-        start = mh.first_phase(first, heads)  # balanced: the scores are zero and the classes the same at any H
+        start = mh.first_phase(
+            first, heads
+        )  # balanced: the scores are zero and the classes the same at any H
         with same_program(caplog, heads > 4):
             found = mh.loss_curvature(start, data)
         values[heads] = found.smallest.value * np.sqrt(heads)
@@ -140,7 +161,9 @@ def test_the_smallest_eigenvalue_of_two_classes_falls_as_one_over_root_heads(cap
     assert values[4] < -0.01
     assert values[64] == pytest.approx(values[4], rel=1e-10)
     assert values[10**12] == pytest.approx(values[4], rel=1e-8)
-    assert products[4] == products[64] == products[10**12]  # the same work; the benchmark states the ratio of times
+    assert (
+        products[4] == products[64] == products[10**12]
+    )  # the same work; the benchmark states the ratio of times
 
 
 def test_paths_are_the_eigenvalues_at_their_points():
@@ -162,7 +185,9 @@ def test_paths_are_the_eigenvalues_at_their_points():
 def test_bad_options_are_answered():
     model, data = random_case(4)
     other, _ = random_case(4, counts=(1, 5, 4))
-    with pytest.raises(ValueError, match="tolerance=2 must be a finite number strictly between 0 and 1"):
+    with pytest.raises(
+        ValueError, match="tolerance=2 must be a finite number strictly between 0 and 1"
+    ):
         mh.loss_curvature(model, data, tolerance=2)
     with pytest.raises(ValueError, match="method='exact' is not known"):
         mh.loss_curvature(model, data, method="exact")
@@ -171,10 +196,15 @@ def test_bad_options_are_answered():
     with pytest.raises(ValueError, match="num_points=1"):
         mh.curvature_on_segment(model, model, data, num_points=1)
     exponent, _ = random_case(4, exponent=0.8)
-    with pytest.raises(ValueError, match="one model has decoder='full', exponent=0.5, the other decoder='full', exp"):
+    with pytest.raises(
+        ValueError,
+        match="one model has decoder='full', exponent=0.5, the other decoder='full', exp",
+    ):
         mh.curvature_on_segment(model, exponent, data)
     pooled, last = (random_case(4, decoder=decoder)[0] for decoder in ("pooled", "last"))
-    with pytest.raises(ValueError, match="decoder='pooled', exponent=0.5, the other decoder='last'"):
+    with pytest.raises(
+        ValueError, match="decoder='pooled', exponent=0.5, the other decoder='last'"
+    ):
         mh.curvature_on_segment(pooled, last, data)
     with pytest.raises(ValueError, match="different shapes or multiplicities"):
         mh.curvature_on_segment(model, other, data)
@@ -188,7 +218,10 @@ def test_one_pair_among_many_heads_of_one_dimension():
     data = mh.Dataset(rng.standard_normal((3, 1, 1)), np.array([1.0, -1.0, 1.0]))
     found, exact = mh.loss_curvature(model, data), mh.loss_curvature(model, data, method="dense")
     assert found.method == "lanczos" and found.converged
-    assert abs(found.largest.value - exact.largest.value) <= found.largest.residual + exact.largest.residual
+    assert (
+        abs(found.largest.value - exact.largest.value)
+        <= found.largest.residual + exact.largest.residual
+    )
 
 
 def test_a_hessian_of_zero_to_rounding_is_known():

@@ -10,14 +10,26 @@ import manyheads as mh
 
 @pytest.fixture(scope="module")
 def mixture():
-    return mh.TokenizedMixture(num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.5, key=jax.random.key(0))
+    return mh.TokenizedMixture(
+        num_tokens=4, dim=5, num_patterns=2, sparsity=0.5, signal=1.5, key=jax.random.key(0)
+    )
 
 
 def test_a_lazy_run_does_not_move_the_kernel_and_a_rich_one_does(mixture):
-    data, first = mixture.sample(12, key=jax.random.key(1)), mixture.sample(30, key=jax.random.key(2))
+    data, first = (
+        mixture.sample(12, key=jax.random.key(1)),
+        mixture.sample(30, key=jax.random.key(2)),
+    )
     change = {}
     for heads in (2, 1e4, 1e8):
-        run = mh.train(mh.first_phase(first, heads), data, step_size=0.5, num_steps=40, dtype="float64", snapshots=[20])
+        run = mh.train(
+            mh.first_phase(first, heads),
+            data,
+            step_size=0.5,
+            num_steps=40,
+            dtype="float64",
+            snapshots=[20],
+        )
         drift = mh.kernel_drift(run, data)
         assert drift.steps.tolist() == [0, 20, 40] and drift.relative_change[0] == 0
         assert np.all(drift.alignment <= 1 + 1e-12)
@@ -34,7 +46,9 @@ def test_drift_is_the_distance_of_the_two_kernels(mixture):
     run = mh.train(start, data, step_size=0.5, num_steps=10, dtype="float64")
     before, after = (mh.tangent_kernel(model, data).matrix for model in (start, run.final))
     drift = mh.kernel_drift(run, data, steps=[10])
-    assert drift.relative_change[0] == pytest.approx(np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-12)
+    assert drift.relative_change[0] == pytest.approx(
+        np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-12
+    )
 
 
 def test_the_stated_rounding_of_a_drift_holds_when_the_kernel_grows(mixture):
@@ -58,8 +72,12 @@ def test_the_gaussian_limit_is_where_many_heads_go(mixture):
     # an independent draw of 4096 heads has about 0.7 of the standard error: 5 joint standard errors for 21 entries
     assert np.all(np.abs(K - limit.matrix) <= 5 * 1.23 * limit.standard_error)
     # the readout part of the diagonal at W = 0 is known: T |mean token|^2
-    flat = mh.gaussian_limit(data, key=jax.random.key(8), key_query_scale=0.0, readout_scale=0.0, num_draws=64)
-    assert np.allclose(np.diag(flat.matrix), 4 * np.sum(data.tokens.mean(axis=1) ** 2, axis=1), rtol=1e-12)
+    flat = mh.gaussian_limit(
+        data, key=jax.random.key(8), key_query_scale=0.0, readout_scale=0.0, num_draws=64
+    )
+    assert np.allclose(
+        np.diag(flat.matrix), 4 * np.sum(data.tokens.mean(axis=1) ** 2, axis=1), rtol=1e-12
+    )
 
 
 def test_the_standard_error_is_honest(mixture):
@@ -70,9 +88,16 @@ def test_the_standard_error_is_honest(mixture):
     ]
     spread = np.std([limit.matrix for limit in limits], axis=0, ddof=1)
     stated = np.sqrt(np.mean([limit.standard_error**2 for limit in limits], axis=0))
-    assert np.all(np.abs(np.log(stated / spread)) < np.log(2))  # 30 repetitions know a spread to about 13%
+    assert np.all(
+        np.abs(np.log(stated / spread)) < np.log(2)
+    )  # 30 repetitions know a spread to about 13%
 
 
 def test_too_few_draws_are_refused(mixture):
     with pytest.raises(ValueError, match="at least 2 batches"):
-        mh.gaussian_limit(mixture.sample(4, key=jax.random.key(9)), key=jax.random.key(0), num_draws=3, num_batches=8)
+        mh.gaussian_limit(
+            mixture.sample(4, key=jax.random.key(9)),
+            key=jax.random.key(0),
+            num_draws=3,
+            num_batches=8,
+        )

@@ -11,7 +11,9 @@ from manyheads.measures.focus import UNDERFLOW, _statistics, sharpness_needed
 
 @pytest.fixture(scope="module")
 def mixture():
-    return mh.TokenizedMixture(num_tokens=8, dim=6, num_patterns=3, sparsity=0.25, signal=1.5, key=jax.random.key(0))
+    return mh.TokenizedMixture(
+        num_tokens=8, dim=6, num_patterns=3, sparsity=0.25, signal=1.5, key=jax.random.key(0)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,9 @@ def data(mixture):
 def heads(mixture, scales, counts=None):
     """Heads with W a multiple of W_opt and the readout U_opt."""
     W = np.asarray(scales)[:, None, None] * mixture.W_opt
-    return mh.MultiHead.create(W, np.repeat(mixture.U_opt[None], len(scales), axis=0), multiplicity=counts)
+    return mh.MultiHead.create(
+        W, np.repeat(mixture.U_opt[None], len(scales), axis=0), multiplicity=counts
+    )
 
 
 def test_zero_weights_look_everywhere(mixture, data):
@@ -39,7 +43,9 @@ def test_zero_weights_look_everywhere(mixture, data):
 @pytest.mark.parametrize("epsilon", [0.5, 0.1, 1e-3])
 def test_the_sharpness_of_proposition_3_suffices(mixture, data, epsilon):
     needed = sharpness_needed(mixture, epsilon)
-    focus = mh.attention_focus(heads(mixture, [needed, 0.5 * needed]), data, mixture=mixture, epsilon=epsilon)
+    focus = mh.attention_focus(
+        heads(mixture, [needed, 0.5 * needed]), data, mixture=mixture, epsilon=epsilon
+    )
     assert focus.sharpness_needed == needed
     assert focus.key_query_norm[0] == pytest.approx([needed, 0.5 * needed], rel=1e-12)
     assert 1 - focus.relevant_mass[0, 0] <= epsilon
@@ -48,13 +54,22 @@ def test_the_sharpness_of_proposition_3_suffices(mixture, data, epsilon):
 
 
 def test_no_sharpness_is_needed_where_chance_will_do():
-    easy = mh.TokenizedMixture(num_tokens=5, dim=6, num_patterns=3, sparsity=0.8, signal=1.0, key=jax.random.key(0))
+    easy = mh.TokenizedMixture(
+        num_tokens=5, dim=6, num_patterns=3, sparsity=0.8, signal=1.0, key=jax.random.key(0)
+    )
     assert sharpness_needed(easy, 0.5) == 0  # the printed formula is negative here
 
 
 def test_the_mass_is_the_one_that_training_records(mixture, data):
-    run = mh.train(mh.first_phase(mixture.sample(40, key=jax.random.key(3)), 6), data, step_size=0.5, num_steps=20,
-                   dtype="float64", record=[0, 10, 20], snapshots=[10])  # fmt: skip
+    run = mh.train(
+        mh.first_phase(mixture.sample(40, key=jax.random.key(3)), 6),
+        data,
+        step_size=0.5,
+        num_steps=20,
+        dtype="float64",
+        record=[0, 10, 20],
+        snapshots=[10],
+    )
     focus = mh.attention_focus(run, data, mixture=mixture)
     assert focus.steps.tolist() == [0, 10, 20]
     assert np.abs(focus.relevant_mass - run.attention_mass).max() <= 1e-12
@@ -79,7 +94,9 @@ def test_underflow_is_what_float32_rounds_to_zero(mixture, data):
 
 def test_effective_heads_and_specialization(mixture, data):
     model = heads(mixture, [0.0, 0.0, 0.0], [6, 1, 1])
-    model = model.replace_heads((model.key_query, model.readout * np.array([1e-9, 1.0, 1.0])[:, None, None]))
+    model = model.replace_heads(
+        (model.key_query, model.readout * np.array([1e-9, 1.0, 1.0])[:, None, None])
+    )
     focus = mh.attention_focus(model, data)
     assert focus.effective_heads[0] == pytest.approx(2, rel=1e-6) and focus.num_distinct[0] == 2
     # one head looks at one kind of token only, its opposite at the others: as far apart as attention can be
@@ -119,12 +136,17 @@ def test_full_focus_on_the_relevant_tokens_is_saturated(mixture, data):
     rng = np.random.default_rng(0)  # tokens that are all different: the largest weight
     other = mh.Dataset.from_arrays(rng.standard_normal((5, 8, 6)), [1, -1, 1, -1, 1])
     A = np.stack([heads(mixture, [0.5]).attention(X)[0] for X in other.tokens])
-    assert mh.attention_focus(heads(mixture, [0.5]), other).saturation[0, 0] == pytest.approx(A.max(axis=2).mean())
+    assert mh.attention_focus(heads(mixture, [0.5]), other).saturation[0, 0] == pytest.approx(
+        A.max(axis=2).mean()
+    )
 
 
 def test_specialization_is_the_mean_distance_of_two_heads_and_forms_no_pairs():
     rng = np.random.default_rng(0)
-    N, data = np.array([3.0, 1, 7, 2]), mh.Dataset.from_arrays(rng.standard_normal((5, 4, 3)), [1, -1, 1, -1, 1])
+    N, data = (
+        np.array([3.0, 1, 7, 2]),
+        mh.Dataset.from_arrays(rng.standard_normal((5, 4, 3)), [1, -1, 1, -1, 1]),
+    )
     model = mh.MultiHead(rng.standard_normal((4, 3, 3)), rng.standard_normal((4, 4, 3)), N)
     A = np.stack([np.asarray(model.attention(X)) for X in data.tokens])
     distances = np.abs(A[:, :, None] - A[:, None]).sum(axis=(3, 4)) / (2 * 4)
@@ -132,8 +154,14 @@ def test_specialization_is_the_mean_distance_of_two_heads_and_forms_no_pairs():
     assert mh.attention_focus(model, data).specialization[0] == pytest.approx(want, rel=1e-12)
     many = mh.MultiHead(*(np.zeros((512, *shape)) for shape in ((3, 3), (4, 3))), np.ones(512))
     flags = np.ones((5, 4), bool)
-    memory = _statistics.lower(many, np.full(512, 1 / 512), data.tokens, flags, flags).compile().memory_analysis()
-    assert memory.temp_size_in_bytes + memory.output_size_in_bytes < 512 * 512 * 8  # one matrix of all pairs
+    memory = (
+        _statistics.lower(many, np.full(512, 1 / 512), data.tokens, flags, flags)
+        .compile()
+        .memory_analysis()
+    )
+    assert (
+        memory.temp_size_in_bytes + memory.output_size_in_bytes < 512 * 512 * 8
+    )  # one matrix of all pairs
 
 
 def test_the_stated_accuracy_of_attention_holds():
@@ -163,5 +191,7 @@ def test_steps_are_for_runs(mixture, data):
 
 
 def test_bad_epsilon_is_answered(mixture, data):
-    with pytest.raises(ValueError, match="epsilon=2 must be a finite number strictly between 0 and 1"):
+    with pytest.raises(
+        ValueError, match="epsilon=2 must be a finite number strictly between 0 and 1"
+    ):
         mh.attention_focus(heads(mixture, [0.0]), data, epsilon=2)

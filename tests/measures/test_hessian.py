@@ -41,7 +41,9 @@ def test_chunks_and_what_is_kept_do_not_matter(monkeypatch):
     want = kept(v)
     monkeypatch.setattr(hessian, "KEPT_BYTES", 0.0)
     monkeypatch.setattr(
-        hessian, "prepare", lambda dataset, model, _prepare=hessian.prepare: _prepare(dataset, model, chunk=5)
+        hessian,
+        "prepare",
+        lambda dataset, model, _prepare=hessian.prepare: _prepare(dataset, model, chunk=5),
     )
     again = HessianOperator.of_loss(model, data, LOGISTIC)
     assert again.point.parts is None and again.point.batch.labels.shape == (5, 5)

@@ -25,7 +25,9 @@ def jacobian_products(model, data, other=None):
     def rows(dataset):
         X = jnp.asarray(dataset.tokens)
         mask = jnp.ones(X.shape[:2], bool) if dataset.mask is None else jnp.asarray(dataset.mask)
-        grads = jax.jit(jax.vmap(jax.grad(score), (None, 0, 0)))(jax.tree.map(jnp.asarray, full.heads), X, mask)
+        grads = jax.jit(jax.vmap(jax.grad(score), (None, 0, 0)))(
+            jax.tree.map(jnp.asarray, full.heads), X, mask
+        )
         return [np.asarray(leaf).reshape(len(X), -1) for leaf in jax.tree.leaves(grads)]
 
     here = rows(data)
@@ -53,7 +55,9 @@ def test_the_kernel_is_the_jacobian_product(kind):
 
 def test_other_exponents_scale_as_they_should():
     model, data = random_case(6, exponent=0.8)
-    assert np.allclose(tangent_kernel(model, data).matrix, sum(jacobian_products(model, data)), rtol=1e-12)
+    assert np.allclose(
+        tangent_kernel(model, data).matrix, sum(jacobian_products(model, data)), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -82,19 +86,26 @@ def test_data_of_two_lengths_are_compared(decoder):
 
 def reference_parts(model, data):
     """Both parts of the kernel of full weights and readouts, from 60 digits and the formulas as they stand."""
-    number, exp = np.vectorize(mpmath.mpf, otypes=[object]), np.vectorize(mpmath.exp, otypes=[object])
+    number, exp = (
+        np.vectorize(mpmath.mpf, otypes=[object]),
+        np.vectorize(mpmath.exp, otypes=[object]),
+    )
     rows = [[], []]
     with mpmath.workdps(60):
         for X in map(number, data.tokens):
             parts = [[], []]
-            for W, U, N in zip(number(model.key_query), number(model.readout), model.multiplicity, strict=True):
+            for W, U, N in zip(
+                number(model.key_query), number(model.readout), model.multiplicity, strict=True
+            ):
                 S = X.dot(W).dot(X.T)
                 A = exp(S - S.max(axis=1, keepdims=True))
                 A = A / A.sum(axis=1, keepdims=True)
                 B = U.dot(X.T)
                 D = A * (B - (A * B).sum(axis=1, keepdims=True))
                 for part, gradient in zip(parts, (A.dot(X), X.T.dot(D).dot(X)), strict=True):
-                    part.append(gradient.ravel() * mpmath.sqrt(mpmath.mpf(N) / mpmath.mpf(model.num_heads)))
+                    part.append(
+                        gradient.ravel() * mpmath.sqrt(mpmath.mpf(N) / mpmath.mpf(model.num_heads))
+                    )
             for part, gradients in zip(rows, parts, strict=True):
                 part.append(np.concatenate(gradients))
         return [np.array(part).dot(np.array(part).T).astype(float) for part in rows]
@@ -124,7 +135,13 @@ def wild_case(kind):
     return mh.MultiHead(W, U, model.multiplicity), mh.Dataset(X, data.labels)
 
 
-KINDS_OF_LOSS = ["plain", "large logits", "large logits that cancel", "sharp attention", "many heads"]
+KINDS_OF_LOSS = [
+    "plain",
+    "large logits",
+    "large logits that cancel",
+    "sharp attention",
+    "many heads",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_LOSS)
@@ -142,7 +159,9 @@ def test_the_stated_accuracy_holds_against_sixty_digits(kind):
     if kind == "large logits":
         assert error < 1e-13  # the keys differ in their last digits only, and these count
     if kind == "sharp attention":
-        assert error > 1e-13  # digits are lost there, and the statement does not exaggerate without end
+        assert (
+            error > 1e-13
+        )  # digits are lost there, and the statement does not exaggerate without end
         assert K.accuracy < 1e4 * error
     mixed = tangent_kernel(model, data, data.subset(np.arange(12)))
     assert mixed.accuracy == pytest.approx(K.accuracy, rel=1e-6)
@@ -153,13 +172,23 @@ def offset_case(offset, mean):
     rng = np.random.default_rng(0)
     X, v = rng.standard_normal((4, 3, 5)), np.eye(5)[1]
     W, U = rng.standard_normal((2, 5, 5)) / offset, rng.standard_normal((2, 3, 5))
-    if mean is not None:  # a gradient by W is that mean times one vector, summed from terms that cancel
-        X, W, U = X - X.mean(axis=1, keepdims=True) + mean * v, 0 * W, np.repeat(U[:, :1], 3, axis=1)
+    if (
+        mean is not None
+    ):  # a gradient by W is that mean times one vector, summed from terms that cancel
+        X, W, U = (
+            X - X.mean(axis=1, keepdims=True) + mean * v,
+            0 * W,
+            np.repeat(U[:, :1], 3, axis=1),
+        )
     U[:, :, 1] = 0
-    return mh.MultiHead(W, U, np.array([1.0, 3.0])), mh.Dataset(X + offset * v, np.array([1.0, -1.0, 1.0, -1.0]))
+    return mh.MultiHead(W, U, np.array([1.0, 3.0])), mh.Dataset(
+        X + offset * v, np.array([1.0, -1.0, 1.0, -1.0])
+    )
 
 
-@pytest.mark.parametrize("offset,mean", [(10.0**k, None) for k in range(9)] + [(0.0, 10.0**-k) for k in range(9)])
+@pytest.mark.parametrize(
+    "offset,mean", [(10.0**k, None) for k in range(9)] + [(0.0, 10.0**-k) for k in range(9)]
+)
 def test_the_stated_accuracy_holds_at_any_offset_and_any_mean(offset, mean):
     model, data = offset_case(max(offset, 1e-300), mean)
     readout, key_query = reference_parts(model, data)
@@ -294,7 +323,9 @@ for form in sys.stdin.read().split():
 def extra_bytes(forms, *arguments):
     """What a kernel takes at its peak beside the two parts of its result."""
     command = [sys.executable, "-c", PEAK, *map(str, arguments)]
-    done = subprocess.run(command, input=" ".join(forms), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, input=" ".join(forms), capture_output=True, text=True, check=True
+    )
     return [float(line) for line in done.stdout.split()]
 
 
@@ -305,12 +336,15 @@ def test_a_kernel_stays_within_its_memory():
 
 @pytest.mark.full
 def test_a_large_kernel_stays_within_its_memory():
-    assert max(extra_bytes(["jacobian"], 1000, 10, 50, 8, 128e6)) + 16e6 <= 200e6  # the result included
+    assert (
+        max(extra_bytes(["jacobian"], 1000, 10, 50, 8, 128e6)) + 16e6 <= 200e6
+    )  # the result included
 
 
 def test_a_budget_too_small_for_one_sequence_is_refused():
     model, data = random_case(3, shape=(4, 6, 128), counts=(1,))
     with pytest.raises(
-        ValueError, match=r"memory=100000 bytes is too little for one sequence at a time; pass at least"
+        ValueError,
+        match=r"memory=100000 bytes is too little for one sequence at a time; pass at least",
     ):
         tangent_kernel(model, data, form="jacobian", memory=1e5)

@@ -21,21 +21,35 @@ from manyheads.measures.rounding import slope_error
 
 def noiseless(T=8, d=12, M=4, zeta=0.25, S=2.0, **options):
     return mh.TokenizedMixture(
-        num_tokens=T, dim=d, num_patterns=M, sparsity=zeta, signal=S, key=jax.random.key(0), **options
+        num_tokens=T,
+        dim=d,
+        num_patterns=M,
+        sparsity=zeta,
+        signal=S,
+        key=jax.random.key(0),
+        **options,
     )
 
 
 @pytest.mark.parametrize(
-    "T,d,M,zeta,S", [(8, 12, 4, 0.25, 2.0), (4, 6, 2, 0.5, 1.0), (10, 16, 6, 0.2, 1.5), (6, 4, 1, 0.5, 0.7)]
+    "T,d,M,zeta,S",
+    [(8, 12, 4, 0.25, 2.0), (4, 6, 2, 0.5, 1.0), (10, 16, 6, 0.2, 1.5), (6, 4, 1, 0.5, 0.7)],
 )
 @pytest.mark.parametrize("heads", [1, 5, 10**12])
 def test_the_margin_along_the_papers_direction_is_equation_7(T, d, M, zeta, S, heads):
     mixture = noiseless(T, d, M, zeta, S)
     start = mh.population_first_phase(mixture, heads)
     data = mixture.sample(20, key=jax.random.key(1))
-    eq7 = T * zeta * (1 - zeta) * S**4 / (4 * np.sqrt(2 * (M + 1))) * zeta + S * np.sqrt(T / 2) * zeta
+    eq7 = (
+        T * zeta * (1 - zeta) * S**4 / (4 * np.sqrt(2 * (M + 1))) * zeta + S * np.sqrt(T / 2) * zeta
+    )
     direction = paper_direction(start, mixture)
-    norm = np.sqrt(sum(start.multiplicity @ np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in direction))
+    norm = np.sqrt(
+        sum(
+            start.multiplicity @ np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1)
+            for leaf in direction
+        )
+    )
     assert norm == pytest.approx(np.sqrt(2), rel=1e-12)
     assert margin_along(start, data, direction)[0] == pytest.approx(eq7, rel=1e-12)
     # the best direction of the same norm is no worse
@@ -46,16 +60,24 @@ def test_the_margin_along_the_papers_direction_is_equation_7(T, d, M, zeta, S, h
 
 def test_the_margin_along_a_direction_is_a_directional_derivative():
     model, data = random_case(3, masked=True)
-    direction = jax.tree.map(lambda leaf: np.random.default_rng(0).standard_normal(leaf.shape), model.heads)
+    direction = jax.tree.map(
+        lambda leaf: np.random.default_rng(0).standard_normal(leaf.shape), model.heads
+    )
     full = mh.expand(model)
     N = model.multiplicity.astype(int)
     move = jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, N, axis=0)), direction)
 
     def slope(X, mask):
-        return jax.jvp(lambda h: full.replace_heads(h)(X, mask), (jax.tree.map(jnp.asarray, full.heads),), (move,))[1]
+        return jax.jvp(
+            lambda h: full.replace_heads(h)(X, mask),
+            (jax.tree.map(jnp.asarray, full.heads),),
+            (move,),
+        )[1]
 
     slopes = jax.vmap(slope)(jnp.asarray(data.tokens), jnp.asarray(data.mask))
-    assert margin_along(model, data, direction)[0] == pytest.approx(float(np.min(data.labels * slopes)), rel=1e-12)
+    assert margin_along(model, data, direction)[0] == pytest.approx(
+        float(np.min(data.labels * slopes)), rel=1e-12
+    )
 
 
 def test_linear_and_attention_margins_of_the_noiseless_mixture():
@@ -85,7 +107,9 @@ def test_sequences_of_different_lengths_share_only_their_real_queries():
     data = mh.Dataset(tokens, np.where(tokens[:, 0, 0] > 0, 1.0, -1.0), mask, relevant)
     rows = []
     for X, real, chosen in zip(tokens, mask, relevant, strict=True):
-        rows.append(np.stack([X[chosen].mean(axis=0) if query else np.zeros(3) for query in real]).ravel())
+        rows.append(
+            np.stack([X[chosen].mean(axis=0) if query else np.zeros(3) for query in real]).ravel()
+        )
     want = mh.hard_margin(data.labels, features=np.array(rows))
     assert attention_margin(data).lower == pytest.approx(want.lower, rel=1e-6)
 
@@ -116,8 +140,13 @@ def test_cancelling_readouts_dilute_the_margin_and_the_option_undoes_it():
     moved, _ = iterate_margin(final, data, start=start)
     linear = linear_margin(data)
     assert iterate_margin(final, data)[0] < 0.5 * moved
-    assert 0.5 * linear.lower < moved <= linear.upper * 1.001  # lazy: what training adds is a linear model
-    assert iterate_margin(start, data, start=start)[0] == 0 or abs(iterate_margin(start, data)[0]) < 1e-6
+    assert (
+        0.5 * linear.lower < moved <= linear.upper * 1.001
+    )  # lazy: what training adds is a linear model
+    assert (
+        iterate_margin(start, data, start=start)[0] == 0
+        or abs(iterate_margin(start, data)[0]) < 1e-6
+    )
 
 
 @pytest.mark.parametrize("heads", [4, 10**12])
@@ -144,7 +173,9 @@ def test_the_stated_rounding_holds_against_extended_precision(heads):
     dW, dU = paper_direction(final, mixture)
     _, _, A, B = parts(final)
     D = A * (B - np.sum(A * B, axis=3, keepdims=True))
-    slopes = np.einsum("ngts,gtd,nsd->ng", A, dU, X) + np.einsum("ngts,ntd,gde,nse->ng", D, X, dW, X)
+    slopes = np.einsum("ngts,gtd,nsd->ng", A, dU, X) + np.einsum(
+        "ngts,ntd,gde,nse->ng", D, X, dW, X
+    )
     exact = np.min(y * (slopes @ N / np.sqrt(H)))
     stated = np.finfo(float).eps * slope_error(final, data, (dW, dU))
     found, rounding = margin_along(final, data, (dW, dU))
@@ -164,14 +195,28 @@ def test_the_ladder_prints_both_scales_apart():
     start = mh.population_first_phase(mixture, 4)
     run = mh.train(start, data, step_size=0.5, num_steps=20, dtype="float64")
     ladder = mh.margin_ladder(
-        run.final, data, start=start, mixture=mixture, num_starts=2, num_steps=20, key=jax.random.key(0)
+        run.final,
+        data,
+        start=start,
+        mixture=mixture,
+        num_starts=2,
+        num_steps=20,
+        key=jax.random.key(0),
     )
     text = str(ladder)
     readout, tangent = text.split("margins on the tangent scale")
-    assert "linear model" in readout and "this model, ‖U−U₀‖" in readout and "a lower bound by search" in readout
-    assert set(ladder.accuracy) == {"iterate", "iterate_moved", "along_star"} and text.count("±") == 3
+    assert (
+        "linear model" in readout
+        and "this model, ‖U−U₀‖" in readout
+        and "a lower bound by search" in readout
+    )
+    assert (
+        set(ladder.accuracy) == {"iterate", "iterate_moved", "along_star"} and text.count("±") == 3
+    )
     assert "along theta_*" in tangent and "linear" not in tangent
-    assert ladder.along_star == pytest.approx(margin_along(start, data, paper_direction(start, mixture))[0])
+    assert ladder.along_star == pytest.approx(
+        margin_along(start, data, paper_direction(start, mixture))[0]
+    )
     plain = mh.Dataset(data.tokens, data.labels)
     bare = mh.margin_ladder(run.final, plain, num_starts=1, num_steps=0, key=jax.random.key(0))
     assert bare.attention is None and bare.iterate_moved is None and bare.along_star is None
@@ -185,9 +230,17 @@ def test_what_is_missing_is_said():
     with pytest.raises(ValueError, match="for a full readout; this model has decoder='pooled'"):
         paper_direction(model, noiseless())
     factored, data = random_case(6, factored=True)
-    with pytest.raises(ValueError, match="for full key-query weights; this model has factored ones"):
-        mh.margin_ladder(factored, data, mixture=noiseless(5, 4, 1, 0.4), num_starts=1, num_steps=0,
-                         key=jax.random.key(0))  # fmt: skip
+    with pytest.raises(
+        ValueError, match="for full key-query weights; this model has factored ones"
+    ):
+        mh.margin_ladder(
+            factored,
+            data,
+            mixture=noiseless(5, 4, 1, 0.4),
+            num_starts=1,
+            num_steps=0,
+            key=jax.random.key(0),
+        )
     none = mh.Dataset(data.tokens, data.labels, None, np.zeros(data.tokens.shape[:2], bool))
     with pytest.raises(ValueError, match="sequence 0 has no relevant token"):
         attention_margin(none)

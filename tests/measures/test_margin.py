@@ -46,10 +46,14 @@ def test_200_random_problems_contain_the_answers_of_others():
             assert interval.verdict == "separable"
             assert interval.relative_gap <= 1e-6
             # nonnegative least squares is good to about 1e-9 here
-            assert interval.lower * (1 - 1e-8) <= least_distance(G, y) <= interval.upper * (1 + 1e-8)
+            assert (
+                interval.lower * (1 - 1e-8) <= least_distance(G, y) <= interval.upper * (1 + 1e-8)
+            )
         # scikit-learn's classifier has a bias; mirrored data make it zero. What its direction achieves is a lower bound
         mirrored = np.concatenate([G, -G]) / np.linalg.norm(G, axis=1).max()
-        svm = SVC(kernel="linear", C=1e12, tol=1e-8, max_iter=10**6).fit(mirrored, np.concatenate([y, -y]))
+        svm = SVC(kernel="linear", C=1e12, tol=1e-8, max_iter=10**6).fit(
+            mirrored, np.concatenate([y, -y])
+        )
         w = svm.coef_[0]
         achieved = np.min(y * (G @ w)) / np.linalg.norm(w)
         assert achieved <= interval.upper
@@ -67,7 +71,8 @@ def exact_upper(G, y, weights):
     total = sum(lam)
     assert min(lam) >= 0 and total > 0
     point = [
-        sum(w * Fraction(int(s)) * row[k] for w, s, row in zip(lam, y, rows, strict=True)) for k in range(len(rows[0]))
+        sum(w * Fraction(int(s)) * row[k] for w, s, row in zip(lam, y, rows, strict=True))
+        for k in range(len(rows[0]))
     ]
     return sum(v * v for v in point) / total**2
 
@@ -81,7 +86,8 @@ def test_both_ends_are_proved_in_rational_arithmetic(seed):
     assert exact_upper(G, y, interval.weights) <= Fraction(interval.upper) ** 2
     (w,) = exactly(interval.direction)
     least = min(
-        Fraction(int(s)) * sum(a * b for a, b in zip(row, w, strict=True)) for s, row in zip(y, exactly(G), strict=True)
+        Fraction(int(s)) * sum(a * b for a, b in zip(row, w, strict=True))
+        for s, row in zip(y, exactly(G), strict=True)
     )
     assert least > 0
     assert least**2 >= Fraction(interval.lower) ** 2 * sum(a * a for a in w)
@@ -135,7 +141,9 @@ def test_what_a_gram_matrix_cannot_resolve_is_said():
     G = np.array([[1.0, 1e-9], [-1.0, 1e-9]])
     assert hard_margin([1, 1], features=G).lower == pytest.approx(1e-9, rel=1e-6)
     assert hard_margin([1, 1], gram=G @ G.T).verdict == "not separable"
-    wide = hard_margin([1, 1], gram=np.array([[1.0, -0.99999], [-0.99999, 1.0]]), gram_accuracy=1e-4)
+    wide = hard_margin(
+        [1, 1], gram=np.array([[1.0, -0.99999], [-0.99999, 1.0]]), gram_accuracy=1e-4
+    )
     assert wide.verdict == "undecided" and "undecided" in str(wide)
 
 
@@ -146,8 +154,12 @@ def test_very_large_and_very_small_features_keep_their_margin(size):
     plain = hard_margin(y, features=G)
     scaled = hard_margin(y, features=size * G)
     assert scaled.verdict == "separable" and scaled.relative_gap <= 1e-6
-    assert scaled.lower <= size * plain.upper * (1 + 1e-12) and scaled.upper >= size * plain.lower * (1 - 1e-12)
-    mixed = hard_margin([1, -1], features=np.array([[size, 0.0], [0.0, 1.0]]))  # 1/sqrt(1 + 1/size^2), or size
+    assert scaled.lower <= size * plain.upper * (
+        1 + 1e-12
+    ) and scaled.upper >= size * plain.lower * (1 - 1e-12)
+    mixed = hard_margin(
+        [1, -1], features=np.array([[size, 0.0], [0.0, 1.0]])
+    )  # 1/sqrt(1 + 1/size^2), or size
     assert mixed.lower <= min(size, 1.0) * (1 + 1e-9) and mixed.upper >= min(size, 1.0) * (1 - 1e-9)
     root = np.sqrt(size)
     gram = hard_margin(y, gram=root * (G @ G.T) * root)
@@ -169,13 +181,19 @@ def test_the_direction_of_a_gram_matrix_has_unit_length():
     [
         (dict(labels=[1, 2], features=np.eye(2)), r"labels must be .* \+1 and -1"),
         (dict(labels=[1, -1]), "pass either gram=.* or features="),
-        (dict(labels=[1, -1], features=np.eye(3)), r"features has shape \(3, 3\), but 2 labels need shape \(2, p\)"),
+        (
+            dict(labels=[1, -1], features=np.eye(3)),
+            r"features has shape \(3, 3\), but 2 labels need shape \(2, p\)",
+        ),
         (dict(labels=[1, -1], features=np.array([[np.nan], [1.0]])), "not finite"),
         (dict(labels=[1, -1], gram=np.array([[1.0, 2], [0, 1]])), "not symmetric"),
         (dict(labels=[1, -1], gram=-np.eye(2)), "negative diagonal"),
         (dict(labels=[1, -1], gram=np.array([[1.0, -2], [-2, 1]])), "negative eigenvalue"),
         (dict(labels=[1, -1], gram=np.array([[0.0, 1], [1, 1]])), "negative eigenvalue"),
-        (dict(labels=[1, -1, 1], gram=1.9 * np.eye(3) - 0.9), "negative eigenvalue"),  # every pair is possible
+        (
+            dict(labels=[1, -1, 1], gram=1.9 * np.eye(3) - 0.9),
+            "negative eigenvalue",
+        ),  # every pair is possible
         (dict(labels=[1, -1], gram=np.eye(2), gram_accuracy=np.nan), "gram_accuracy=nan"),
         (dict(labels=[1, -1], gram=np.eye(2), gram_accuracy=b"3"), "gram_accuracy=b'3'"),
         (
@@ -201,7 +219,10 @@ def test_three_thousand_points_reach_the_gap(kind):
         y = np.sign(G[:, 0])
         G[:, 0] += y
     elif kind == "twice":
-        G, y = np.tile(rng.standard_normal((n // 2, n)), (2, 1)), np.tile(rng.choice([-1.0, 1.0], n // 2), 2)
+        G, y = (
+            np.tile(rng.standard_normal((n // 2, n)), (2, 1)),
+            np.tile(rng.choice([-1.0, 1.0], n // 2), 2),
+        )
     else:
         G, y = rng.standard_normal((n, 500)), rng.choice([-1.0, 1.0], n)
     interval = hard_margin(y, gram=G @ G.T)
@@ -211,13 +232,19 @@ def test_three_thousand_points_reach_the_gap(kind):
 
 def test_features_of_very_different_norms_keep_their_margin():
     found = hard_margin([1, 1], features=[[1e200], [1e-200]])
-    assert found.verdict == "separable" and found.lower <= 1e-200 <= found.upper and found.relative_gap < 1e-12
+    assert (
+        found.verdict == "separable"
+        and found.lower <= 1e-200 <= found.upper
+        and found.relative_gap < 1e-12
+    )
     found = hard_margin([1, -1], features=[[3e200, 0.0], [0.0, 4e-200]])
     assert found.lower <= 4e-200 <= found.upper and found.converged
 
 
 def test_features_without_an_entry_are_refused():
-    with pytest.raises(ValueError, match=r"features has shape \(2, 0\), but 2 labels need shape \(2, p\)"):
+    with pytest.raises(
+        ValueError, match=r"features has shape \(2, 0\), but 2 labels need shape \(2, p\)"
+    ):
         hard_margin([1, -1], features=np.zeros((2, 0)))
 
 

@@ -14,9 +14,16 @@ PLAN = {"step_size": 0.3, "num_steps": 20}
 @pytest.fixture(scope="module")
 def mixture():
     return mh.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.5,
+        noise_mu=0.1,
+        noise_nu=0.1,
+        noise_norm=0.5,
         key=jax.random.key(0),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +45,16 @@ def test_the_trace_is_that_of_runs_with_slightly_other_weights(mixture, start):
         influence[:, j] = (ends[0] - ends[1]) / (2 * small)
     expected = np.trace(influence) / n - influence.sum() / n**2
     found = mh.optimism(start, data, **PLAN, steps=[7])
-    assert found.trace[-1] == pytest.approx(expected, rel=1e-6)  # central differences: small² relative to the curvature
+    assert found.trace[-1] == pytest.approx(
+        expected, rel=1e-6
+    )  # central differences: small² relative to the curvature
     assert found.steps.tolist() == [7, 20] and (found.standard_error == 0).all()
     assert found.train_loss[-1] == pytest.approx(losses(start, data, weight).mean(), rel=1e-12)
     assert found.gap == pytest.approx(found.trace / n)
     # the second sum is what a longer step gains
-    longer = [losses(start, data, weight, step_size=0.3 * (1 + sign * small)).mean() for sign in (-1, 1)]
+    longer = [
+        losses(start, data, weight, step_size=0.3 * (1 + sign * small)).mean() for sign in (-1, 1)
+    ]
     assert influence.sum() / n**2 == pytest.approx((longer[0] - longer[1]) / (2 * small), rel=1e-6)
 
 
@@ -59,8 +70,12 @@ def test_n_times_the_exact_gap_tends_to_the_trace_of_the_distribution(mixture, s
             gap += comb(n, k) / 2**n * (losses(start, atoms, weight, num_steps=8) @ (0.5 - weight))
         scaled.append(n * gap)
     off = np.array(scaled) - limit
-    assert off[1] / off[0] == pytest.approx(0.5, abs=0.02)  # an error of order 1/n is halved, up to terms of order 1/n²
-    assert 2 * scaled[1] - scaled[0] == pytest.approx(limit, rel=0.005)  # and cancels, up to terms of that order
+    assert off[1] / off[0] == pytest.approx(
+        0.5, abs=0.02
+    )  # an error of order 1/n is halved, up to terms of order 1/n²
+    assert 2 * scaled[1] - scaled[0] == pytest.approx(
+        limit, rel=0.005
+    )  # and cancels, up to terms of that order
 
 
 def test_probes_estimate_the_trace_with_the_error_that_they_state(mixture, start):

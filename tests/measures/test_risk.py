@@ -11,11 +11,23 @@ import manyheads as mh
 @pytest.fixture(scope="module")
 def case():
     mixture = mh.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.25, signal=1.0, noise_mu=0.3, noise_nu=0.3, noise_norm=2.0,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.25,
+        signal=1.0,
+        noise_mu=0.3,
+        noise_nu=0.3,
+        noise_norm=2.0,
         key=jax.random.key(0),
-    )  # fmt: skip
-    train, test = mixture.sample(10, key=jax.random.key(1)), mixture.sample(200, key=jax.random.key(2))
-    model = mh.train(mh.zero_start(2, num_tokens=4, dim=6), train, step_size=0.5, num_steps=50, dtype="float64").final
+    )
+    train, test = (
+        mixture.sample(10, key=jax.random.key(1)),
+        mixture.sample(200, key=jax.random.key(2)),
+    )
+    model = mh.train(
+        mh.zero_start(2, num_tokens=4, dim=6), train, step_size=0.5, num_steps=50, dtype="float64"
+    ).final
     return model, train, test
 
 
@@ -29,7 +41,9 @@ def test_numbers_are_the_plain_ones(case):
     wrong = int((margins <= 0).sum())
     assert 0 < wrong < 200
     assert found.test_error == wrong / 200
-    assert found.test_error_upper == pytest.approx(binomtest(wrong, 200).proportion_ci(0.90, "exact").high, rel=1e-9)
+    assert found.test_error_upper == pytest.approx(
+        binomtest(wrong, 200).proportion_ci(0.90, "exact").high, rel=1e-9
+    )
     assert found.gap == found.test_loss - found.train_loss
     assert found.train_error == 0 and "gap" in str(found)
 

@@ -12,15 +12,31 @@ from manyheads.measures.screening import _segments
 @pytest.fixture(scope="module")
 def mixture():
     return mh.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.5,
+        noise_mu=0.1,
+        noise_nu=0.1,
+        noise_norm=0.5,
         key=jax.random.key(0),
-    )  # fmt: skip
+    )
 
 
 def estimate(mixture, heads, **options):
-    data, first = mixture.sample(16, key=jax.random.key(1)), mixture.sample(60, key=jax.random.key(2))
+    data, first = (
+        mixture.sample(16, key=jax.random.key(1)),
+        mixture.sample(60, key=jax.random.key(2)),
+    )
     return mh.estimate_leave_one_out(
-        mh.first_phase(first, heads), data, step_size=0.3, num_steps=60, num_exact=16, key=jax.random.key(3), **options
+        mh.first_phase(first, heads),
+        data,
+        step_size=0.3,
+        num_steps=60,
+        num_exact=16,
+        key=jax.random.key(3),
+        **options,
     )
 
 
@@ -39,7 +55,9 @@ def test_with_few_heads_it_ranks_and_its_error_is_stated(mixture):
     assert "on 16 examples done exactly" in str(found)
 
 
-@pytest.mark.parametrize("steps,count", [(60, 8), (8, 8), (9, 8), (200, 1), (5, 3), (1000, 20), (100, 20), (30, 8)])
+@pytest.mark.parametrize(
+    "steps,count", [(60, 8), (8, 8), (9, 8), (200, 1), (5, 3), (1000, 20), (100, 20), (30, 8)]
+)
 def test_stretches_cover_the_run(steps, count):
     ends, middles = _segments(steps, count)
     assert len(ends) == len(middles) == count and ends[-1] == steps
@@ -74,7 +92,10 @@ def test_bad_numbers_are_answered(mixture):
 
 def test_examples_that_move_nothing_have_no_relative_error():
     # at a margin of thousands no slope is left: every twin is the run itself
-    data = mh.Dataset(np.ones((4, 1, 1)) * np.array([1.0, -1.0, 1.0, -1.0])[:, None, None], np.array([1.0, -1, 1, -1]))
+    data = mh.Dataset(
+        np.ones((4, 1, 1)) * np.array([1.0, -1.0, 1.0, -1.0])[:, None, None],
+        np.array([1.0, -1, 1, -1]),
+    )
     model = mh.MultiHead(np.zeros((1, 1, 1)), np.full((1, 1, 1), 5e3), np.ones(1))
     found = mh.estimate_leave_one_out(
         model, data, step_size=0.1, num_steps=3, num_kernels=1, num_exact=2, key=jax.random.key(0)

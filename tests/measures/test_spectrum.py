@@ -16,10 +16,14 @@ def test_multiplicities_count_every_eigenvalue_of_the_expanded_model():
     written_out = mh.loss_spectrum(mh.expand(model), data)
     assert spectrum.multiplicities.sum() == len(written_out.eigenvalues) == 6 * 18
     repeated = np.repeat(spectrum.eigenvalues, spectrum.multiplicities.astype(int))
-    assert np.abs(repeated - written_out.eigenvalues).max() <= spectrum.accuracy + written_out.accuracy
+    assert (
+        np.abs(repeated - written_out.eigenvalues).max() <= spectrum.accuracy + written_out.accuracy
+    )
     exact = np.linalg.eigvalsh(dense(model, data))  # by autodiff of the plain formula
     assert np.abs(repeated - exact).max() <= spectrum.accuracy
-    many = mh.loss_spectrum(mh.MultiHead(model.key_query, model.readout, np.array([3e11, 3e11, 4e11])), data)
+    many = mh.loss_spectrum(
+        mh.MultiHead(model.key_query, model.readout, np.array([3e11, 3e11, 4e11])), data
+    )
     assert many.multiplicities.sum() == 18e12
     assert "18000000000000 eigenvalues" in str(many)
 
@@ -28,12 +32,16 @@ def linear_case(heads, seed):
     """One token of one number: the Hessian has one eigenvalue that is not zero, which 60 digits know."""
     rng = np.random.default_rng(seed)
     X, y, a = rng.uniform(0.5, 2, (3, 1, 1)), np.array([1.0, -1.0, 1.0]), 1 + rng.random()
-    U = np.array([a, -a * (1 + rng.uniform(0.1, 1) / np.sqrt(heads))])  # two large parts of a score that cancel
+    U = np.array(
+        [a, -a * (1 + rng.uniform(0.1, 1) / np.sqrt(heads))]
+    )  # two large parts of a score that cancel
     model = mh.MultiHead(np.zeros((2, 1, 1)), U.reshape(2, 1, 1), np.full(2, heads / 2))
     with mpmath.workdps(60):
         exact, number = mpmath.mpf(0), mpmath.mpf
         for x in map(number, X.ravel()):
-            score = x * (number(U[0]) + number(U[1])) * number(heads / 2) / mpmath.sqrt(number(heads))
+            score = (
+                x * (number(U[0]) + number(U[1])) * number(heads / 2) / mpmath.sqrt(number(heads))
+            )
             exact += x**2 / (2 + mpmath.exp(score) + mpmath.exp(-score)) / 3
     return model, mh.Dataset(X, y), exact
 
@@ -64,7 +72,9 @@ def mirrored_case(heads, seed):
                 for g in range(2):
                     move = [value / root for value in moved[3 * g : 3 * g + 3]]
                     for t in range(2):
-                        first, second = (mpmath.exp(x[t] * (number(W[g]) + move[0]) * value) for value in x)
+                        first, second = (
+                            mpmath.exp(x[t] * (number(W[g]) + move[0]) * value) for value in x
+                        )
                         context = (first * x[0] + second * x[1]) / (first + second)
                         score += root / mpmath.sqrt(2) * (number(U[g, t]) + move[1 + t]) * context
                 total += mpmath.log1p(mpmath.exp(-label * score)) / 3
@@ -107,13 +117,22 @@ def test_the_accuracy_of_a_hessian_of_zero():
 def test_the_density_is_that_of_the_spectrum():
     model, data = random_case(2, counts=(1, 3, 2), shape=(5, 3, 3))
     spectrum = mh.loss_spectrum(model, data)
-    density = mh.spectral_density(model, data, key=jax.random.key(0), num_probes=100, num_points=101)
+    density = mh.spectral_density(
+        model, data, key=jax.random.key(0), num_probes=100, num_points=101
+    )
     exact = np.exp(-0.5 * ((density.grid[:, None] - spectrum.eigenvalues) / density.width) ** 2)
-    exact = exact @ spectrum.multiplicities / spectrum.multiplicities.sum() / (density.width * np.sqrt(2 * np.pi))
+    exact = (
+        exact
+        @ spectrum.multiplicities
+        / spectrum.multiplicities.sum()
+        / (density.width * np.sqrt(2 * np.pi))
+    )
     assert np.trapezoid(density.density, density.grid) == pytest.approx(1, abs=1e-3)
     assert abs(density.trace - spectrum.trace) <= 4 * density.trace_error
     # 101 points with 4 standard errors each, and a floor where no probe sees anything
-    assert np.all(np.abs(density.density - exact) <= 4.5 * density.standard_error + 1e-3 * exact.max())
+    assert np.all(
+        np.abs(density.density - exact) <= 4.5 * density.standard_error + 1e-3 * exact.max()
+    )
     assert density.standard_error.max() < 0.2 * density.density.max()
     assert "spectral density" in str(density)
 
@@ -124,7 +143,9 @@ def test_few_distinct_eigenvalues_end_the_lanczos_early():
     data = random_case(3, shape=(5, 3, 3))[1]
     density = mh.spectral_density(model, data, key=jax.random.key(0), num_probes=50)
     assert np.isfinite(density.density).all()
-    assert abs(density.trace - mh.loss_spectrum(model, data).trace) <= 4 * density.trace_error + 1e-9
+    assert (
+        abs(density.trace - mh.loss_spectrum(model, data).trace) <= 4 * density.trace_error + 1e-9
+    )
 
 
 def test_a_block_of_zeros_is_a_peak_at_zero():
@@ -145,4 +166,6 @@ def test_large_models_are_sent_elsewhere():
     with pytest.raises(ValueError, match="use spectral_density"):
         mh.loss_spectrum(mh.zero_start(1, num_tokens=3, dim=70), data)
     with pytest.raises(ValueError, match="num_probes=1 must be at least 2"):
-        mh.spectral_density(mh.zero_start(1, num_tokens=3, dim=70), data, key=jax.random.key(0), num_probes=1)
+        mh.spectral_density(
+            mh.zero_start(1, num_tokens=3, dim=70), data, key=jax.random.key(0), num_probes=1
+        )

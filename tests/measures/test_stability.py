@@ -20,9 +20,16 @@ RUN = dict(step_size=0.3, num_steps=30)
 @pytest.fixture(scope="module")
 def mixture():
     return mh.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.5,
+        noise_mu=0.1,
+        noise_nu=0.1,
+        noise_norm=0.5,
         key=jax.random.key(0),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,12 @@ def test_distances_and_losses_are_those_of_separate_trainings(start, data, every
             model = twin.model(step)
             assert abs(everything.left_out_loss[i, k] - losses(model, data)[i]) <= 1e-12
             assert abs(everything.seen_loss[i, k] - losses(reference.model(step), data)[i]) <= 1e-12
-            assert abs(everything.readout_norm[i, k] - np.linalg.norm(model.readout, axis=(1, 2)).max()) <= 1e-12
+            assert (
+                abs(
+                    everything.readout_norm[i, k] - np.linalg.norm(model.readout, axis=(1, 2)).max()
+                )
+                <= 1e-12
+            )
     assert np.all(everything.distance[:, 0] == 0) and np.all(everything.distance[:, 2] > 1e-3)
     assert everything.reference_loss[-1] == pytest.approx(reference.train_loss[-1], abs=1e-14)
 
@@ -84,13 +96,18 @@ def test_expansion_is_that_of_one_step_of_descent(start, data, everything):
 
         heads = jax.tree.map(jnp.asarray, model.heads)
         gradient = jax.grad(total)(heads)  # of all members of a class together
-        return [np.asarray(h - 0.3 * g / N.reshape(-1, 1, 1)) for h, g in zip(heads, gradient, strict=True)]
+        return [
+            np.asarray(h - 0.3 * g / N.reshape(-1, 1, 1))
+            for h, g in zip(heads, gradient, strict=True)
+        ]
 
     assert np.isnan(everything.expansion[:, 0]).all()
     for i in (0, 3):
         weight = np.where(np.arange(8) == i, 0.0, 1 / 8)
         here, there = separate_run(start, data, sample_weight=weight).model(7), reference.model(7)
-        ratio = distance(start, step(here, weight), step(there, weight)) / distance(start, here.heads, there.heads)
+        ratio = distance(start, step(here, weight), step(there, weight)) / distance(
+            start, here.heads, there.heads
+        )
         assert everything.expansion[i, 1] == pytest.approx(ratio, rel=1e-9)
 
 
@@ -119,7 +136,10 @@ def test_other_readouts_and_masks(decoder):
     found = mh.leave_one_out(start, data, indices=[2], **RUN)
     weight = np.where(np.arange(6) == 2, 0.0, 1 / 6)
     runs = [mh.train(start, data, dtype="float64", sample_weight=w, **RUN) for w in (weight, None)]
-    assert abs(found.distance[0, 0] - distance(start, runs[0].displacement, runs[1].displacement)) <= 1e-12
+    assert (
+        abs(found.distance[0, 0] - distance(start, runs[0].displacement, runs[1].displacement))
+        <= 1e-12
+    )
     assert abs(found.left_out_loss[0, 0] - losses(runs[0].final, data)[2]) <= 1e-12
 
 
@@ -130,13 +150,16 @@ def test_side_by_side_gives_the_same(start, data, everything):
 
 def test_a_subset_estimates_the_average_within_its_error(start, data, everything):
     estimates = [
-        mh.leave_one_out(start, data, num_left_out=3, key=key, **RUN) for key in jax.random.split(jax.random.key(0), 25)
+        mh.leave_one_out(start, data, num_left_out=3, key=key, **RUN)
+        for key in jax.random.split(jax.random.key(0), 25)
     ]
     means = np.array([found.average[0] for found in estimates])
     exact = everything.average[-1]
     assert everything.standard_error[-1] == 0
     true_error = everything.distance[:, -1].std(ddof=1) / np.sqrt(3) * np.sqrt(1 - 3 / 8)
-    assert means.std(ddof=1) == pytest.approx(true_error, rel=0.45)  # 25 draws know a spread to about 15%
+    assert means.std(ddof=1) == pytest.approx(
+        true_error, rel=0.45
+    )  # 25 draws know a spread to about 15%
     assert abs(means.mean() - exact) <= 4 * true_error / 5
     stated = np.sqrt(np.mean([found.standard_error[0] ** 2 for found in estimates]))
     assert stated == pytest.approx(true_error, rel=0.35)
@@ -203,7 +226,9 @@ def extended_runs(start, data, indices):
     distances, left_out = [], []
     for i in indices:
         twin = run(np.where(np.arange(n) == i, 0, np.longdouble(1) / n))
-        squares = sum(np.sum((a - b) ** 2, axis=(1, 2)) for a, b in zip(twin[:2], whole[:2], strict=True))
+        squares = sum(
+            np.sum((a - b) ** 2, axis=(1, 2)) for a, b in zip(twin[:2], whole[:2], strict=True)
+        )
         distances.append(np.sqrt(N @ squares))
         left_out.append(twin[2][i])
     return np.array(distances), np.array(left_out)
@@ -234,7 +259,9 @@ def test_a_loss_is_no_more_accurate_than_a_number(mixture, data):
 def test_stability_falls_as_one_over_n():
     """Setting B of the reference numbers, 2 heads, K = 100: n times the average stability is nearly constant."""
     with np.load(SETTINGS / "B.npz", allow_pickle=False) as file:
-        start = mh.first_phase(mh.Dataset.from_arrays(file["first_phase_tokens"], file["first_phase_labels"]), 2)
+        start = mh.first_phase(
+            mh.Dataset.from_arrays(file["first_phase_tokens"], file["first_phase_labels"]), 2
+        )
         data = mh.Dataset.from_arrays(file["tokens"], file["labels"])
     scaled = []
     for n in (10, 20, 40):

@@ -54,7 +54,9 @@ def test_the_interval_is_that_of_the_direct_solver(kind, monkeypatch):
         G, y = problem(rng, kind)
         direct, ours = hard_margin(y, features=G), grown(monkeypatch, y, G)
         assert ours.verdict == direct.verdict and ours.converged == direct.converged
-        assert max(ours.lower, direct.lower) <= min(ours.upper, direct.upper)  # one margin lies in both
+        assert max(ours.lower, direct.lower) <= min(
+            ours.upper, direct.upper
+        )  # one margin lies in both
         assert ours.scale == pytest.approx(direct.scale, rel=1e-14)
         assert len(ours.weights) == len(y) and (ours.weights >= 0).all()
 
@@ -67,7 +69,12 @@ def test_the_order_of_the_features_does_not_matter(order, monkeypatch):
     G[:, 0] += y
     direct = hard_margin(y, features=G)
     products = y * (G @ direct.direction)
-    places = {"by margin": products, "against it": -products, "by label": y, "hardest last": -direct.weights}
+    places = {
+        "by margin": products,
+        "against it": -products,
+        "by label": y,
+        "hardest last": -direct.weights,
+    }
     sort = np.argsort(places[order], kind="stable")
     ours = grown(monkeypatch, y[sort], G[sort])
     assert ours.converged and max(ours.lower, direct.lower) <= min(ours.upper, direct.upper)
@@ -114,14 +121,19 @@ def test_the_tangent_margin_is_that_of_the_kernel(mixture, monkeypatch):
         kernel = mh.tangent_kernel(start, data)
         direct = hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
         same = tangent_margin(start, data)
-        assert (same.lower, same.upper) == (direct.lower, direct.upper)  # few sequences: the same bits
+        assert (same.lower, same.upper) == (
+            direct.lower,
+            direct.upper,
+        )  # few sequences: the same bits
         with monkeypatch.context() as patch:
             patch.setattr(tangent, "MOST_DIRECT", 0)
             told = []
             ours = tangent_margin(start, data, progress=told.append)
         assert ours.converged and len(told) > 1
         assert max(ours.lower, direct.lower) <= min(ours.upper, direct.upper)
-        a = ours.direction * data.labels  # the direction has length one and the margin on every sequence
+        a = (
+            ours.direction * data.labels
+        )  # the direction has length one and the margin on every sequence
         np.testing.assert_allclose(a @ kernel.matrix @ a, 1.0, rtol=1e-9)
         assert np.min(data.labels * (kernel.matrix @ a)) >= ours.lower * (1 - 1e-9)
 
@@ -149,4 +161,6 @@ def test_kernel_columns_know_the_norms_of_the_gradients(mixture):
         part = mh.tangent_kernel(start, data, data[:7])
         for left, right in (whole.norms, part.norms):
             np.testing.assert_allclose(left, np.sqrt(whole.matrix.diagonal()), rtol=1e-12)
-            np.testing.assert_allclose(right, np.sqrt(whole.matrix.diagonal())[: len(right)], rtol=1e-12)
+            np.testing.assert_allclose(
+                right, np.sqrt(whole.matrix.diagonal())[: len(right)], rtol=1e-12
+            )

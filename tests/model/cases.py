@@ -13,14 +13,28 @@ import manyheads as mh
 
 KINDS = [
     dict(decoder=decoder, factored=factored, masked=masked)
-    for decoder, factored, masked in itertools.product(("full", "pooled", "last"), (False, True), (False, True))
+    for decoder, factored, masked in itertools.product(
+        ("full", "pooled", "last"), (False, True), (False, True)
+    )
 ]
 
 # Every choice occurs in the first three; the rest are for the long run.
-SOME_KINDS = [pytest.param(kind, marks=() if i in (0, 5, 10) else pytest.mark.full) for i, kind in enumerate(KINDS)]
+SOME_KINDS = [
+    pytest.param(kind, marks=() if i in (0, 5, 10) else pytest.mark.full)
+    for i, kind in enumerate(KINDS)
+]
 
 
-def random_case(seed, *, decoder="full", factored=False, masked=False, shape=(7, 5, 4), counts=(1, 5, 3), exponent=0.5):
+def random_case(
+    seed,
+    *,
+    decoder="full",
+    factored=False,
+    masked=False,
+    shape=(7, 5, 4),
+    counts=(1, 5, 3),
+    exponent=0.5,
+):
     rng = np.random.default_rng(seed)
     (n, T, d), g, r = shape, len(counts), 2
     mask = rng.random((n, T)) < 0.6
@@ -29,7 +43,11 @@ def random_case(seed, *, decoder="full", factored=False, masked=False, shape=(7,
     data = mh.Dataset(
         rng.standard_normal((n, T, d)), labels, mask if masked else None
     )  # masked tokens are not zero here
-    W = mh.Factored(*rng.standard_normal((2, g, d, r))) if factored else rng.standard_normal((g, d, d))
+    W = (
+        mh.Factored(*rng.standard_normal((2, g, d, r)))
+        if factored
+        else rng.standard_normal((g, d, d))
+    )
     U = rng.standard_normal((g, T, d) if decoder == "full" else (g, d))
     return mh.MultiHead.create(W, U, multiplicity=counts, decoder=decoder, exponent=exponent), data
 

@@ -19,7 +19,11 @@ def numpy_score(W, U, X):
 @pytest.fixture
 def draw():
     rng = np.random.default_rng(0)
-    W, U, X = rng.standard_normal((4, 3, 3)), rng.standard_normal((4, 5, 3)), rng.standard_normal((5, 3))
+    W, U, X = (
+        rng.standard_normal((4, 3, 3)),
+        rng.standard_normal((4, 5, 3)),
+        rng.standard_normal((5, 3)),
+    )
     return W, U, X
 
 
@@ -51,10 +55,14 @@ def test_pooled_and_last_readouts_are_special_cases_of_the_full_one(draw):
     W, U, X = draw
     u = U[:, 0]
     pooled = mh.MultiHead.create(W, u, decoder="pooled")
-    assert np.isclose(pooled(X), mh.MultiHead.create(W, np.repeat(u[:, None], 5, axis=1))(X), rtol=1e-13)
+    assert np.isclose(
+        pooled(X), mh.MultiHead.create(W, np.repeat(u[:, None], 5, axis=1))(X), rtol=1e-13
+    )
     last = np.zeros_like(U)
     last[:, -1] = u
-    assert np.isclose(mh.MultiHead.create(W, u, decoder="last")(X), mh.MultiHead.create(W, last)(X), rtol=1e-13)
+    assert np.isclose(
+        mh.MultiHead.create(W, u, decoder="last")(X), mh.MultiHead.create(W, last)(X), rtol=1e-13
+    )
 
 
 def test_factored_weights_multiply_out(draw):
@@ -70,7 +78,9 @@ def test_a_masked_sequence_is_the_shorter_sequence(draw, decoder):
     mask = jnp.array([True, True, True, False, False])
     readout = U if decoder == "full" else U[:, 0]
     short = mh.MultiHead.create(W, U[:, :3] if decoder == "full" else U[:, 0], decoder=decoder)
-    assert np.isclose(mh.MultiHead.create(W, readout, decoder=decoder)(X, mask), short(X[:3]), rtol=1e-13)
+    assert np.isclose(
+        mh.MultiHead.create(W, readout, decoder=decoder)(X, mask), short(X[:3]), rtol=1e-13
+    )
 
 
 def test_attention_rows_are_distributions(draw):
@@ -81,13 +91,20 @@ def test_attention_rows_are_distributions(draw):
 
 def test_given_parameters_are_kept_in_single_or_double_precision(draw):
     W, U, _ = draw
-    for given, kept in (("float32", "float32"), ("float64", "float64"), ("float16", "float64"), ("int8", "float64")):
+    for given, kept in (
+        ("float32", "float32"),
+        ("float64", "float64"),
+        ("float16", "float64"),
+        ("int8", "float64"),
+    ):
         model = mh.MultiHead.create(W.astype(given), U.astype(given))
         assert model.key_query.dtype == model.readout.dtype == kept
 
 
 def test_a_model_prints_what_it_is():
-    model = mh.first_phase(mh.TokenizedMixture(frame="axis").sample(20, key=jax.random.key(0)), 1e12)
+    model = mh.first_phase(
+        mh.TokenizedMixture(frame="axis").sample(20, key=jax.random.key(0)), 1e12
+    )
     assert str(model) == (
         "MultiHead: 1000000000000 heads in 2 classes, T=8, d=12, key-query weights, full readout, scaling 1/H^0.5"
     )

@@ -40,7 +40,9 @@ class Written(eqx.Module):
 
     def __call__(self, tokens, mask):
         ones = np.ones(self.readout.shape[0])
-        return mh.MultiHead(self.key_query, self.readout, ones, self.decoder, self.exponent)(tokens, mask)
+        return mh.MultiHead(self.key_query, self.readout, ones, self.decoder, self.exponent)(
+            tokens, mask
+        )
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS, ids=str)
@@ -56,7 +58,9 @@ def test_the_closed_forms_are_those_of_autodiff(kind):
     assert relative_error((gradient.key_query, gradient.readout), tuple(written)) <= 1e-12
     by_class, by_module = mh.tangent_kernel(model, data), mh.tangent_kernel(module, data)
     assert np.abs(by_class.matrix - by_module.matrix).max() <= 1e-12 * np.abs(by_class.matrix).max()
-    assert np.allclose(autodiff.gradient_norms(model, data), np.sqrt(by_class.matrix.diagonal()), rtol=1e-12)
+    assert np.allclose(
+        autodiff.gradient_norms(model, data), np.sqrt(by_class.matrix.diagonal()), rtol=1e-12
+    )
     here, there = (mh.loss_spectrum(m, data).eigenvalues for m in (full, module))
     assert np.abs(here - there).max() <= 1e-12 * np.abs(here).max()
 
@@ -65,7 +69,9 @@ def test_the_operator_of_autodiff_takes_classes_into_account():
     model, data = random_case(4, counts=(3, 1), shape=(5, 3, 3))
     closed = HessianOperator.of_loss(model, data, HYPERBOLIC)
     n = data.num_examples
-    point = AutodiffPoint(model.heads, np.sqrt(model.copies), model.objective(data), np.full(n, 1 / n), HYPERBOLIC)
+    point = AutodiffPoint(
+        model.heads, np.sqrt(model.copies), model.objective(data), np.full(n, 1 / n), HYPERBOLIC
+    )
     want, got = closed.dense(), HessianOperator(point, model.copies).dense()
     assert np.abs(got - want).max() <= 1e-12 * np.abs(want).max()
     with pytest.raises(ValueError, match="known for MultiHead only; write the copies out"):

@@ -61,7 +61,9 @@ def check_against_autodiff(kind, loss):
         value, scores, gradient, product = autodiff(
             model, model.heads, direction, data.tokens, data.labels, data.mask, weight
         )
-        got = ours(model.heads, direction, head_weights(model), prepare(data, model, chunk=3), weight)
+        got = ours(
+            model.heads, direction, head_weights(model), prepare(data, model, chunk=3), weight
+        )
         assert abs(got[0] - value) <= 1e-12 * abs(value)
         assert cases.relative_error(got[1], scores) <= 1e-12
         assert cases.relative_error(got[2], cases.per_head(model, gradient)) <= 1e-12
@@ -83,7 +85,11 @@ def random_kind(seed):
         decoder=str(rng.choice(["full", "pooled", "last"])),
         factored=bool(rng.integers(2)),
         masked=bool(rng.integers(2)),
-        shape=(int(rng.integers(2, 9)), 1 if seed == 0 else int(rng.integers(2, 10)), int(rng.integers(2, 9))),
+        shape=(
+            int(rng.integers(2, 9)),
+            1 if seed == 0 else int(rng.integers(2, 10)),
+            int(rng.integers(2, 9)),
+        ),
         counts=tuple(int(v) for v in rng.integers(1, 10, rng.integers(1, 5))),
         exponent=float(rng.choice([0.25, 0.5, 1.0])),
     )
@@ -98,7 +104,9 @@ def test_large_logits_neither_overflow_nor_lose_the_gradient():
     model, data = cases.random_case(0)
     heads = jax.tree.map(lambda leaf: 40 * jnp.asarray(leaf), model.heads)
     weight = jnp.full(data.num_examples, 1 / data.num_examples)
-    value, gradient = jax.value_and_grad(lambda p: cases.plain_loss(model, p, data, weight, LOSSES["logistic"]))(heads)
+    value, gradient = jax.value_and_grad(
+        lambda p: cases.plain_loss(model, p, data, weight, LOSSES["logistic"])
+    )(heads)
     got = loss_and_gradient(heads, head_weights(model), prepare(data, model), weight)
     assert np.isclose(got[0], value, rtol=1e-12)
     assert cases.relative_error(got[2], cases.per_head(model, gradient)) <= 1e-11
@@ -114,7 +122,10 @@ def test_chunks_change_nothing_but_rounding_and_the_same_chunk_gives_the_same_bi
         batch = prepare(data, model, chunk=chunk)
         once, again = (run(heads, head_weights(model), batch, weight) for _ in range(2))
         assert cases.relative_error(once, reference) <= 1e-12
-        assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(again), strict=True))
+        assert all(
+            np.array_equal(a, b)
+            for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(again), strict=True)
+        )
 
 
 def test_a_zero_weight_leaves_a_sequence_out():
@@ -143,12 +154,20 @@ def test_scores_and_attention_mass_equal_the_plain_model(kind):
     mass = []
     for i in range(n):
         A = model.attention(data.tokens[i], None if data.mask is None else data.mask[i])
-        queries = 1 if model.decoder == "last" else data.num_tokens if data.mask is None else data.mask[i].sum()
+        queries = (
+            1
+            if model.decoder == "last"
+            else data.num_tokens
+            if data.mask is None
+            else data.mask[i].sum()
+        )
         mass.append(np.asarray(A)[:, :, relevant[i]].sum(axis=(1, 2)) / queries)
     flags = np.zeros((batch.labels.size, data.num_tokens), bool)
     flags[:n] = relevant
     flags, weight = flags.reshape(*batch.labels.shape, -1), jnp.full(n, 1 / n)
-    seen, unseen = (evaluate(heads, head_weights(model), batch, weight, flags, due)[3] for due in (True, False))
+    seen, unseen = (
+        evaluate(heads, head_weights(model), batch, weight, flags, due)[3] for due in (True, False)
+    )
     assert np.allclose(seen, np.mean(mass, axis=0), rtol=1e-12) and not unseen.any()
 
 
@@ -157,7 +176,10 @@ def test_no_product_is_left_to_the_default_precision(factored):
     model, data = cases.random_case(0, factored=factored)
     n, batch = data.num_examples, prepare(data, model, np.float32, chunk=3)
     heads, weights = jax.tree.map(np.float32, model.heads), head_weights(model, np.float32)
-    flags, weight = np.ones((*batch.labels.shape, data.num_tokens), bool), np.full(n, 1 / n, np.float32)
+    flags, weight = (
+        np.ones((*batch.labels.shape, data.num_tokens), bool),
+        np.full(n, 1 / n, np.float32),
+    )
     for program in (
         jax.make_jaxpr(lambda: loss_and_gradient(heads, weights, batch, weight))(),
         jax.make_jaxpr(lambda: batch_scores(heads, weights, batch, n))(),
@@ -165,19 +187,32 @@ def test_no_product_is_left_to_the_default_precision(factored):
         jax.make_jaxpr(lambda: model(np.float32(data.tokens[0])))(),
     ):
         text = str(program)
-        assert text.count("dot_general[") == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 0
+        assert (
+            text.count("dot_general[")
+            == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+            > 0
+        )
 
 
 def test_no_product_of_a_chunk_has_to_move_its_factors():
     model, data = cases.random_case(0)
     n, batch = data.num_examples, prepare(data, model, chunk=3)
-    program = jax.make_jaxpr(lambda: loss_and_gradient(model.heads, head_weights(model), batch, np.full(n, 1 / n)))()
+    program = jax.make_jaxpr(
+        lambda: loss_and_gradient(model.heads, head_weights(model), batch, np.full(n, 1 / n))
+    )()
     (loop,) = (step for step in program.eqns if step.primitive.name == "scan")
     body = loop.params["jaxpr"].jaxpr
     assert "transpose" not in str(body)  # the parameters are folded once, before
-    products = [step.params["dimension_numbers"] for step in body.eqns if step.primitive.name == "dot_general"]
+    products = [
+        step.params["dimension_numbers"]
+        for step in body.eqns
+        if step.primitive.name == "dot_general"
+    ]
     one_by_one = [left for (left, _), (batched, _) in products if batched]
-    assert len(products) == 6 and one_by_one == [(2,), (2,)]  # sums over the last axis of the left factor
+    assert len(products) == 6 and one_by_one == [
+        (2,),
+        (2,),
+    ]  # sums over the last axis of the left factor
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -186,14 +221,23 @@ def test_equal_classes_of_opposite_sign_cancel_to_the_last_bit(dtype, shape):
     T, d, g = shape
     rng = np.random.default_rng(0)
     W, U = rng.standard_normal((1, d, d)), rng.standard_normal((1, T, d))
-    model = MultiHead.create(np.repeat(W, g, axis=0), U * np.where(np.arange(g) % 2, 1.0, -1.0)[:, None, None])
-    data = Dataset.from_arrays(rng.standard_normal((9, T, d)) / np.sqrt(d), np.where(np.arange(9) % 2, 1.0, -1.0))
+    model = MultiHead.create(
+        np.repeat(W, g, axis=0), U * np.where(np.arange(g) % 2, 1.0, -1.0)[:, None, None]
+    )
+    data = Dataset.from_arrays(
+        rng.standard_normal((9, T, d)) / np.sqrt(d), np.where(np.arange(9) % 2, 1.0, -1.0)
+    )
     batch, weight = prepare(data, model, dtype, chunk=4), np.full(9, 1 / 9, dtype)
     heads = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), model.heads)
-    _, scores, (by_W, by_U) = jax.jit(loss_and_gradient)(heads, head_weights(model, dtype), batch, weight)
+    _, scores, (by_W, by_U) = jax.jit(loss_and_gradient)(
+        heads, head_weights(model, dtype), batch, weight
+    )
     assert not scores.any()
     for gradient, signs in ((by_W, (-1, 1)), (by_U, (1, 1))):
-        assert all(np.array_equal(signs[h % 2] * part, signs[0] * gradient[0]) for h, part in enumerate(gradient))
+        assert all(
+            np.array_equal(signs[h % 2] * part, signs[0] * gradient[0])
+            for h, part in enumerate(gradient)
+        )
 
 
 def test_chunk_size_fills_the_cache_and_no_more():

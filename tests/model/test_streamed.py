@@ -31,22 +31,35 @@ def pair(tmp_path):
 
     def make(masked):
         more = {"mask": mask, "relevant": mask & (X[:, :, 1] > 0)} if masked else {}
-        return mh.Dataset.from_arrays(X, y, **more), mh.Dataset.open(tmp_path / "x.npy", tmp_path / "y.npy", **more)
+        return mh.Dataset.from_arrays(X, y, **more), mh.Dataset.open(
+            tmp_path / "x.npy", tmp_path / "y.npy", **more
+        )
 
     return make
 
 
 def assert_equal_runs(run, other):
     assert jax.tree.structure(run.displacement) == jax.tree.structure(other.displacement)
-    leaves = zip(*(jax.tree.leaves((r.displacement, r.snapshots)) for r in (run, other)), strict=True)
+    leaves = zip(
+        *(jax.tree.leaves((r.displacement, r.snapshots)) for r in (run, other)), strict=True
+    )
     assert all(np.array_equal(a, b) for a, b in leaves)
-    for name in ("steps", "train_loss", "gradient_norm", "distance", "margin", "test_loss", "attention_mass"):
+    for name in (
+        "steps",
+        "train_loss",
+        "gradient_norm",
+        "distance",
+        "margin",
+        "test_loss",
+        "attention_mass",
+    ):
         assert np.array_equal(getattr(run, name), getattr(other, name)), name
     assert run.sources == other.sources
 
 
 @pytest.mark.parametrize(
-    ("decoder", "dtype", "masked"), [("full", "float32", False), ("pooled", "float64", True), ("last", "float32", True)]
+    ("decoder", "dtype", "masked"),
+    [("full", "float32", False), ("pooled", "float64", True), ("last", "float32", True)],
 )
 def test_same_bits_as_the_resident_run(pair, decoder, dtype, masked):
     start = mh.gaussian_start(3, num_tokens=3, dim=5, decoder=decoder, key=1)
@@ -68,7 +81,14 @@ def test_a_rule_that_evaluates_twice_and_weights(pair):
     start = mh.gaussian_start(3, num_tokens=3, dim=5, key=1)
     weight = np.random.default_rng(3).random(60)
     weight[::3] = 0
-    how = dict(step_size=0.1, num_steps=4, optimizer="polyak", sample_weight=weight, dtype="float64", chunk=11)
+    how = dict(
+        step_size=0.1,
+        num_steps=4,
+        optimizer="polyak",
+        sample_weight=weight,
+        dtype="float64",
+        chunk=11,
+    )
     runs = [mh.train(start, data, **how) for data in pair(False)]
     assert np.array_equal(runs[0].train_loss, runs[1].train_loss)
 
@@ -88,7 +108,9 @@ def test_first_phase_and_scores(pair):
     models = [mh.first_phase(data, num_heads=4) for data in (whole, left)]
     for a, b in zip(*(jax.tree.leaves(m.parameters) for m in models), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(models[0].scores(left), models[0].scores(whole), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        models[0].scores(left), models[0].scores(whole), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_a_feed_reads_ahead_and_pads(pair):
@@ -123,5 +145,7 @@ def test_a_file_that_changed_after_it_was_opened_is_refused(tmp_path):
     changed = np.lib.format.open_memmap(tmp_path / "x.npy", mode="r+")
     changed[4, 1, 2] = np.nan
     changed.flush()
-    with pytest.raises(ValueError, match="no longer finite: the file has changed since it was opened; repair it"):
+    with pytest.raises(
+        ValueError, match="no longer finite: the file has changed since it was opened; repair it"
+    ):
         mh.train(mh.zero_start(2, num_tokens=3, dim=4), data, step_size=0.1, num_steps=2)

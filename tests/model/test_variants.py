@@ -25,7 +25,9 @@ def test_a_frozen_block_leaves_the_other_part(block, kind):
     assert np.array_equal(kernel.matrix, mh.tangent_kernel(model, data).parts[other])
     operator, n = HessianOperator.of_loss(half, data, LOGISTIC), data.num_examples
     parameters = float64(half.parameters)
-    point = AutodiffPoint(parameters, np.sqrt(model.copies), half.objective(data), np.full(n, 1 / n), LOGISTIC)
+    point = AutodiffPoint(
+        parameters, np.sqrt(model.copies), half.objective(data), np.full(n, 1 / n), LOGISTIC
+    )
     want, got = HessianOperator(point, model.copies).dense(), operator.dense()
     assert got.shape == want.shape == (operator.size, operator.size)
     assert np.abs(got - want).max() <= 1e-12 * max(np.abs(want).max(), 1e-3)
@@ -45,7 +47,9 @@ def test_only_the_other_block_moves(name):
 
 def test_only_a_multihead_has_blocks():
     model, _ = random_case(0)
-    with pytest.raises(ValueError, match="block='values' is not known; freeze one of 'key_query' and 'readout'"):
+    with pytest.raises(
+        ValueError, match="block='values' is not known; freeze one of 'key_query' and 'readout'"
+    ):
         mh.frozen(model, "values")
     with pytest.raises(ValueError, match="must be a MultiHead"):
         mh.frozen(mh.frozen(model, "readout"), "key_query")
@@ -61,7 +65,10 @@ def test_low_rank_attention_is_a_multihead_with_its_values_absorbed(pooled):
         low = mh.LowRank(low.query, low.key, low.value, low.output, low.readout[0])
     absorbed = np.einsum("...d,hev,hvd->h...e", low.readout, low.value, low.output)
     full = mh.MultiHead.create(
-        mh.Factored(low.query, low.key), absorbed, decoder="pooled" if pooled else "full", exponent=0.5
+        mh.Factored(low.query, low.key),
+        absorbed,
+        decoder="pooled" if pooled else "full",
+        exponent=0.5,
     )
     want = full.scores(data)
     got = [float(low(X, mask)) for X, mask in zip(data.tokens, data.mask, strict=True)]

@@ -12,15 +12,24 @@ def example() -> Figure:
         "Curves",
         STEP,
         LOSS,
-        (line("zero", "zero", x, [1, 0.5, 0.1], [0.9, 0.4, 0.05], [1.1, 0.6, 0.2]), rule("ours", "bound", 0.7)),
+        (
+            line("zero", "zero", x, [1, 0.5, 0.1], [0.9, 0.4, 0.05], [1.1, 0.6, 0.2]),
+            rule("ours", "bound", 0.7),
+        ),
     )
     kinds = Axis("data", "kind")
-    upright = Panel("Bars", kinds, LOSS, (bars("ours", "ours", ["A", "B"], [1.0, 20.0], [0.5, 10], [2, 30]),))
-    lying = Panel("Lying", kinds, LOSS, (bars("printed", "printed", ["A", "B"], [1.0, 20.0]),), sideways=True)
+    upright = Panel(
+        "Bars", kinds, LOSS, (bars("ours", "ours", ["A", "B"], [1.0, 20.0], [0.5, 10], [2, 30]),)
+    )
+    lying = Panel(
+        "Lying", kinds, LOSS, (bars("printed", "printed", ["A", "B"], [1.0, 20.0]),), sideways=True
+    )
     return Figure("every-kind", "Every kind", "caption", (curves, upright, lying))
 
 
 def maps() -> Figure:
     position = Axis("token", "position")
-    panel = MapPanel("map", position, position, Axis("attention", "share"), ((0.2, 0.8), (0.5, 0.5)))
+    panel = MapPanel(
+        "map", position, position, Axis("attention", "share"), ((0.2, 0.8), (0.5, 0.5))
+    )
     return Figure("maps", "Maps", "caption", (panel, panel), columns=2)

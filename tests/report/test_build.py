@@ -43,7 +43,9 @@ sys.exit(main(["report", {str(folder)!r}, {str(example_study)!r}]))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # busy neighbors do not count
+    took = (
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    )  # busy neighbors do not count
     assert done.returncode == 0, done.stderr
     assert str(folder / "index.html") in done.stdout.replace("\n", "") and "Slower" in done.stdout
     assert took < 20
@@ -55,11 +57,16 @@ def test_the_page_holds_everything_and_names_no_outside_source(folder, example_s
     assert [chapter.study.name for chapter in report.chapters] == ["example"]
     for chapter in report.chapters:
         assert chapter.study.question in html and chapter.finding.answer in html
-    assert "Every sentence below is computed" not in html and "notes, settings and captions are written by hand" in html
+    assert (
+        "Every sentence below is computed" not in html
+        and "notes, settings and captions are written by hand" in html
+    )
     assert "stated in the paper" in html and "chosen by us" in html
     facts = dict(re.findall(r"<th scope=\"row\">(machine|time)</th><td>([^<]+)</td>", html))
     assert re.search(r", \d+ processors, \d+ GiB of memory$", facts["machine"])
-    assert re.fullmatch(r"\d+ s wall-clock, \d+ s of computing, summed over processors", facts["time"])
+    assert re.fullmatch(
+        r"\d+ s wall-clock, \d+ s of computing, summed over processors", facts["time"]
+    )
     head = html[: html.index("<script>")]
     assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", head) == []
     for figure in (f for chapter in report.chapters for f in chapter.figures):
@@ -94,7 +101,9 @@ def test_a_text_cannot_break_out_of_its_place(folder, example_study, monkeypatch
 
 
 def test_a_folder_without_studies_says_what_to_do(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no studies .* pass a folder of `manyheads run`"):
+    with pytest.raises(
+        FileNotFoundError, match="holds no studies .* pass a folder of `manyheads run`"
+    ):
         build(tmp_path)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(ValueError, match="cannot be read"):

@@ -18,14 +18,20 @@ def test_every_study_of_the_kept_report_has_its_finding_on_the_page():
     page = html.unescape((KEPT / "index.html").read_text())
     assert list(findings) == run["studies"] and set(findings) == set(studies())
     for name, finding in findings.items():
-        assert find(name).question == finding["question"] and finding["answer"] in page and finding["sentence"] in page
+        assert (
+            find(name).question == finding["question"]
+            and finding["answer"] in page
+            and finding["sentence"] in page
+        )
 
 
 def test_every_figure_of_the_kept_report_is_drawn_on_the_page_and_has_its_data():
     page = (KEPT / "index.html").read_text()
     drawn = re.split(r'<figure id="figure-([\w-]+)"[^>]*>', page)
     figures = dict(zip(drawn[1::2], drawn[2::2], strict=True))
-    assert set(figures) == {path.stem for path in (KEPT / "data").glob("*.csv")} and len(figures) >= 12
+    assert (
+        set(figures) == {path.stem for path in (KEPT / "data").glob("*.csv")} and len(figures) >= 12
+    )
     for name, figure in figures.items():
         charts = figure.split("</figure>")[0].split('<div class="chart"')[1:]
         assert charts and all("<svg" in chart for chart in charts), name
@@ -46,7 +52,10 @@ def test_the_plain_words_quote_the_kept_report():
     said = " ".join(text for f in findings for text in (f["answer"], f["sentence"], *f["details"]))
     known = set(re.findall(NUMBER, said))
     known |= {
-        number(float(one[end])) for f in findings for one in f["numbers"].values() for end in ("value", "low", "high")
+        number(float(one[end]))
+        for f in findings
+        for one in f["numbers"].values()
+        for end in ("value", "low", "high")
     }
     page = (KEPT.parent / "plain-words.md").read_text().replace("−", "-")
     rows = [line.split("|")[3] for line in page.splitlines() if line.startswith('| "')]

@@ -36,7 +36,10 @@ def test_lines_keep_their_color_and_labels_their_digits():
 def test_a_series_has_its_place_in_the_legend_and_its_marks_have_values():
     curves, upright, *_ = vega.views(example())
     drawn = light.svg("c", curves, {})
-    assert set(re.findall(r'data-s="(\d)"', drawn)) == {"0", "1"}  # the curve with its band, and the rule
+    assert set(re.findall(r'data-s="(\d)"', drawn)) == {
+        "0",
+        "1",
+    }  # the curve with its band, and the rule
     names, tips = re.search(r'data-names="([^"]*)" data-tips="([^"]*)"', drawn).groups()
     assert names == "zero|step|train loss" and tips.split(";")[1].endswith("10|0.5|0.4 to 0.6")
     assert 'data-tips="A|1|0.5 to 2;B|20|10 to 30"' in light.svg("c", upright, {})

@@ -43,7 +43,9 @@ def test_a_formula_becomes_elements_and_a_sentence_stays(text, wanted):
     assert wanted in typeset(text)
 
 
-@pytest.mark.parametrize("text", ["<script>alert(1)</script>", 'x_<b> & "y" ≤ \'', "√(", "^", "_", "{", "a_{", "√", ""])
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", 'x_<b> & "y" ≤ \'', "√(", "^", "_", "{", "a_{", "√", ""]
+)
 def test_no_text_breaks_out_or_breaks_it(text):
     made = typeset(text)
     ElementTree.fromstring(f"<p>{made}</p>")

@@ -31,12 +31,21 @@ def test_no_text_leaves_the_paper_or_covers_another(figure, slide):
         renderer = canvas.canvas.get_renderer()
         for axes in canvas.axes:
             box = axes.get_tightbbox(renderer)  # with labels, ticks and legend
-            assert box.x0 >= -1 and box.x1 <= canvas.bbox.x1 + 1 and box.y0 >= -1 and box.y1 <= canvas.bbox.y1 + 1
+            assert (
+                box.x0 >= -1
+                and box.x1 <= canvas.bbox.x1 + 1
+                and box.y0 >= -1
+                and box.y1 <= canvas.bbox.y1 + 1
+            )
             for axis in (axes.xaxis, axes.yaxis):
                 label = axis.label.get_window_extent(renderer)
-                assert not any(label.overlaps(tick.get_window_extent(renderer)) for tick in seen_ticks(axis))
+                assert not any(
+                    label.overlaps(tick.get_window_extent(renderer)) for tick in seen_ticks(axis)
+                )
         boxes = [axes.get_tightbbox(renderer) for axes in canvas.axes]
-        assert not any(a.padded(-1).overlaps(b.padded(-1)) for a, b in itertools.combinations(boxes, 2))
+        assert not any(
+            a.padded(-1).overlaps(b.padded(-1)) for a, b in itertools.combinations(boxes, 2)
+        )
 
 
 def seen_ticks(axis):

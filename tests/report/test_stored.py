@@ -43,7 +43,9 @@ def partial(tmp_path, finished, example_study):
     out = tmp_path / "partial"
     note_studies(out, "heads", "margins", str(example_study))
     shutil.copytree(finished / "studies", out / "studies")
-    Store(sweep_folder(out, "margins", "time")).begin(make_plan(margins.sweeps("quick")["time"]), {})
+    Store(sweep_folder(out, "margins", "time")).begin(
+        make_plan(margins.sweeps("quick")["time"]), {}
+    )
     return out
 
 
@@ -62,7 +64,9 @@ def test_a_folder_in_progress_is_reported_as_far_as_it_is(partial, example_study
     assert set(stored["findings"]) == {"example"} and set(stored["absent"]) == {"heads", "margins"}
 
 
-def test_a_study_runs_and_is_reported_in_a_folder_where_others_are_missing(partial, example_study, capsys):
+def test_a_study_runs_and_is_reported_in_a_folder_where_others_are_missing(
+    partial, example_study, capsys
+):
     assert main(["run", str(example_study), "--out", str(partial), "--quiet"]) == 0
     assert "no results yet for heads: first_phase has not been started" in capsys.readouterr().err
 
@@ -78,7 +82,9 @@ def test_a_folder_with_nothing_done_says_so_in_one_line(tmp_path, capsys):
 
 def test_cells_that_all_failed_say_why_and_can_be_tried_again(tmp_path, example_study, capsys):
     study = example_study.with_name("failing_study.py")
-    text = example_study.read_text().replace('runs={"train"', 'runs={"cell": "failing_study:fail", "train"')
+    text = example_study.read_text().replace(
+        'runs={"train"', 'runs={"cell": "failing_study:fail", "train"'
+    )
     text = text.replace('"example", "Two', '"failing", "Two')
     switch = tmp_path / "well"
     study.write_text(
@@ -108,25 +114,37 @@ def test_one_diverged_cell_and_one_failed_leave_a_chapter(tmp_path):
     steps = np.array([0, 1, 10, 100, 200, 2000])
     note_studies(tmp_path, "margins")
     for name, sweep in margins.sweeps("quick").items():
-        store, plan = Store(sweep_folder(tmp_path, "margins", name)), make_plan(sweep, batching=False)
+        store, plan = (
+            Store(sweep_folder(tmp_path, "margins", name)),
+            make_plan(sweep, batching=False),
+        )
         store.begin(plan, {})
         for i, batch in enumerate(plan.batches):
             status, count = {1: ("diverged", 3), 4: ("failed", 0)}.get(i, ("finished", 6))
             values = {
                 "step": (("record",), steps[:count], {"units": "steps", "coordinate": True}),
-                **{n: (("record",), np.linspace(0.1, 0.5, 6)[:count], {}) for n in ("margin", "focus", "train_loss")},
+                **{
+                    n: (("record",), np.linspace(0.1, 0.5, 6)[:count], {})
+                    for n in ("margin", "focus", "train_loss")
+                },
                 **{n: ((), np.array(1.0), {}) for n in ("linear", "linear_sample", "attention")},
             }
             cell = dict(hash=plan.cells[i].hash, status=status, message="it broke", seconds=0.0)
             worker = dict(host="", process=1, device="", threads=1, versions={})
-            store.write(batch.id, dict(cells=[{**cell, "values": values if count else {}}], worker=worker))
+            store.write(
+                batch.id, dict(cells=[{**cell, "values": values if count else {}}], worker=worker)
+            )
         assert open_sweep(store.path).step.values.tolist() == steps.tolist()
     (chapter,) = build(tmp_path).chapters
     assert "after 2,000 steps" in chapter.finding.answer
-    assert "1 of 18 cells of time failed (it broke); 1 of 18 cells of time diverged" in chapter.missing
+    assert (
+        "1 of 18 cells of time failed (it broke); 1 of 18 cells of time diverged" in chapter.missing
+    )
 
 
-def test_drawing_a_folder_runs_no_code_that_the_folder_names(tmp_path, finished, example_study, capsys):
+def test_drawing_a_folder_runs_no_code_that_the_folder_names(
+    tmp_path, finished, example_study, capsys
+):
     """A folder from elsewhere may name any file; only one that is named on the command line is run."""
     mark, evil = tmp_path / "code-ran", tmp_path / "evil.py"
     evil.write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
@@ -148,17 +166,27 @@ def test_markup_in_the_texts_of_a_study_is_text(capsys):
     mark = "[/b] <script>alert(1)</script>"
     study = replace(margins.STUDY, question=f"Why {mark}?")
     panel = Panel(
-        f"title {mark}", Axis(f"x {mark}", "1"), Axis("y", "1"), (line("zero", f"label {mark}", [1, 2], [1, 2]),)
+        f"title {mark}",
+        Axis(f"x {mark}", "1"),
+        Axis("y", "1"),
+        (line("zero", f"label {mark}", [1, 2], [1, 2]),),
     )
     figure = Figure("f", f"figure {mark}", f"caption {mark}", (panel,))
     finding = Finding(f"answer {mark}", f"sentence {mark}", {}, ())
     chapter = Chapter(study, finding, (figure,), ({"name": mark, "text": mark},), mark)
     show_answers(SimpleNamespace(chapters=[chapter], num_figures=1, page="p"))
     said = capsys.readouterr().out
-    assert "[/b]" in said and said.index("When attention wakes") < said.index("answer") < said.index("What is open")
+    assert "[/b]" in said and said.index("When attention wakes") < said.index(
+        "answer"
+    ) < said.index("What is open")
     ledger = verdicts.ledger_table([])
     page = render(
-        [chapter], ledger=ledger, starts=[], reproduce={"commands": mark, "facts": []}, scale=mark, static=True
+        [chapter],
+        ledger=ledger,
+        starts=[],
+        reproduce={"commands": mark, "facts": []},
+        scale=mark,
+        static=True,
     )
     assert page.index("When attention wakes") < page.index("What is open")
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page

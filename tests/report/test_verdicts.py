@@ -12,11 +12,19 @@ from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 
 
 def results(**texts):
-    return [{"runs": xarray.Dataset({name: ("seed", [json.dumps(items)]) for name, items in texts.items()})}]
+    return [
+        {
+            "runs": xarray.Dataset(
+                {name: ("seed", [json.dumps(items)]) for name, items in texts.items()}
+            )
+        }
+    ]
 
 
 def certificate(measured, *, hypothesis=True):
-    return Certificate("thm1", "the claim", measured, (Bound(OURS, 1.0, (Hypothesis("a condition", hypothesis),)),))
+    return Certificate(
+        "thm1", "the claim", measured, (Bound(OURS, 1.0, (Hypothesis("a condition", hypothesis),)),)
+    )
 
 
 def row(table, name):
@@ -42,7 +50,14 @@ def test_many_runs_are_counted_and_only_some_are_written_out():
 
 
 def test_an_erratum_is_reproduced_or_not():
-    check = {"statement": "E1", "trials": 3, "ours": 1e-16, "printed": 4.0, "verdict": "HOLDS", "detail": "as said"}
+    check = {
+        "statement": "E1",
+        "trials": 3,
+        "ours": 1e-16,
+        "printed": 4.0,
+        "verdict": "HOLDS",
+        "detail": "as said",
+    }
     table = ledger_table(results(ledger=[check]))
     assert row(table, "E1")["verdicts"][0]["text"] == "REPRODUCED"
     assert table["counts"] == [{"name": "none", "text": "1 errata reproduced"}]
@@ -51,7 +66,14 @@ def test_an_erratum_is_reproduced_or_not():
 
 
 def test_a_start_that_does_not_separate_is_called_so():
-    start = {"name": "a start", "about": "", "b2": 1.0, "b_phi": 0.5, "p3_margin": 0.7, "distinct": "2 of 8"}
+    start = {
+        "name": "a start",
+        "about": "",
+        "b2": 1.0,
+        "b_phi": 0.5,
+        "p3_margin": 0.7,
+        "distinct": "2 of 8",
+    }
     start |= {"p3_upper": 0.71}
     (good,) = good_starts(results(good_start=[start]))
     assert (good["mood"], good["judgment"], good["margin"]) == ("holds", "good", "0.7")
@@ -63,7 +85,9 @@ def test_the_bound_in_the_table_is_the_one_that_the_cell_measured(monkeypatch):
     from manyheads.studies.initialization import cells as initialization
 
     data = {"num_examples": 8, "num_test": 4, "num_tokens": 4, "dim": 6, "signal": 1.5}
-    sweep = Sweep(data=data, start={"kind": "zero"}, model={"num_heads": 2}, train={"num_steps": 2}, seeds=[3])
+    sweep = Sweep(
+        data=data, start={"kind": "zero"}, model={"num_heads": 2}, train={"num_steps": 2}, seeds=[3]
+    )
     (cell,) = make_plan(sweep).cells
     setup = set_up(cell)
     twice = setup.dataset.subset([0, 1, 2, 3, 0, 1, 2, 3])
@@ -71,12 +95,23 @@ def test_the_bound_in_the_table_is_the_one_that_the_cell_measured(monkeypatch):
     monkeypatch.setattr(initialization, "set_up", lambda _: replace(setup, dataset=twice))
     found = initialization.look(cell, card="Zero")
     assert found["p3_margin"] == 0
-    (card,) = good_starts([{"runs": xarray.Dataset({"good_start": ("seed", [found["good_start"]])})}])
-    assert card["mood"] == "silent" and f"none above {number(found['p3_upper'])}" in card["judgment"]
+    (card,) = good_starts(
+        [{"runs": xarray.Dataset({"good_start": ("seed", [found["good_start"]])})}]
+    )
+    assert (
+        card["mood"] == "silent" and f"none above {number(found['p3_upper'])}" in card["judgment"]
+    )
 
 
 def test_a_start_has_one_row_whatever_its_seeds():
-    start = {"name": "a start", "about": "", "b2": 1.0, "b_phi": 0.5, "p3_margin": 0.7, "distinct": "2 of 8"}
+    start = {
+        "name": "a start",
+        "about": "",
+        "b2": 1.0,
+        "b_phi": 0.5,
+        "p3_margin": 0.7,
+        "distinct": "2 of 8",
+    }
     texts = [["", json.dumps([start])], ["[]", json.dumps([{**start, "name": "other"}])]]
     dataset = xarray.Dataset({"good_start": (("num_heads", "seed"), texts)})
     assert [card["name"] for card in good_starts([{"runs": dataset}])] == ["a start", "other"]
@@ -85,4 +120,9 @@ def test_a_start_has_one_row_whatever_its_seeds():
 
 
 def test_a_page_lists_no_statement_that_was_not_run():
-    assert ledger_table([]) | {"about": ""} == {"about": "", "counts": [], "statements": [], "errata": []}
+    assert ledger_table([]) | {"about": ""} == {
+        "about": "",
+        "counts": [],
+        "statements": [],
+        "errata": [],
+    }

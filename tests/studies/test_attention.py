@@ -34,7 +34,9 @@ def attention_results(mass, difference, over_time=(0.3, 0.8, 1.0), minus=None):
         off = (minus(num_heads) - 0.25) * wiggle(seed)
         return ("sign", "record"), 0.25 + np.stack([np.abs(off), off])
 
-    signs = filled(sweeps["signs"], mass=by_sign).assign_coords(step=("record", [0, 10, 30, 100, 300, 1000]))
+    signs = filled(sweeps["signs"], mass=by_sign).assign_coords(
+        step=("record", [0, 10, 30, 100, 300, 1000])
+    )
     return {"look": look.assign_coords(step=("record", [0, 30, 1000])), "signs": signs}
 
 
@@ -47,8 +49,13 @@ def test_minus_heads_that_first_look_away_are_said_to():
 
     found = attention.finding(attention_results(0.5, 0.2, minus=minus))
     assert "heads with sign - first look away, and with 64 heads still do" in found.answer
-    assert "with 2 heads it falls to 0.243 and is above it again after about 100 steps" in found.sentence
-    assert "with 64 heads it falls to 0.243 and is still below it after 1,000 steps" in found.sentence
+    assert (
+        "with 2 heads it falls to 0.243 and is above it again after about 100 steps"
+        in found.sentence
+    )
+    assert (
+        "with 64 heads it falls to 0.243 and is still below it after 1,000 steps" in found.sentence
+    )
     assert found.numbers["minus_end.64"].estimate.below(0) and "minus_back.64" not in found.numbers
 
 
@@ -57,18 +64,32 @@ def test_minus_heads_that_come_back_or_never_left():
         return np.array([0.25, 0.243, 0.248, 0.26, 0.4, 0.6])
 
     back = attention.finding(attention_results(0.5, 0.2, minus=dips))
-    assert "heads with sign - first look away, then follow" in back.answer and "still" not in back.answer
+    assert (
+        "heads with sign - first look away, then follow" in back.answer
+        and "still" not in back.answer
+    )
     never = attention.finding(attention_results(0.5, 0.2))
-    assert "look away" not in never.answer and "with 64 heads it never falls clearly below it" in never.sentence
+    assert (
+        "look away" not in never.answer
+        and "with 64 heads it never falls clearly below it" in never.sentence
+    )
 
 
 def test_attention_toward_or_away():
     toward = attention.finding(attention_results(0.5, 0.2))
-    assert toward.answer.startswith("At the relevant tokens") and "sign + look there more" in toward.text
+    assert (
+        toward.answer.startswith("At the relevant tokens")
+        and "sign + look there more" in toward.text
+    )
     away = attention.finding(attention_results(0.1, -0.05))
-    assert away.answer.startswith("Away from the relevant tokens") and "sign - look there more" in away.text
+    assert (
+        away.answer.startswith("Away from the relevant tokens")
+        and "sign - look there more" in away.text
+    )
     assert len(attention.figures(attention_results(0.5, 0.2))[1].panels) == 6
-    assert [mark.label for mark in attention.figures(attention_results(0.5, 0.2))[0].panels[2].marks][:2] == [
+    assert [
+        mark.label for mark in attention.figures(attention_results(0.5, 0.2))[0].panels[2].marks
+    ][:2] == [
         "2 heads",
         "64 heads",
     ]
@@ -80,7 +101,9 @@ def test_attention_more_and_more_only_if_it_grows():
         "of size 0.2)"
     )
     still = attention.finding(attention_results(0.5, 0.2, over_time=(1, 1, 1)))
-    assert still.answer.startswith("At the relevant tokens, without a clear further trend from every start")
+    assert still.answer.startswith(
+        "At the relevant tokens, without a clear further trend from every start"
+    )
     less = attention.finding(attention_results(0.5, 0.2, over_time=(0.5, 1.5, 1)))
     assert less.answer.startswith("At the relevant tokens, but less and less")
     mixed = attention_results(0.5, 0.2)

@@ -16,7 +16,18 @@ def test_sweeps_are_valid_at_both_scales(name):
         study.plan("slow")
 
 
-TITLES_THAT_ANSWER = ("more", "fewer", "few", "moves", "grows", "falls", "give up", "do not", "better", "worse")
+TITLES_THAT_ANSWER = (
+    "more",
+    "fewer",
+    "few",
+    "moves",
+    "grows",
+    "falls",
+    "give up",
+    "do not",
+    "better",
+    "worse",
+)
 
 
 def test_titles_say_what_is_shown_and_not_what_comes_out():
@@ -25,4 +36,6 @@ def test_titles_say_what_is_shown_and_not_what_comes_out():
         *studies()["attention"].figures(attention_results(0.5, 0.2)),
     ]
     for figure in shown:
-        assert not any(word in figure.title.lower().split() for word in TITLES_THAT_ANSWER), figure.title
+        assert not any(word in figure.title.lower().split() for word in TITLES_THAT_ANSWER), (
+            figure.title
+        )

@@ -44,7 +44,14 @@ def softmax_rows(logits):
 @pytest.mark.parametrize("start", ["first_phase", "zero"])
 def test_normalized_margins_count_every_head(start):
     setup = set_up(cell(start))
-    run = train(setup.start, setup.dataset, step_size=0.5, num_steps=12, snapshots="records", dtype="float64")
+    run = train(
+        setup.start,
+        setup.dataset,
+        step_size=0.5,
+        num_steps=12,
+        snapshots="records",
+        dtype="float64",
+    )
     found = normalized_margins(run)
     for k in (3, len(run.steps) - 1):
         model = expand(run.model(int(run.steps[k])))
@@ -97,16 +104,26 @@ def test_a_ladder_of_step_sizes_is_that_of_single_runs():
     values = heads.speed(cell(), rungs=3, noise=0.1)
     setup = set_up(cell())
     assert values["step_sizes"][1].tolist() == [0.5, 1.0, 2.0]
-    one = train(setup.start, setup.dataset, step_size=2.0, num_steps=12, record="all", dtype="float64")
+    one = train(
+        setup.start, setup.dataset, step_size=2.0, num_steps=12, record="all", dtype="float64"
+    )
     assert values["final"][1][2] == pytest.approx(one.train_loss[-1], rel=1e-10)
     assert bool(values["falls"][1][2]) == bool(np.all(np.diff(one.train_loss) <= 0))
     noisy = train(
-        setup.start, setup.dataset, step_size=2.0, num_steps=12, loss=heads.noisy_labels(0.1), dtype="float64"
+        setup.start,
+        setup.dataset,
+        step_size=2.0,
+        num_steps=12,
+        loss=heads.noisy_labels(0.1),
+        dtype="float64",
     )
     margins = setup.dataset.labels * noisy.final.scores(setup.dataset)
     both = 0.9 * np.logaddexp(0, -margins) + 0.1 * np.logaddexp(0, margins)
     entropy = -0.1 * np.log(0.1) - 0.9 * np.log(0.9)
-    assert values["noisy"][1][2] == pytest.approx(both.mean() - entropy, rel=1e-9) and values["noisy"][1][2] > 0
+    assert (
+        values["noisy"][1][2] == pytest.approx(both.mean() - entropy, rel=1e-9)
+        and values["noisy"][1][2] > 0
+    )
     assert values["smallest"] < 0 < values["largest"]
 
 

@@ -27,10 +27,21 @@ def made(over=1.0, bend=12.8, more=1.0, noise=WOBBLE):
     gap = over * (1 + bend / n) * trace / WOBBLE[None, None, :, None] * noise[None, None, :, None]
     left_out = np.where(n <= 80, gap * (1 + bend / n**2), np.nan)
     dims = ("num_heads", "num_examples", "seed", "record")
-    values = {"gap": gap, "trace": trace, "left_out": left_out, "train_loss": loss, "test_loss": loss + gap / n}
+    values = {
+        "gap": gap,
+        "trace": trace,
+        "left_out": left_out,
+        "train_loss": loss,
+        "test_loss": loss + gap / n,
+    }
     return xarray.Dataset(
         {name: (dims, value) for name, value in values.items()},
-        {"num_heads": heads, "num_examples": sizes, "seed": range(4), "step": ("record", [10, 50, 100])},
+        {
+            "num_heads": heads,
+            "num_examples": sizes,
+            "seed": range(4),
+            "step": ("record", [10, 50, 100]),
+        },
     )
 
 
@@ -42,14 +53,18 @@ def test_the_constant_is_the_trace_where_the_quotient_says_so():
         "depend on the number of heads"
     )
     assert "n × gap is 1.32, 1.16 and 1.04 times the trace at n = 40, 80 and 320" in found.text
-    assert found.numbers["over_left_out.hard.80"].estimate.value == pytest.approx(1 / (1 + 12.8 / 6400), rel=1e-6)
+    assert found.numbers["over_left_out.hard.80"].estimate.value == pytest.approx(
+        1 / (1 + 12.8 / 6400), rel=1e-6
+    )
     assert "over_left_out.hard.320" not in found.numbers
     twice = constant.finding({"easy": made(), "hard": made(over=2.0)})
     assert twice.answer.startswith(
         "The gap times n still differs from the trace along the run, its limit: n × gap / trace = 1.04"
     )
     noisy = constant.finding({"easy": made(), "hard": made(noise=np.array([0.6, 1.5, 0.5, 1.3]))})
-    assert noisy.answer.startswith("The gap times n is consistent with the trace along the run, its limit")
+    assert noisy.answer.startswith(
+        "The gap times n is consistent with the trace along the run, its limit"
+    )
 
 
 def test_heads_are_compared_at_equal_train_loss():
@@ -61,9 +76,13 @@ def test_heads_are_compared_at_equal_train_loss():
     assert "(easy mixture, n = 320) gap / test loss hardly depends on H" in found.text
     assert "(hard mixture, n = 320) gap / test loss is larger" in found.text
     both = constant.finding({"easy": made(more=1.5), "hard": made(more=1.5)})
-    assert both.answer.endswith("at equal train loss gap / test loss grows with the number of heads")
+    assert both.answer.endswith(
+        "at equal train loss gap / test loss grows with the number of heads"
+    )
     fewer = constant.finding({"easy": made(more=0.5), "hard": made(more=0.5)})
-    assert fewer.answer.endswith("at equal train loss gap / test loss falls with the number of heads")
+    assert fewer.answer.endswith(
+        "at equal train loss gap / test loss falls with the number of heads"
+    )
 
 
 def test_runs_that_are_missing_are_left_out():
@@ -71,7 +90,9 @@ def test_runs_that_are_missing_are_left_out():
     for name in results["hard"]:
         results["hard"][name][0, 0, 1] = np.nan
     found = constant.finding(results)
-    assert "equals the trace" in found.answer and found.text.endswith("1 of 48 cells is missing and left out.")
+    assert "equals the trace" in found.answer and found.text.endswith(
+        "1 of 48 cells is missing and left out."
+    )
     assert constant.figures(results)
     for data in results.values():
         for name in data:
@@ -88,9 +109,15 @@ def test_figures_show_gap_trace_and_left_out():
 def test_the_gap_is_that_of_runs_measured_on_each_others_samples():
     data = {"num_tokens": 4, "dim": 6, "signal": 1.0, "num_examples": 5, "num_test": 0}
     parameters = {"total": 15, "records": [4], "probes": 3, "most_left_out": 5}
-    spec = {"data": data, "start": {"num_examples": 20}, "train": {"step_size": 0.3, "num_steps": 10}}
+    spec = {
+        "data": data,
+        "start": {"num_examples": 20},
+        "train": {"step_size": 0.3, "num_steps": 10},
+    }
     name = f"{constant.CELLS}:constant"
-    (cell,) = make_plan(Sweep(**spec, model={"num_heads": 6}, cell=name, parameters=parameters)).cells
+    (cell,) = make_plan(
+        Sweep(**spec, model={"num_heads": 6}, cell=name, parameters=parameters)
+    ).cells
     found = cell_of(cell, **parameters)
     setup = set_up(cell)
     others = setup.task.sample(10, key=stream(cell.seed, OTHERS))
@@ -102,11 +129,15 @@ def test_the_gap_is_that_of_runs_measured_on_each_others_samples():
     own = np.trace(table) / 3
     expected = 5 * ((table.sum() - 3 * own) / 6 - own)
     assert found["gap"][1][-1] == pytest.approx(expected, rel=1e-9)
-    assert found["train_loss"][1][-1] == pytest.approx(own, rel=1e-9) and found["step"][1].tolist() == [4, 10]
+    assert found["train_loss"][1][-1] == pytest.approx(own, rel=1e-9) and found["step"][
+        1
+    ].tolist() == [4, 10]
     left_out = []
     for i in range(5):
         rest = setup.dataset.subset([j for j in range(5) if j != i])
         final = train(setup.start, rest, step_size=0.3, num_steps=10, dtype="float64").final
         one = setup.dataset.subset([i])
         left_out.append(np.logaddexp(0.0, -one.labels * final.scores(one)).mean())
-    assert found["left_out"][1][-1] == pytest.approx(5 * (np.mean(left_out) - table[0, 0]), rel=1e-6)
+    assert found["left_out"][1][-1] == pytest.approx(
+        5 * (np.mean(left_out) - table[0, 0]), rel=1e-6
+    )

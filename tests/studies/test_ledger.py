@@ -14,7 +14,9 @@ def ledger_results(failing=(), violated=0, trials=lambda statement: 10):
         ours=lambda statement, **_: 0.9 if statement.startswith("prop") else np.nan,
         printed=lambda statement, **_: 0.3,
     )
-    run = filled(sweeps["run"], holds=lambda **_: 9, silent=lambda **_: 4, violated=lambda **_: violated)
+    run = filled(
+        sweeps["run"], holds=lambda **_: 9, silent=lambda **_: 4, violated=lambda **_: violated
+    )
     return {"checks": checks, "run": run}
 
 
@@ -38,7 +40,9 @@ def test_one_lemma_with_many_trials_does_not_hide_that_theorem_1_had_seven():
     assert "from 1, of thm2 and lemma3, to 20,001, of lemmaC; the median is 400" in found.sentence
     assert found.numbers["depth.thm1"].estimate.value == 7
     drawn = ledger_study.figures(made)[1].panels[0].marks[0]
-    assert dict(zip(drawn.x, drawn.y, strict=True))["thm1"] == 7 and not any(name.startswith("E") for name in drawn.x)
+    assert dict(zip(drawn.x, drawn.y, strict=True))["thm1"] == 7 and not any(
+        name.startswith("E") for name in drawn.x
+    )
 
 
 def test_a_check_that_did_not_run_has_not_failed():
@@ -54,4 +58,7 @@ def test_a_check_that_did_not_run_has_not_failed():
     for name in ("holds", "silent", "violated"):
         made["run"][name] = made["run"][name] * np.nan
     nothing = ledger_study.finding(made)
-    assert nothing.answer == "Not measured" and "The ordinary run with 64 heads is missing." in nothing.text
+    assert (
+        nothing.answer == "Not measured"
+        and "The ordinary run with 64 heads is missing." in nothing.text
+    )

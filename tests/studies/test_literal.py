@@ -23,7 +23,11 @@ def literal_results(violated=0, paper=PAPER, tangent=TANGENT, half_of=2.0):
     return {
         name: filled(
             sweep,
-            **{name: (lambda seed, **_: 1e6 * wiggle(seed)) for name in literal.ROUTES if name.startswith("asked")},
+            **{
+                name: (lambda seed, **_: 1e6 * wiggle(seed))
+                for name in literal.ROUTES
+                if name.startswith("asked")
+            },
             heads=heads({"a": 1.0, "d": 0.1}[name]),
             suffices=by_level(1.0),
             bound=lambda seed, **_: (("level",), np.array([0.5, 0.69]) * wiggle(seed)),
@@ -45,9 +49,13 @@ def test_the_number_of_heads_is_the_smallest_over_directions_data_and_losses():
         "of two directions, mixtures A and D)"
     )
     assert "below 0.5 with 8,000 heads on A and 800 heads on D" in found.sentence
-    assert "with 4,000 heads on A and 400 heads on D" in found.sentence and "24,000" not in found.sentence
+    assert (
+        "with 4,000 heads on A and 400 heads on D" in found.sentence
+        and "24,000" not in found.sentence
+    )
     value = {
-        name: found.numbers[f"heads.{name}"].estimate.value for name in ("a.below_half.paper", "d.below_log2.tangent")
+        name: found.numbers[f"heads.{name}"].estimate.value
+        for name in ("a.below_half.paper", "d.below_log2.tangent")
     }
     np.testing.assert_allclose([*value.values()], [24_000, 400], rtol=0.01)
     other = literal.finding(literal_results(paper=500.0))
@@ -68,7 +76,9 @@ def test_a_direction_that_does_not_separate_is_left_out():
 
 
 def test_the_literal_theorem_holds_or_fails():
-    assert literal.finding(literal_results(violated=1)).answer.startswith("It fails: 6 conclusions are violated")
+    assert literal.finding(literal_results(violated=1)).answer.startswith(
+        "It fails: 6 conclusions are violated"
+    )
     assert len(literal.figures(literal_results())) == 2
 
 
@@ -82,7 +92,10 @@ def test_no_number_of_heads_may_suffice():
     )
     assert found.numbers["suffices.a"].estimate.count == 0  # not the mean of those that do
     bars = {mark.label: mark for mark in literal.figures(made)[0].panels[0].marks}
-    assert len(bars["suffices, measured"].rows()) == 1 and len(bars["Theorem 1′, below 0.5"].rows()) == 2
+    assert (
+        len(bars["suffices, measured"].rows()) == 1
+        and len(bars["Theorem 1′, below 0.5"].rows()) == 2
+    )
 
 
 def test_the_literal_theorem_is_not_said_to_hold_where_nothing_was_checked():

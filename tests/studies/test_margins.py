@@ -15,7 +15,11 @@ def margins_results(one, many, growing=True):
 
     def margin(num_heads, seed, **_):
         last = 3.0 * one if num_heads <= 2 else 0.7 * many
-        return records(last * wiggle(seed) * np.array([0.5, 0.6, 0.8, 1.0] if growing else [1.4, 1.3, 1.2, 1.0]))
+        return records(
+            last
+            * wiggle(seed)
+            * np.array([0.5, 0.6, 0.8, 1.0] if growing else [1.4, 1.3, 1.2, 1.0])
+        )
 
     values = dict(
         margin=margin,
@@ -26,7 +30,9 @@ def margins_results(one, many, growing=True):
         attention=lambda **_: 3.0,
     )
     steps = ("record", [0, 20, 200, 2000])
-    return {name: filled(sweep, **values).assign_coords(step=steps) for name, sweep in sweeps.items()}
+    return {
+        name: filled(sweep, **values).assign_coords(step=steps) for name, sweep in sweeps.items()
+    }
 
 
 def test_margins_reached_or_not():
@@ -37,17 +43,24 @@ def test_margins_reached_or_not():
     )
     assert "still grows" in short.text and "does not exceed" in short.text
     there = margins.finding(margins_results(1.2, 1.5, growing=False))
-    assert there.answer.startswith("Yes: one head reaches the attention margin, 1,024 heads pass the best linear")
+    assert there.answer.startswith(
+        "Yes: one head reaches the attention margin, 1,024 heads pass the best linear"
+    )
     assert "one head falls" in there.text and "exceeds that of the best linear" in there.text
     assert len(margins.figures(margins_results(0.7, 0.8))) == 2
     near = margins.finding(margins_results(0.7, 1.0))
-    assert "70% of it (mixture" in near.answer and "is not clearly different from that of the best linear" in near.text
+    assert (
+        "70% of it (mixture" in near.answer
+        and "is not clearly different from that of the best linear" in near.text
+    )
 
 
 def test_margins_that_are_missing_decide_nothing():
     some = margins_results(0.7, 0.8)
     before = margins.finding(some)
-    some["sparsity"]["margin"][:, 0, 0, 0] = np.nan  # one head at one sparsity: the mean over the others is another
+    some["sparsity"]["margin"][:, 0, 0, 0] = (
+        np.nan
+    )  # one head at one sparsity: the mean over the others is another
     found = margins.finding(some)
     key = "share.1"
     assert before.numbers[key].estimate.count == 3 and found.numbers[key].estimate.count == 2
@@ -58,9 +71,16 @@ def test_margins_that_are_missing_decide_nothing():
 def test_the_line_drawn_is_the_margin_that_the_words_compare_with():
     """1,024 heads between the formula (.55) and the best linear margin of the sample (.7): below, in words and drawn."""
     made = margins_results(0.7, 0.6 / 0.7)
-    assert "1,024 heads stay below the best linear margin of the sample" in margins.finding(made).answer
+    assert (
+        "1,024 heads stay below the best linear margin of the sample"
+        in margins.finding(made).answer
+    )
     time, sparsity = margins.figures(made)
     for panel in (*time.panels, sparsity.panels[0]):
         drawn = {mark.label: mark for mark in panel.marks}
-        assert drawn["1,024 heads"].y[-1] < drawn["best linear margin of the sample"].y[-1] == pytest.approx(0.7)
+        assert (
+            drawn["1,024 heads"].y[-1]
+            < drawn["best linear margin of the sample"].y[-1]
+            == pytest.approx(0.7)
+        )
     assert margins.finding(made).numbers["formula"].estimate.value == pytest.approx(0.55 / 0.7)

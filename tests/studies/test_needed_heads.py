@@ -19,7 +19,9 @@ def results(random_labels, planted, parity_needed, one_head=False):
     def sweep(dim, name, values, heads):
         needed = np.array(heads, float)
         shape = ("seed", dim)
-        return xarray.Dataset({"needed": (shape, needed)}, {name: (dim, values), "seed": range(len(needed))})
+        return xarray.Dataset(
+            {"needed": (shape, needed)}, {name: (dim, values), "seed": range(len(needed))}
+        )
 
     made = {
         "random_labels": sweep("size", "sizes", sizes, random_labels),
@@ -28,8 +30,13 @@ def results(random_labels, planted, parity_needed, one_head=False):
     }
     made["parity"]["one_head"] = (("seed", "length"), np.full((len(parity_needed), 3), one_head))
     made["parity"] = made["parity"].assign_coords(heads=("head", [1, 2, 4]))
-    steps = np.array([[np.inf, np.inf], [np.inf, 50.0], [20.0, 30.0]])  # one head never, two half of the time
-    made["parity"]["steps"] = (("seed", "length", "head", "drawn"), np.tile(steps, (len(parity_needed), 3, 1, 1)))
+    steps = np.array(
+        [[np.inf, np.inf], [np.inf, 50.0], [20.0, 30.0]]
+    )  # one head never, two half of the time
+    made["parity"]["steps"] = (
+        ("seed", "length", "head", "drawn"),
+        np.tile(steps, (len(parity_needed), 3, 1, 1)),
+    )
     made["parity"]["limit"] = ("seed", np.full(len(parity_needed), 400))
     for data in made.values():
         data["largest"] = ("seed", np.full(data.sizes["seed"], 16))
@@ -43,7 +50,10 @@ FITTED = [[2, 1, 2], [2, 1, 3], [2, 2, 2]]
 def test_the_answer_follows_the_runs():
     found = needed_heads.finding(results(GROWING, FLAT, FITTED))
     assert found.answer.startswith("Yes: one head never fits")
-    assert "need more heads the more sequences" in found.text and "Random labels need more than" in found.text
+    assert (
+        "need more heads the more sequences" in found.text
+        and "Random labels need more than" in found.text
+    )
     other = needed_heads.finding(results(FLAT, GROWING, FITTED, one_head=True))
     assert other.answer == "No: one head fits the construction"
     assert "no clear trend" in other.text and "Random labels need fewer than" in other.text
@@ -59,7 +69,10 @@ def test_a_run_below_the_proved_number_is_reported_as_a_contradiction():
 def test_nothing_fitted_is_not_called_a_proof():
     nothing = needed_heads.finding(results(GROWING, FLAT, np.full((2, 3), np.inf)))
     assert nothing.answer.endswith("neither did any number tried")
-    assert "To fit parity, training needed more than 16 heads for 2 tokens in 2 of 2 draws" in nothing.text
+    assert (
+        "To fit parity, training needed more than 16 heads for 2 tokens in 2 of 2 draws"
+        in nothing.text
+    )
 
 
 def test_a_cell_that_failed_does_not_say_that_one_head_fits():
@@ -69,7 +82,9 @@ def test_a_cell_that_failed_does_not_say_that_one_head_fits():
         made["parity"][name][1] = np.nan
     found = needed_heads.finding(made)
     assert found.answer.startswith("Yes: one head never fits")
-    assert found.text.endswith("1 of 9 cells is missing and left out.") and needed_heads.figures(made)
+    assert found.text.endswith("1 of 9 cells is missing and left out.") and needed_heads.figures(
+        made
+    )
     for data in made.values():
         for name in data:
             data[name] = data[name].astype(float) * np.nan
@@ -82,8 +97,13 @@ def test_draws_that_need_more_than_was_tried_are_not_left_out():
     made = results(beyond, [*FLAT, [1, 1, 1]], FITTED)
     found = needed_heads.finding(made)
     assert found.numbers["needed.random_labels.64"].estimate.value == 15.5
-    assert found.numbers["needed.random_labels.64"].caption.endswith("(lower bound: 2 of 4 need more)")
-    assert "need more than 16 heads at n = 64 in 2 of 4 draws" in found.text and "no exponent" in found.text
+    assert found.numbers["needed.random_labels.64"].caption.endswith(
+        "(lower bound: 2 of 4 need more)"
+    )
+    assert (
+        "need more than 16 heads at n = 64 in 2 of 4 draws" in found.text
+        and "no exponent" in found.text
+    )
     assert found.numbers["exponent.random_labels"].estimate.count == 0
     assert found.numbers["random_over_planted"].estimate.count == 0
     figure, _ = needed_heads.figures(made)
@@ -97,20 +117,31 @@ def test_figures_show_what_is_proved_beside_what_was_needed():
     assert proved.y == (2, 1, 2)
     shares, medians = (panel.marks for panel in steps.panels)
     assert [mark.y[0] for mark in shares] == [0, 0.5, 1] and medians[-1].y[0] == 20
-    assert all(np.isfinite(mark.y).any() and mark.label != "1 head" for mark in medians)  # one head never fits
+    assert all(
+        np.isfinite(mark.y).any() and mark.label != "1 head" for mark in medians
+    )  # one head never fits
     assert measured.y == pytest.approx((2, 4 / 3, 7 / 3))
 
 
 def test_how_often_and_how_fast_parity_is_fitted():
     found = needed_heads.finding(results(GROWING, FLAT, FITTED))
     assert found.numbers["fitted.4.2"].estimate.value == 0.5 and "fitted.4.1" not in found.numbers
-    assert found.numbers["steps.4.4"].estimate.value == 20 and found.numbers["steps.4.4"].estimate.high == 30
-    assert "fit 4 tokens within 400 steps of Adam" in found.text and "1 with 4 heads (median 20 steps)" in found.text
+    assert (
+        found.numbers["steps.4.4"].estimate.value == 20
+        and found.numbers["steps.4.4"].estimate.high == 30
+    )
+    assert (
+        "fit 4 tokens within 400 steps of Adam" in found.text
+        and "1 with 4 heads (median 20 steps)" in found.text
+    )
 
 
 def test_the_interval_of_a_median_covers_it():
     rng = np.random.default_rng(0)
-    inside = [(e := needed_heads._median(rng.exponential(size=24))).low <= np.log(2) <= e.high for _ in range(400)]
+    inside = [
+        (e := needed_heads._median(rng.exponential(size=24))).low <= np.log(2) <= e.high
+        for _ in range(400)
+    ]
     assert np.mean(inside) >= 0.93  # order statistics promise 95%; two standard errors of 400 draws
     assert needed_heads._median(np.array([np.inf, 3.0, np.inf, 4.0, 5.0])).value == 5
     assert needed_heads._median(np.array([np.nan])).count == 0
@@ -125,7 +156,9 @@ def count_values(tokens, first, second):
 def best_margin(tokens, preferences):
     """The largest margin on the parity of counts for heads with these preferences, readouts free: a linear program."""
     y = (-1.0) ** np.arange(tokens + 1)
-    F = y[:, None] * np.stack([np.ones(tokens + 1), *(count_values(tokens, *c) for c in preferences)], axis=1)
+    F = y[:, None] * np.stack(
+        [np.ones(tokens + 1), *(count_values(tokens, *c) for c in preferences)], axis=1
+    )
     rows = np.concatenate([-F, np.ones((tokens + 1, 1))], axis=1)
     bounds = [(-1, 1)] * F.shape[1] + [(None, None)]
     goal = np.zeros(F.shape[1] + 1)
@@ -144,7 +177,9 @@ def test_fewer_heads_than_the_bound_never_fit_parity(tokens):
 @pytest.mark.parametrize("tokens", [2, 3, 4])
 def test_the_bound_is_reached_for_short_sequences(tokens):
     rng = np.random.default_rng(tokens)
-    draws = (np.exp(rng.normal(0, rng.choice([1, 4]), (heads_bound(tokens), 2))) for _ in range(100))
+    draws = (
+        np.exp(rng.normal(0, rng.choice([1, 4]), (heads_bound(tokens), 2))) for _ in range(100)
+    )
     assert max(best_margin(tokens, c) for c in draws) > 1e-3
 
 
@@ -185,7 +220,12 @@ def test_parity_counts_the_second_token_and_masks_the_padding():
 def test_training_needs_two_heads_where_one_is_proved_not_to_do():
     spec = {"optimizer": "adam", "step_size": 0.05, "num_steps": 300}
     parameters = {"lengths": [2], "heads": [1, 2, 3], "starts": 4}
-    sweep = Sweep(start={"kind": "gaussian"}, train=spec, cell=f"{needed_heads.CELLS}:parity", parameters=parameters)
+    sweep = Sweep(
+        start={"kind": "gaussian"},
+        train=spec,
+        cell=f"{needed_heads.CELLS}:parity",
+        parameters=parameters,
+    )
     (cell,) = make_plan(sweep).cells
     found = parity(cell, **parameters)
     assert found["needed"][1].tolist() == [2] and found["one_head"][1].tolist() == [False]
@@ -198,19 +238,27 @@ def test_a_larger_sample_may_need_fewer_heads(monkeypatch):
     from manyheads.studies.needed_heads import cells
 
     fits = {8: 4, 16: 2}  # the smaller sample was unlucky
-    monkeypatch.setattr(cells, "_fit", lambda cell, data, size, candidates, heads, restarts: (heads >= fits[size], 1))
+    monkeypatch.setattr(
+        cells,
+        "_fit",
+        lambda cell, data, size, candidates, heads, restarts: (heads >= fits[size], 1),
+    )
     monkeypatch.setattr(cells, "set_up", lambda cell: type("Setup", (), {"dataset": None}))
     found = memorize(None, sizes=[8, 16], candidates=[1, 2, 4], restarts=1)
     assert found["needed"][1].tolist() == [4, 2] and found["largest"] == 4
     fits[16] = 9
-    assert memorize(None, sizes=[8, 16], candidates=[1, 2, 4], restarts=1)["needed"][1].tolist() == [4, np.inf]
+    assert memorize(None, sizes=[8, 16], candidates=[1, 2, 4], restarts=1)["needed"][
+        1
+    ].tolist() == [4, np.inf]
 
 
 def test_memorizing_one_token_needs_a_separable_sample():
     spec = {"optimizer": "adam", "step_size": 0.05, "num_steps": 200}
     parameters = {"sizes": [2, 16], "candidates": [1, 2], "restarts": 1}
     data = {"kind": "random_labels", "num_tokens": 1, "dim": 2, "num_examples": 16, "num_test": 0}
-    sweep = Sweep(data=data, start={"kind": "gaussian"}, train=spec, cell=f"{needed_heads.CELLS}:memorize")
+    sweep = Sweep(
+        data=data, start={"kind": "gaussian"}, train=spec, cell=f"{needed_heads.CELLS}:memorize"
+    )
     (cell,) = make_plan(sweep).cells
     found = memorize(cell, **parameters)["needed"][1]
     # one token of norm 2 in the plane: a linear classifier through the origin, whatever the heads
@@ -233,7 +281,9 @@ def test_heads_without_weight_change_nothing():
     padded = MultiHead(drawn.key_query, drawn.readout, np.array([1.0, 1.0, 0.0]))
     alone = MultiHead.create(drawn.key_query[:2], drawn.readout[:2])
     plan = {"step_size": 0.05, "num_steps": 20, "optimizer": "adam", "dtype": "float64"}
-    np.testing.assert_allclose(train(padded, data, **plan).margin, train(alone, data, **plan).margin, rtol=1e-12)
+    np.testing.assert_allclose(
+        train(padded, data, **plan).margin, train(alone, data, **plan).margin, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 5])

@@ -12,7 +12,9 @@ def results(shares):
     """Every optimizer with a final share of the attention margin per number of heads, a little apart between seeds."""
     made = {}
     for name, by_heads in shares.items():
-        last = np.array(by_heads)[:, None, None] * np.linspace(0.98, 1.02, 4)[None, :, None]  # heads, seed, rung
+        last = (
+            np.array(by_heads)[:, None, None] * np.linspace(0.98, 1.02, 4)[None, :, None]
+        )  # heads, seed, rung
         last = last * np.array([0.5, 1.0, 0.7])
         margin = np.stack([0.1 * last, 3.0 * last], axis=-1)
         dims = ("num_heads", "seed", "rung", "record")
@@ -36,13 +38,17 @@ def results(shares):
 
 def test_the_answer_follows_who_reaches_the_attention_margin():
     low, high = [0.5, 0.2], [0.99, 0.97]
-    normalized = optimizers.finding(results({"gd": low, "normalized": high, "polyak": low, "adam": low}))
+    normalized = optimizers.finding(
+        results({"gd": low, "normalized": high, "polyak": low, "adam": low})
+    )
     assert normalized.answer.startswith("Yes: normalized descent reaches 90%")
     assert normalized.answer.endswith(
         "plain descent, Polyak's step and Adam do not at any H and step size tried (hard mixture, 60 sequences, "
         "first-phase start, 2 to 64 heads, 300 steps)"
     )
-    plain = optimizers.finding(results({"gd": high, "normalized": low, "polyak": low, "adam": high}))
+    plain = optimizers.finding(
+        results({"gd": high, "normalized": low, "polyak": low, "adam": high})
+    )
     assert plain.answer.startswith("Yes: plain descent and Adam reach 90%")
     assert "With 2 heads: plain descent 0.99, normalized descent 0.5" in plain.text
     nobody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, low)))
@@ -50,7 +56,9 @@ def test_the_answer_follows_who_reaches_the_attention_margin():
     everybody = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, high)))
     assert "reach 90% of the best attention margin at every H (hard mixture" in everybody.answer
     mixed = optimizers.finding(results(dict.fromkeys(optimizers.NAMES, [0.99, 0.2])))
-    assert mixed.answer.startswith("It depends on the number of heads whether plain descent, normalized descent, ")
+    assert mixed.answer.startswith(
+        "It depends on the number of heads whether plain descent, normalized descent, "
+    )
 
 
 def test_what_is_undecided_does_not_depend_on_the_heads():
@@ -66,7 +74,10 @@ def test_a_missing_run_is_left_out_and_does_not_choose_the_step_size():
         made["gd"][name][0, 1] = np.nan
     key = "share.gd.2"
     found = optimizers.finding(made)
-    assert found.numbers[key].estimate.value == pytest.approx(0.5, rel=0.02) and found.numbers[key].estimate.count == 3
+    assert (
+        found.numbers[key].estimate.value == pytest.approx(0.5, rel=0.02)
+        and found.numbers[key].estimate.count == 3
+    )
     assert found.text.endswith("1 of 32 cells is missing and left out.")
     for data in made.values():
         for name in data:
@@ -80,12 +91,17 @@ def test_a_best_step_size_at_the_end_of_the_ladder_is_none():
     assert "No best step size" not in optimizers.finding(made).text
     made["gd"]["margin"][1] = made["gd"]["margin"][1] * np.array([0.2, 0.5, 3.0])[:, None]
     said = optimizers.finding(made).text
-    assert "No best step size was found for plain descent with 64 heads: the best one tried is at an end" in said
+    assert (
+        "No best step size was found for plain descent with 64 heads: the best one tried is at an end"
+        in said
+    )
 
 
 def test_one_lucky_seed_does_not_choose_its_own_step_size():
     made = results(dict.fromkeys(optimizers.NAMES, [0.5, 0.2]))
-    made["gd"]["margin"][0, 3, 2, -1] = 30.0  # ten times the attention margin, at a step size that is worse otherwise
+    made["gd"]["margin"][0, 3, 2, -1] = (
+        30.0  # ten times the attention margin, at a step size that is worse otherwise
+    )
     found = optimizers.finding(made).numbers["share.gd.2"].estimate
     assert found.value < 0.51  # the seed is judged where the other three are best
 
@@ -131,7 +147,9 @@ def test_the_ladder_reports_what_the_model_does():
     (cell,) = make_plan(sweep).cells
     found = ladder(cell, step_sizes=[0.1, 0.3])
     assert found["margin"][1].shape == found["focus"][1].shape == (2, len(found["step"][1]))
-    assert found["train_loss"][1][0, 0] == pytest.approx(found["train_loss"][1][1, 0])  # the same start
+    assert found["train_loss"][1][0, 0] == pytest.approx(
+        found["train_loss"][1][1, 0]
+    )  # the same start
 
     # the same descent written out head by head, with autodiff and no classes
     import jax

@@ -17,11 +17,18 @@ def made(second_start, factors, classes=2, errors=(0.0, 0.0, 0.0)):
     mass = np.full((2, 3, 5, 2, 2), 0.4)
     mass[0, ..., classes - 1 :] = np.nan
     values = {f"final_{what}": (dims, loss) for what in ("train_loss", "test_loss")}
-    values["final_test_error"] = (dims, np.broadcast_to(np.asarray(errors)[:, None], loss.shape).copy())
+    values["final_test_error"] = (
+        dims,
+        np.broadcast_to(np.asarray(errors)[:, None], loss.shape).copy(),
+    )
     values["attention_mass"] = ((*dims, "record", "head_class"), mass)
     values["attention_of_heads"] = ((*dims, "record"), mass[..., 0])
     values["test_loss"] = ((*dims, "record"), np.stack([loss, loss / 2], axis=-1))
-    coordinates = {"start": ["zero", second_start], "num_heads": [1.0, 8.0, 64.0], "step": ("record", [0, 9])}
+    coordinates = {
+        "start": ["zero", second_start],
+        "num_heads": [1.0, 8.0, 64.0],
+        "step": ("record", [0, 9]),
+    }
     return xarray.Dataset(values, coordinates)
 
 
@@ -29,7 +36,9 @@ UP, DOWN, FLAT, HUMP = (1.0, 2.0, 4.0), (1.0, 0.5, 0.2), (1.0, 1.0, 1.0), (1.0, 
 
 
 def answer(mixture, planted, **options):
-    return paper.finding({"mixture": made("first_phase", mixture), "planted": made("gaussian", planted, **options)})
+    return paper.finding(
+        {"mixture": made("first_phase", mixture), "planted": made("gaussian", planted, **options)}
+    )
 
 
 def test_the_answer_follows_the_losses():
@@ -46,17 +55,26 @@ def test_the_answer_follows_the_losses():
 
 def test_a_loss_that_changes_between_some_numbers_of_heads_only_is_said_to_do_so_there():
     some = answer([UP, UP], [(1.0, 1.0, 1.5), DOWN])
-    assert "the test loss rises with H from 8 to 64 from a zero start and falls with H from a Gaussian" in some.answer
+    assert (
+        "the test loss rises with H from 8 to 64 from a zero start and falls with H from a Gaussian"
+        in some.answer
+    )
     assert "and the test error 0 throughout at H = 1, 8 and 64" in some.sentence
 
 
 def test_losses_are_told_with_errors_at_every_number_of_heads():
     """The ends alone say less: 64 heads beat 1 although 8 are worse, and equal errors are no worse loss."""
     found = answer([UP, UP], [FLAT, HUMP], errors=(0.1, 0.3, 0.05))
-    assert "is not monotone in H (rises up to H = 8, then falls) from a Gaussian start" in found.answer
-    assert "the test error is 0.05 to 0.3" in found.answer and "the test error is 0 at every H" in found.answer
     assert (
-        "the test loss is 0.1, 0.2 and 0.03 and the test error 0.1, 0.3 and 0.05 at H = 1, 8 and 64" in found.sentence
+        "is not monotone in H (rises up to H = 8, then falls) from a Gaussian start" in found.answer
+    )
+    assert (
+        "the test error is 0.05 to 0.3" in found.answer
+        and "the test error is 0 at every H" in found.answer
+    )
+    assert (
+        "the test loss is 0.1, 0.2 and 0.03 and the test error 0.1, 0.3 and 0.05 at H = 1, 8 and 64"
+        in found.sentence
     )
     assert found.numbers["test_error.planted.gaussian.8"].estimate.value == 0.3
 
@@ -65,7 +83,10 @@ def test_distinct_heads_are_counted_not_assumed():
     one = answer([UP, UP], [FLAT, DOWN])
     assert "1 distinct head at every H" in one.text and "slows" not in one.text
     assert any("by construction" in note for note in one.notes)
-    two = {"mixture": made("first_phase", [FLAT, FLAT], classes=3), "planted": made("gaussian", [FLAT, FLAT])}
+    two = {
+        "mixture": made("first_phase", [FLAT, FLAT], classes=3),
+        "planted": made("gaussian", [FLAT, FLAT]),
+    }
     assert "up to 2 distinct heads" in paper.finding(two).text
 
 
@@ -85,11 +106,21 @@ def test_missing_trials_are_left_out():
 def test_what_is_reported_is_run_at_every_scale_and_marked():
     for scale in ("quick", "full"):
         mixture, planted = paper.sweeps(scale).values()
-        assert (mixture.data.num_examples, mixture.data.num_test, len(mixture.seeds)) == (100, 300, 5)
+        assert (mixture.data.num_examples, mixture.data.num_test, len(mixture.seeds)) == (
+            100,
+            300,
+            5,
+        )
         assert mixture.train.step_size == 1.0 and mixture.axes["start.kind"][0] == "zero"
-        assert (planted.data.num_examples, planted.data.num_test, len(planted.seeds)) == (1000, 3000, 5)
+        assert (planted.data.num_examples, planted.data.num_test, len(planted.seeds)) == (
+            1000,
+            3000,
+            5,
+        )
     sources = {s.name: s.source for s in paper.STUDY.settings}
-    assert sources["mixture"] == sources["planted data"] == REPORTED and STATED not in sources.values()
+    assert (
+        sources["mixture"] == sources["planted data"] == REPORTED and STATED not in sources.values()
+    )
 
 
 def test_the_published_start_has_one_head_whatever_their_number(tmp_path):

@@ -25,7 +25,9 @@ def sweep(axes, margins, zero=0.9, sizes=None, edge=None):
     margin = np.moveaxis(margin[..., None] * WOBBLE, -1, len(axes))
     values = {"margin": margin, "half": 0.99 * margin, "separable": (margin > 0).astype(float)}
     values |= {"zero_margin": zero * np.ones_like(margin)}
-    made = xarray.Dataset({name: (dims, value) for name, value in values.items()}, {**axes, "seed": range(4)})
+    made = xarray.Dataset(
+        {name: (dims, value) for name, value in values.items()}, {**axes, "seed": range(4)}
+    )
     if sizes:
         made = made.assign_coords(sizes=("size", sizes))
         low, high = edge or (sizes[-1], np.inf)
@@ -35,7 +37,12 @@ def sweep(axes, margins, zero=0.9, sizes=None, edge=None):
 
 
 def results(
-    hard=(0.8, 0.4), one=(0.7, 0.1), zero=(0.3, 0.0), first=(0.5, 0.2), heads=(1.0, 1.0, 1.0), labels=(0.0, 0.1, 0.2)
+    hard=(0.8, 0.4),
+    one=(0.7, 0.1),
+    zero=(0.3, 0.0),
+    first=(0.5, 0.2),
+    heads=(1.0, 1.0, 1.0),
+    labels=(0.0, 0.1, 0.2),
 ):
     count = {"num_heads": [1.0, 4.0, 16.0]}
     grid = {"key_query_scale": [0.1, 1.0], "readout_scale": [0.1, 1.0]}
@@ -75,7 +82,10 @@ def test_the_order_turns_where_the_margins_cross():
     assert found.numbers["crossing.1"].estimate.value == pytest.approx(100 * 4**share, rel=1e-6)
     assert found.numbers["crossing.16"].estimate.count == 0
     ahead = random_start.finding(results(one=(0.7, 0.3)))
-    assert "has the larger margin" not in ahead.answer and ahead.numbers["crossing.1"].estimate.count == 0
+    assert (
+        "has the larger margin" not in ahead.answer
+        and ahead.numbers["crossing.1"].estimate.count == 0
+    )
     lost = random_start.finding(results(one=(0.7, 0.0)))  # no margin at all: half way
     assert lost.numbers["crossing.1"].estimate.value == pytest.approx(200)
 
@@ -84,7 +94,10 @@ def test_the_answer_follows_the_margins():
     assert "with 0.5 times the margin" in random_start.finding(results(first=(0.5, 0.8))).answer
     assert "within 5%" in random_start.finding(results(first=(0.5, 0.4))).answer
     none = random_start.finding(results(hard=(0.8, 0.0), first=(0.5, 0.0)))
-    assert none.answer.startswith("No: none of 4 Gaussian starts") and "not every first phase does" in none.answer
+    assert (
+        none.answer.startswith("No: none of 4 Gaussian starts")
+        and "not every first phase does" in none.answer
+    )
     some = results()
     some["hard"]["separable"][1, 0, -1] = 0.0
     assert random_start.finding(some).answer.startswith("Sometimes: 3 of 4")
@@ -98,8 +111,13 @@ def test_a_draw_that_did_not_run_is_not_called_inseparable():
         made["hard"][name][1, 1] = np.nan
     made["labels"]["separable"][1, 2] = made["labels"]["margin"][1, 2] = np.nan
     found = random_start.finding(made)
-    assert found.answer.startswith("Yes: all 3 Gaussian starts") and "from 4 heads on in every draw" in found.text
-    assert found.text.endswith("2 of 62 cells are missing and left out.") and random_start.figures(made)
+    assert (
+        found.answer.startswith("Yes: all 3 Gaussian starts")
+        and "from 4 heads on in every draw" in found.text
+    )
+    assert found.text.endswith("2 of 62 cells are missing and left out.") and random_start.figures(
+        made
+    )
     for data in made.values():
         for name in data:
             data[name][:] = np.nan
@@ -121,7 +139,9 @@ def test_from_a_number_of_heads_on_means_every_larger_one():
 
 def test_the_margin_over_the_scale_is_in_the_answer():
     made = results()
-    made["scale"]["margin"] = made["scale"]["margin"] * np.reshape([1, 3, 1, 1.5], (2, 2, 1, 1))  # W, U
+    made["scale"]["margin"] = made["scale"]["margin"] * np.reshape(
+        [1, 3, 1, 1.5], (2, 2, 1, 1)
+    )  # W, U
     found = random_start.finding(made)
     assert "norm of a head's U goes from 0.1 to 1 it grows 1.5" in found.text
     assert "norm of a head's W goes from 0.1 to 1 it falls to 0.5" in found.text
@@ -149,7 +169,9 @@ def test_the_limit_is_what_many_heads_come_to():
     assert limit_kernel(tokens, W[:9], 3.0, other=tokens[1:3]) == pytest.approx(
         limit_kernel(tokens, W[:9], 3.0)[:, 1:3]
     )
-    assert limit == pytest.approx(drawn, rel=0.05, abs=0.05 * drawn.max())  # 4,000 draws: 2% of a standard deviation
+    assert limit == pytest.approx(
+        drawn, rel=0.05, abs=0.05 * drawn.max()
+    )  # 4,000 draws: 2% of a standard deviation
     uniform = limit_kernel(tokens, np.zeros((1, 6, 6)), 3.0)
     means = tokens.mean(axis=1)
     spread = np.einsum("nsd,nse->nde", tokens, tokens) / 4 - means[:, :, None] * means[:, None, :]
@@ -162,7 +184,9 @@ def test_the_margin_is_that_of_the_written_out_gradients():
     import jax.numpy as jnp
 
     data = {"num_examples": 10, "num_test": 0, "num_tokens": 4, "dim": 6, "signal": 1.0}
-    (cell,) = make_plan(Sweep(data=data, start={"kind": "gaussian"}, model={"num_heads": 3}, cell=CELL)).cells
+    (cell,) = make_plan(
+        Sweep(data=data, start={"kind": "gaussian"}, model={"num_heads": 3}, cell=CELL)
+    ).cells
     found = separation(cell, compare=True)
     setup = set_up(cell)
     X, y = jnp.asarray(setup.dataset.tokens), setup.dataset.labels
@@ -173,20 +197,30 @@ def test_the_margin_is_that_of_the_written_out_gradients():
         return jnp.einsum("hts,htd,sd->", A, theta[1], x) / jnp.sqrt(3.0)
 
     leaves = jax.jit(jax.vmap(jax.grad(score), in_axes=(None, 0)))(theta, X)
-    features = np.concatenate([np.asarray(leaf).reshape(10, -1) for leaf in leaves], axis=1) * y[:, None]
+    features = (
+        np.concatenate([np.asarray(leaf).reshape(10, -1) for leaf in leaves], axis=1) * y[:, None]
+    )
     gram = features @ features.T
     simplex = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
     options = {"ftol": 1e-15, "maxiter": 1000}
     solved = minimize(
-        lambda w: w @ gram @ w, np.full(10, 0.1), jac=lambda w: 2 * gram @ w, bounds=[(0, None)] * 10,
-        constraints=simplex, method="SLSQP", options=options,
-    )  # fmt: skip
+        lambda w: w @ gram @ w,
+        np.full(10, 0.1),
+        jac=lambda w: 2 * gram @ w,
+        bounds=[(0, None)] * 10,
+        constraints=simplex,
+        method="SLSQP",
+        options=options,
+    )
     expected = np.sqrt(2 * solved.fun)
     assert found["separable"] and found["margin"] <= found["upper"]
     assert found["margin"] == pytest.approx(expected, rel=1e-3)
     assert found["zero_margin"] > 0
     nested = along(cell, sizes=[6, 10])  # the same from columns, to 1%
-    assert nested["margin"][1][-1] == pytest.approx(expected, rel=1e-2) and nested["margin"][1][0] > expected
+    assert (
+        nested["margin"][1][-1] == pytest.approx(expected, rel=1e-2)
+        and nested["margin"][1][0] > expected
+    )
     assert (nested["last_separable"], nested["first_inseparable"]) == (10, np.inf)
 
 
@@ -194,13 +228,20 @@ def test_contradicting_labels_are_not_called_separable(monkeypatch):
     from manyheads.studies.random_start import cells
 
     data = {"num_examples": 10, "num_test": 0, "num_tokens": 4, "dim": 6, "signal": 1.0}
-    (cell,) = make_plan(Sweep(data=data, start={"kind": "gaussian"}, model={"num_heads": 3}, cell=CELL)).cells
+    (cell,) = make_plan(
+        Sweep(data=data, start={"kind": "gaussian"}, model={"num_heads": 3}, cell=CELL)
+    ).cells
     setup = set_up(cell)
     twice = setup.dataset.subset([0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
     twice.labels[5:] *= -1
-    monkeypatch.setattr(cells, "set_up", lambda cell: type(setup)(cell, setup.task, twice, None, None, setup.start))
+    monkeypatch.setattr(
+        cells, "set_up", lambda cell: type(setup)(cell, setup.task, twice, None, None, setup.start)
+    )
     found = separation(cell)
     assert not found["separable"] and found["margin"] == 0 and found["upper"] < 1e-6
     nested = along(cell, sizes=[4, 10])
     assert nested["separable"][1].tolist() == [1, 0] and nested["margin"][1][1] == 0
-    assert (nested["last_separable"], nested["first_inseparable"]) == (5, 6)  # the sixth contradicts the first
+    assert (nested["last_separable"], nested["first_inseparable"]) == (
+        5,
+        6,
+    )  # the sixth contradicts the first

@@ -24,7 +24,9 @@ def test_every_study_is_found_and_has_settings_of_both_kinds_or_says_whose():
 def test_no_study_is_forgotten():
     folder = Path(running.__file__).parent.parent
     files = [path for path in folder.rglob("*.py") if "\nSTUDY = Study(" in path.read_text()]
-    assert {path.parent.name if path.stem == "study" else path.stem for path in files} == set(studies())
+    assert {path.parent.name if path.stem == "study" else path.stem for path in files} == set(
+        studies()
+    )
     assert len({(study.part, study.order) for study in studies().values()}) == len(files)
 
 
@@ -41,7 +43,9 @@ def test_the_story_is_told_in_its_order():
 
 
 def test_an_unknown_study_names_the_nearest():
-    with pytest.raises(ValueError, match="there is no study 'step_sizes'; did you mean 'step_size'"):
+    with pytest.raises(
+        ValueError, match="there is no study 'step_sizes'; did you mean 'step_size'"
+    ):
         find("step_sizes")
     with pytest.raises(FileNotFoundError, match="nowhere.py does not exist"):
         find("nowhere.py")
@@ -58,13 +62,18 @@ def test_a_file_without_a_study_says_what_is_missing(tmp_path):
 
 def test_a_run_is_noted_resumed_and_not_mixed(tmp_path, example_study):
     heard = []
-    running.run_studies([str(example_study)], tmp_path, workers=1, tell=lambda job, state: heard.append(state.done))
+    running.run_studies(
+        [str(example_study)], tmp_path, workers=1, tell=lambda job, state: heard.append(state.done)
+    )
     assert heard[-1] == 6 and running.read_run(tmp_path)["studies"] == [str(example_study)]
     parts = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("parts/*.npz")}
     assert parts
     running.run_studies([str(example_study)], tmp_path, workers=1)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("parts/*.npz")} == parts
-    for changed, words in (({"scale": "full"}, "scale 'quick', not 'full'"), ({"seed": 5}, "seed 0, not 5")):
+    for changed, words in (
+        ({"scale": "full"}, "scale 'quick', not 'full'"),
+        ({"seed": 5}, "seed 0, not 5"),
+    ):
         with pytest.raises(ValueError, match=words):
             running.run_studies([str(example_study)], tmp_path, workers=1, **changed)
 
@@ -102,11 +111,16 @@ def test_the_list_of_studies_shows_questions_and_settings(capsys):
 
 def test_a_worker_that_dies_is_reported_and_what_was_done_stays(tmp_path, example_study):
     study = example_study.with_name("dying_study.py")
-    dying = example_study.read_text().replace('runs={"train"', 'runs={"cell": "dying_study:die", "train"')
-    study.write_text(
-        dying.replace('"example", "Two', '"dying", "Two') + "\n\ndef die(cell):\n    import os\n    os._exit(9)\n"
+    dying = example_study.read_text().replace(
+        'runs={"train"', 'runs={"cell": "dying_study:die", "train"'
     )
-    with pytest.raises(ValueError, match="a worker process died .* with .*dying / .* not finished; .* run the same"):
+    study.write_text(
+        dying.replace('"example", "Two', '"dying", "Two')
+        + "\n\ndef die(cell):\n    import os\n    os._exit(9)\n"
+    )
+    with pytest.raises(
+        ValueError, match="a worker process died .* with .*dying / .* not finished; .* run the same"
+    ):
         running.run_studies([str(study), str(example_study)], tmp_path, workers=2)
 
 
@@ -135,7 +149,17 @@ def slow_run(tmp_path, start, cells, name):
     (log / "slow").touch()
     study = tmp_path / f"{name}.py"
     study.write_text(SLOW_STUDY.replace("LOG,", f"{str(log)!r},").replace("NAME", name))
-    command = [sys.executable, "-m", "manyheads.cli.main", "run", str(study), "--workers", "2", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "manyheads.cli.main",
+        "run",
+        str(study),
+        "--workers",
+        "2",
+        "--out",
+        str(out),
+    ]
     process = start(command, stderr=subprocess.PIPE, text=True)
     wait_until((out / "run.json").exists, process, "the note of the run")
     wait_until(lambda: len(descendants(process)) >= 3, process, "the workers")
@@ -143,7 +167,9 @@ def slow_run(tmp_path, start, cells, name):
     return study, log, out, process
 
 
-@pytest.mark.parametrize(("cells", "name"), [(0, "slow_start"), pytest.param(2, "slow_cells", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("cells", "name"), [(0, "slow_start"), pytest.param(2, "slow_cells", marks=pytest.mark.full)]
+)
 def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, start, cells, name):
     """As a terminal does it: the signal goes to the command and to all that it has started, while these start or work.
 
@@ -151,10 +177,17 @@ def test_ctrl_c_ends_the_workers_at_once_and_the_same_command_goes_on(tmp_path, 
     """
     study, log, out, process = slow_run(tmp_path, start, cells, name)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=LIMIT)  # all have ended: the workers hold its standard error
+    _, err = process.communicate(
+        timeout=LIMIT
+    )  # all have ended: the workers hold its standard error
     assert process.returncode == 130
-    assert err == f"finished cells are stored in {out}; run the same command again to resume\nerror: interrupted\n"
-    assert cells <= len(list(log.iterdir())) - 1 <= 2  # at most one for each worker: nothing that was queued began
+    assert (
+        err
+        == f"finished cells are stored in {out}; run the same command again to resume\nerror: interrupted\n"
+    )
+    assert (
+        cells <= len(list(log.iterdir())) - 1 <= 2
+    )  # at most one for each worker: nothing that was queued began
     assert not list(out.rglob("*.npz"))
     (log / "slow").unlink()
     running.run_studies([str(study)], out, workers=1)
@@ -183,10 +216,15 @@ def test_a_study_named_twice_runs_once_and_two_of_one_name_are_refused(tmp_path,
     [
         ("x = (1,\n", "SyntaxError: '(' was never closed"),
         ("x = 1\ny = undefined\n", "NameError: name 'undefined' is not defined, line 2"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module', line 1"),
+        (
+            "import no_such_module\n",
+            "ModuleNotFoundError: No module named 'no_such_module', line 1",
+        ),
     ],
 )
-def test_a_study_of_ones_own_that_cannot_be_imported_says_why_in_one_line(tmp_path, capsys, text, words):
+def test_a_study_of_ones_own_that_cannot_be_imported_says_why_in_one_line(
+    tmp_path, capsys, text, words
+):
     path = tmp_path / f"broken_{abs(hash(text))}.py"
     path.write_text(text)
     assert cli.main(["run", str(path), "--out", str(tmp_path / "out")]) == 2

@@ -20,9 +20,13 @@ def results(law, hard=None, moved=1e-5, scale="quick"):
         return lambda num_heads, seed, **_: (("share",), of(num_heads, shares) * wiggle(seed))
 
     made = {
-        name: filled(plans[name], woke=steps(of), promised=lambda num_heads, **_: (("share",), np.floor(num_heads * shares)))
+        name: filled(
+            plans[name],
+            woke=steps(of),
+            promised=lambda num_heads, **_: (("share",), np.floor(num_heads * shares)),
+        )
         for name, of in (("zero", law), ("first", law), ("hard", hard or law))
-    }  # fmt: skip
+    }
     made["normalized"] = filled(
         plans["normalized"],
         woke=steps(lambda num_heads, share: 10 * np.sqrt(num_heads * share)),
@@ -92,7 +96,9 @@ def test_a_run_ends_once_its_attention_has_moved_and_says_the_same(monkeypatch):
     cell = replace(plan.cells[0], train=replace(plan.cells[0].train, num_steps=60))
     found, lengths = {}, []
     original = cells._moved_in
-    monkeypatch.setattr(cells, "_moved_in", lambda setup, steps: lengths.append(steps) or original(setup, steps))
+    monkeypatch.setattr(
+        cells, "_moved_in", lambda setup, steps: lengths.append(steps) or original(setup, steps)
+    )
     for shorter in ((), (2, 30)):
         monkeypatch.setattr(cells, "SHORTER", shorter)
         found[shorter] = cells.wake(cell, shares=[0.005, 0.02])["woke"][1]
@@ -104,5 +110,7 @@ def test_a_run_ends_once_its_attention_has_moved_and_says_the_same(monkeypatch):
 def test_at_full_scale_every_sparsity_has_its_own_number():
     made = results(exponential, scale="full")
     found = sleep.finding(made)
-    assert {"misfit.zero_start_zeta_0.125", "misfit.first_phase_start_zeta_0.5"} <= set(found.numbers)
+    assert {"misfit.zero_start_zeta_0.125", "misfit.first_phase_start_zeta_0.5"} <= set(
+        found.numbers
+    )
     assert sleep.figures(made)

@@ -41,7 +41,9 @@ def test_the_factor_is_a_range_over_the_data_and_names_both_bounds():
 
 def test_nearly_right_or_too_large():
     assert "nearly right" in step_size.finding(results(2.0)).answer
-    assert step_size.finding(results(0.5)).answer.startswith("Our step size is too large: in 54 of 54 runs")
+    assert step_size.finding(results(0.5)).answer.startswith(
+        "Our step size is too large: in 54 of 54 runs"
+    )
     assert "grows with H" in step_size.finding(results(1000, 0.5)).text
     assert "falls with H" in step_size.finding(results(1000, -0.05 - 0.1)).text
     assert step_size.finding(results(np.nan)).answer == "Not measured"
@@ -50,10 +52,14 @@ def test_nearly_right_or_too_large():
 def test_one_run_below_the_theory_is_not_safe():
     bad = results()
     bad["hard"]["stable"][2, 1, 0] = 0.005  # half of ours
-    assert step_size.finding(bad).answer.startswith("Our step size is too large: in 1 of 54 runs it does not always")
+    assert step_size.finding(bad).answer.startswith(
+        "Our step size is too large: in 1 of 54 runs it does not always"
+    )
     near = results()
     near["hard"]["stable"][2, 1, 0] = 0.0095  # below, by less than the search can tell
-    assert step_size.finding(near).answer.startswith("Undecided: the largest stable step size is ours")
+    assert step_size.finding(near).answer.startswith(
+        "Undecided: the largest stable step size is ours"
+    )
 
 
 def test_where_every_step_descends_there_is_no_factor():
@@ -62,7 +68,10 @@ def test_where_every_step_descends_there_is_no_factor():
     made["easy"]["stable"].loc[{"signal": 4.0}] = 4096.0
     found = step_size.finding(made)
     assert found.numbers["over_ours.easy.4"].estimate.count == 0 and "260,000" in found.answer
-    assert "No largest step size was found on the easy mixture with S = 4: in some runs even 4,096" in found.text
+    assert (
+        "No largest step size was found on the easy mixture with S = 4: in some runs even 4,096"
+        in found.text
+    )
     assert "is not measured on the easy mixture" in found.text
     assert "on 1 of 9 data sets some runs descend at every step size tried" in found.answer
 

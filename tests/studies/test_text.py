@@ -24,9 +24,16 @@ STUDY = studies()["text"]
 
 
 def text_results(
-    by_heads=0.0, linear=0.30, full=0.25, best_rung=1, torch=False, missing=False, scale="quick",
-    margin=1e-3, asked=2e17,
-):  # fmt: skip
+    by_heads=0.0,
+    linear=0.30,
+    full=0.25,
+    best_rung=1,
+    torch=False,
+    missing=False,
+    scale="quick",
+    margin=1e-3,
+    asked=2e17,
+):
     """Errors that change by `by_heads` from the fewest to the most heads; linear classifiers err on these shares.
 
     Tangent margins are `margin` per head from the Gaussian start, for which the theorem asks `asked` heads, and a tenth
@@ -35,7 +42,10 @@ def text_results(
     plan, rungs = STUDY.plan(scale), 3 if scale == "quick" else 4
 
     def wrong(share, seed):
-        return (("sentence",), (np.arange(SENTENCES) < share * wiggle(seed) * SENTENCES).astype(float))
+        return (
+            ("sentence",),
+            (np.arange(SENTENCES) < share * wiggle(seed) * SENTENCES).astype(float),
+        )
 
     def attention(num_heads, seed, **_):
         name, values = wrong(0.28 + by_heads * (num_heads > 1), seed)
@@ -47,23 +57,41 @@ def text_results(
     results = {}
     for name, sweep in plan.items():
         if name == "linear":
-            values = {f"{n}_wrong": (lambda seed, s=s, **_: wrong(s, seed)) for n, s in
-                      {"logistic": linear, "svm": linear, "logistic_full": full, "svm_full": full}.items()}  # fmt: skip
+            values = {
+                f"{n}_wrong": (lambda seed, s=s, **_: wrong(s, seed))
+                for n, s in {
+                    "logistic": linear,
+                    "svm": linear,
+                    "logistic_full": full,
+                    "svm_full": full,
+                }.items()
+            }
         elif name == "conditions":
             values = {
                 "num_sentences": lambda **_: 100,
-                "margin": lambda start, num_heads, seed, **_: np.nan if missing else margin * wiggle(seed) * (
-                    num_heads if start == "gaussian" else 0.1
+                "margin": lambda start, num_heads, seed, **_: (
+                    np.nan
+                    if missing
+                    else margin * wiggle(seed) * (num_heads if start == "gaussian" else 0.1)
                 ),
                 "parameter_bound": lambda start, **_: 1.5 if start == "gaussian" else 0.02,
-                "model_bound": lambda start, seed, **_: 0.25 * wiggle(seed) if start == "gaussian" else 0.0,
+                "model_bound": lambda start, seed, **_: (
+                    0.25 * wiggle(seed) if start == "gaussian" else 0.0
+                ),
                 "linear": lambda **_: 0.0,
                 "linear_full": lambda seed, **_: 0.03 * wiggle(seed),
-                "heads_asked": lambda start, seed, **_: np.nan if missing or not margin
-                else asked * (1 + seed) if start == "gaussian" else np.inf,
-            }  # fmt: skip
+                "heads_asked": lambda start, seed, **_: (
+                    np.nan
+                    if missing or not margin
+                    else asked * (1 + seed)
+                    if start == "gaussian"
+                    else np.inf
+                ),
+            }
         elif name == "looks":
-            words = np.array([["[CLS]", "good", "film", "good", "[SEP]", "", "", "", "", "", "", ""]] * 5)
+            words = np.array(
+                [["[CLS]", "good", "film", "good", "[SEP]", "", "", "", "", "", "", ""]] * 5
+            )
             weights = np.where(words[0] != "", 0.2, np.nan) * np.ones((5, 4, 12))
             values = {
                 "weights": lambda weights=weights, **_: (("shown", "head", "place"), weights),
@@ -115,7 +143,10 @@ def test_a_linear_model_that_is_better_or_worse_is_called_so():
 
 def test_a_best_step_at_the_end_of_its_ladder_is_said():
     inside, end = (study.finding(text_results(best_rung=rung)).text for rung in (1, 2))
-    assert "an end of its ladder in 0 of 8 settings" in inside and "an end of its ladder in 8 of 8 settings" in end
+    assert (
+        "an end of its ladder in 0 of 8 settings" in inside
+        and "an end of its ladder in 8 of 8 settings" in end
+    )
 
 
 def test_pytorch_is_reported_where_it_ran():
@@ -130,13 +161,22 @@ def test_nothing_is_claimed_where_nothing_was_measured():
 def test_the_conditions_of_the_theorem_are_told_as_measured():
     found = study.finding(text_results())
     assert "separate 4 of 4 draws with margin 1e-4 (1 head, first-phase start)" in found.text
-    assert "4 of 4 draws with margin 0.008 (8 heads, Gaussian start); mean tokens are separated in 0 of 4" in found.text
-    assert "4 of 4 draws with margin 0.03 at full width. No head has a norm above 1.5 (P1)" in found.text
+    assert (
+        "4 of 4 draws with margin 0.008 (8 heads, Gaussian start); mean tokens are separated in 0 of 4"
+        in found.text
+    )
+    assert (
+        "4 of 4 draws with margin 0.03 at full width. No head has a norm above 1.5 (P1)"
+        in found.text
+    )
     asked = "asks for 2e17 heads or more from the Gaussian start; from the first-phase start no number up to 10²⁴ was"
     assert "no score at the start exceeds 0.25 (P2)" in found.text and asked in found.text
     assert found.numbers["p3.gaussian.6.8"].estimate.value == pytest.approx(8e-3, rel=0.02)
     none = study.finding(text_results(margin=0.0))
-    assert "separate 0 of 4 draws (1 head, first-phase start)" in none.text and "asks for" not in none.text
+    assert (
+        "separate 0 of 4 draws (1 head, first-phase start)" in none.text
+        and "asks for" not in none.text
+    )
     assert "P3" not in study.finding(text_results(missing=True)).text
 
 
@@ -156,14 +196,22 @@ def test_a_part_of_a_full_run_is_told_and_drawn():
     drawn = study.figures(results)
     assert [len(figure.panels) for figure in drawn] == [3, 1, 1, 5]
     assert [mark.label for mark in drawn[2].panels[0].marks] == [
-        "first phase", "Gaussian, 1 head", "Gaussian, 16 heads", "mean token at full width",
-    ]  # fmt: skip
+        "first phase",
+        "Gaussian, 1 head",
+        "Gaussian, 16 heads",
+        "mean token at full width",
+    ]
 
 
 @pytest.mark.full
 def test_figures_are_drawn_and_words_that_occur_twice_keep_their_places(tmp_path):
     drawn = study.figures(text_results(torch=True))
-    assert [figure.name for figure in drawn] == ["text-heads", "text-step", "text-margins", "text-looks"]
+    assert [figure.name for figure in drawn] == [
+        "text-heads",
+        "text-step",
+        "text-margins",
+        "text-looks",
+    ]
     assert drawn[3].panels[0].row_labels == ("[CLS]", "good (1)", "film", "good (2)", "[SEP]")
     assert drawn[3].panels[1].title == "positive, predicted negative"
     assert all(vega.views(figure) for figure in drawn)
@@ -215,7 +263,9 @@ def test_cells_choose_on_validation_data_alone(small, monkeypatch):
     (first, line, look), (second, other_line, _) = found
     np.testing.assert_array_equal(first["wrong"][1], 1 - second["wrong"][1])
     np.testing.assert_array_equal(first["validation_loss"][1], second["validation_loss"][1])
-    assert first["best_step"] == second["best_step"] and first["train_error"] == second["train_error"]
+    assert (
+        first["best_step"] == second["best_step"] and first["train_error"] == second["train_error"]
+    )
     for name in ("logistic_wrong", "svm_full_wrong"):
         np.testing.assert_array_equal(line[name][1], 1 - other_line[name][1])
     weights = look["weights"][1]
@@ -236,22 +286,37 @@ def test_the_conditions_of_a_cell_are_those_of_its_training_sentences(small, mon
         raise ValueError("none")
 
     monkeypatch.setattr(cells, "smallest_heads", heads)
-    cell = next(c for c in make_plan(STUDY.plan("quick")["conditions"]).cells if c.start.kind == "gaussian")
-    options = {"layer": 1, "layers": [1], "num_examples": 0, "count": 10, "loss": 0.3, "num_steps": 50}
+    cell = next(
+        c for c in make_plan(STUDY.plan("quick")["conditions"]).cells if c.start.kind == "gaussian"
+    )
+    options = {
+        "layer": 1,
+        "layers": [1],
+        "num_examples": 0,
+        "count": 10,
+        "loss": 0.3,
+        "num_steps": 50,
+    }
     found = cells.conditions(cell, **options)
     parts = cells._parts(cell.seed, 1, (1,), 0)
     data, start = parts.train[:10], cells._start(cell, parts)
     cells._parts.cache_clear()
     with jax.enable_x64(True):
         rows = jax.jit(jax.jacrev(start.objective(data).scores))(float64(start.heads))
-    features = np.concatenate([np.asarray(leaf).reshape(10, -1) for leaf in jax.tree.leaves(rows)], axis=1)
-    assert found["margin"] == pytest.approx(np.sqrt(2) * hard_margin(data.labels, features=features).lower, rel=1e-5)
+    features = np.concatenate(
+        [np.asarray(leaf).reshape(10, -1) for leaf in jax.tree.leaves(rows)], axis=1
+    )
+    assert found["margin"] == pytest.approx(
+        np.sqrt(2) * hard_margin(data.labels, features=features).lower, rel=1e-5
+    )
     assert 0 < found["margin"] <= found["upper"] and found["num_sentences"] == 10
     assert found["model_bound"] == pytest.approx(np.abs(start.scores(data)).max())
     zero = good_start(zero_start(1, num_tokens=data.num_tokens, dim=data.dim, decoder="last"), data)
     assert found["linear"] == pytest.approx(zero.interval.p3_interval[0], rel=1e-5)
     ((mirrored, same, direction, certified, num_steps),) = asked
-    assert found["heads_asked"] == np.inf and (certified, num_steps) == (0.3, 50) and len(same) == 10
+    assert (
+        found["heads_asked"] == np.inf and (certified, num_steps) == (0.3, 50) and len(same) == 10
+    )
     np.testing.assert_allclose(mirrored.scores(data), 0, atol=1e-12)
     margin = tangent_margins(direction, mirrored, data).min()
     assert margin == pytest.approx(found["margin"], rel=1e-5)
@@ -271,9 +336,13 @@ def test_linear_classifiers_agree_with_those_of_scikit_learn(loss):
         theirs = LogisticRegression(C=C, tol=1e-10).fit(X, y)
         tolerance = 1e-3
     else:  # liblinear penalizes the intercept, which a large constant feature makes negligible
-        theirs = LinearSVC(C=C, tol=1e-10, intercept_scaling=100, max_iter=100_000, dual=False).fit(X, y)
+        theirs = LinearSVC(C=C, tol=1e-10, intercept_scaling=100, max_iter=100_000, dual=False).fit(
+            X, y
+        )
         tolerance = 3e-3
-    np.testing.assert_allclose(fit_linear(X, y, loss, penalty)(X), theirs.decision_function(X), atol=tolerance)
+    np.testing.assert_allclose(
+        fit_linear(X, y, loss, penalty)(X), theirs.decision_function(X), atol=tolerance
+    )
 
 
 def test_pytorchs_attention_learns_where_it_is_installed(small):
@@ -281,4 +350,6 @@ def test_pytorchs_attention_learns_where_it_is_installed(small):
     train, validation, test = small.split(1)
     scores = torch_scores(train, validation, test, 2, epochs=2, seed=0)
     assert scores.shape == (len(test),) and np.isfinite(scores).all()
-    np.testing.assert_array_equal(scores, torch_scores(train, validation, test, 2, epochs=2, seed=0))
+    np.testing.assert_array_equal(
+        scores, torch_scores(train, validation, test, 2, epochs=2, seed=0)
+    )

@@ -32,7 +32,12 @@ if __name__ == "__main__":
         for name, workers in engines.items()
     }
     first = bits(found["here"])
-    attributes = {name: {k: v for k, v in data.attrs.items() if k != "git"} for name, data in found.items()}
-    equal = {name: bits(data) == first and attributes[name] == attributes["here"] for name, data in found.items()}
+    attributes = {
+        name: {k: v for k, v in data.attrs.items() if k != "git"} for name, data in found.items()
+    }
+    equal = {
+        name: bits(data) == first and attributes[name] == attributes["here"]
+        for name, data in found.items()
+    }
     threads = {name: data.attrs["threads"] for name, data in found.items()}
     print(json.dumps({"equal": equal, "threads": threads, "names": sorted(first)}))

@@ -16,11 +16,25 @@ from manyheads.sweeps.store import Store
 
 
 def command(spec, folder, *options) -> list[str]:
-    return [sys.executable, "-m", "manyheads.cli.main", "sweep", str(spec), "--out", str(folder), "--quiet", *options]
+    return [
+        sys.executable,
+        "-m",
+        "manyheads.cli.main",
+        "sweep",
+        str(spec),
+        "--out",
+        str(folder),
+        "--quiet",
+        *options,
+    ]
 
 
 def environment(log) -> dict[str, str]:
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "SWEEP_LOG": str(log), "SWEEP_GATE": str(gate(log))}
+    paths = {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "SWEEP_LOG": str(log),
+        "SWEEP_GATE": str(gate(log)),
+    }
     return {**os.environ, **paths}
 
 
@@ -31,7 +45,9 @@ def gate(log) -> Path:
 
 def finished_parts(folder) -> dict[str, tuple[int, int]]:
     """Name -> what would change if a part were written again."""
-    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(folder, "parts").glob("*.npz")}
+    return {
+        p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(folder, "parts").glob("*.npz")
+    }
 
 
 def kill_repeatedly(sweep, spec, folder, log, kills, most, options=(), seed=0, spread=2.0) -> None:
@@ -49,10 +65,16 @@ def kill_repeatedly(sweep, spec, folder, log, kills, most, options=(), seed=0, s
         enough = most * (killed + 1) / kills  # so that there is work left to kill
         early = rng.random() < 0.2 or enough <= len(before)
         with processes() as start:
-            process = start(command(spec, folder, *options), env=environment(log), stdout=subprocess.DEVNULL)
+            process = start(
+                command(spec, folder, *options), env=environment(log), stdout=subprocess.DEVNULL
+            )
             if not early:
                 count = len(before)
-                wait_until(lambda count=count: len(finished_parts(folder)) > count, process, "finished part")
+                wait_until(
+                    lambda count=count: len(finished_parts(folder)) > count,
+                    process,
+                    "finished part",
+                )
             time.sleep(rng.uniform(0, spread))
             assert process.poll() is None, "the sweep ended although its last cell waits"
             process.kill()
@@ -63,7 +85,9 @@ def kill_repeatedly(sweep, spec, folder, log, kills, most, options=(), seed=0, s
             Store(folder).check(name.removesuffix(".npz"))  # raises for a part that cannot be read
         before = after
     gate(log).unlink()
-    done = subprocess.run(command(spec, folder, *options), env=environment(log), capture_output=True, text=True)
+    done = subprocess.run(
+        command(spec, folder, *options), env=environment(log), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert before.items() <= finished_parts(folder).items()
 

@@ -48,7 +48,13 @@ class SameHeads(Start):
 
 
 EXPONENTIAL = Loss(
-    "exponential", lambda m: jnp.exp(-m), lambda m: -jnp.exp(-m), lambda m: jnp.exp(-m), np.inf, np.inf, 1.0
+    "exponential",
+    lambda m: jnp.exp(-m),
+    lambda m: -jnp.exp(-m),
+    lambda m: jnp.exp(-m),
+    np.inf,
+    np.inf,
+    1.0,
 )
 LOSSES.register("exponential")(EXPONENTIAL)
 

@@ -16,14 +16,20 @@ def result(plan, batch, status="finished", size=3):
     for i in batch.cells:
         cell = plan.cells[i]
         values = {
-            "curve": (("place",), cell.model.num_heads + 0.1 * np.arange(size) + 100 * cell.seed, {"units": "1"}),
+            "curve": (
+                ("place",),
+                cell.model.num_heads + 0.1 * np.arange(size) + 100 * cell.seed,
+                {"units": "1"},
+            ),
             "place": (("place",), np.arange(size), {"coordinate": True}),
             "count": ((), np.array(size), {}),
             "label": ((), np.array(f"H={cell.model.num_heads:g}"), {}),
         }
         values = {} if status == "failed" else values
         message = "it broke" if status == "failed" else ""
-        cells.append(dict(hash=cell.hash, status=status, message=message, seconds=0.5, values=values))
+        cells.append(
+            dict(hash=cell.hash, status=status, message=message, seconds=0.5, values=values)
+        )
     return dict(cells=cells, worker=WORKER)
 
 

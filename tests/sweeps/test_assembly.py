@@ -34,7 +34,11 @@ def test_provenance_travels_with_the_data(tmp_path):
     fill(tmp_path)
     attributes = open_sweep(tmp_path).attrs
     assert Sweep.from_toml(attributes["spec"]) == SWEEP
-    assert attributes["git"] == "abc" and attributes["versions"] == "jax=0" and attributes["device"] == "cpu"
+    assert (
+        attributes["git"] == "abc"
+        and attributes["versions"] == "jax=0"
+        and attributes["device"] == "cpu"
+    )
     assert attributes["seeds"] == "0 1" and attributes["dtype"] == "auto"
 
 
@@ -46,7 +50,15 @@ def test_time_on_the_clock_counts_once_and_without_pauses(tmp_path):
         lines = [json.dumps({"time": when, "event": event, "batch": ""}) for when, event in events]
         (tmp_path / folder / "journal.jsonl").write_text("\n".join(lines))
 
-    journal("a", (100.0, "run"), (104.0, "done"), (110.0, "done"), (500.0, "run"), (503.0, "done"), (900.0, "run"))
+    journal(
+        "a",
+        (100.0, "run"),
+        (104.0, "done"),
+        (110.0, "done"),
+        (500.0, "run"),
+        (503.0, "done"),
+        (900.0, "run"),
+    )
     journal("b", (108.0, "run"), (109.0, "lost"), (112.0, "done"))
     assert time_spent([tmp_path / "a", tmp_path / "b"]) == (15.0, 6.0)
     assert time_spent([tmp_path / "b"]) == (4.0, 3.0) and time_spent([]) == (0.0, 0.0)
@@ -56,7 +68,11 @@ def test_only_what_is_touched_is_read(tmp_path, monkeypatch):
     fill(tmp_path)
     reads = []
     original = Store.read
-    monkeypatch.setattr(Store, "read", lambda self, batch, names: reads.append(names) or original(self, batch, names))
+    monkeypatch.setattr(
+        Store,
+        "read",
+        lambda self, batch, names: reads.append(names) or original(self, batch, names),
+    )
     data = open_sweep(tmp_path)
     reads.clear()  # coordinates are read on opening
     piece = data.curve.isel(num_heads=1, seed=slice(0, 1))
@@ -79,7 +95,9 @@ def test_any_indexing_agrees_with_numpy(tmp_path, batching):
     ):
         full = (*key, *(slice(None),) * (3 - len(key)))
         lists = [np.arange(size)[k] for k, size in zip(full, whole.shape, strict=True)]
-        wanted = whole[np.ix_(*map(np.atleast_1d, lists))].reshape([len(i) for i in lists if np.ndim(i)])
+        wanted = whole[np.ix_(*map(np.atleast_1d, lists))].reshape(
+            [len(i) for i in lists if np.ndim(i)]
+        )
         assert np.array_equal(lazy[key].values, wanted), key
 
 
@@ -88,16 +106,26 @@ def test_missing_failed_and_ragged_cells_are_marked(tmp_path):
     store.write(plan.batches[3].id, result(plan, plan.batches[3], status="failed"))
     store.write(plan.batches[4].id, result(plan, plan.batches[4], status="diverged", size=2))
     data = open_sweep(tmp_path)
-    assert data.status.values.ravel().tolist() == ["finished"] * 3 + ["failed", "diverged", "missing"]
+    assert data.status.values.ravel().tolist() == ["finished"] * 3 + [
+        "failed",
+        "diverged",
+        "missing",
+    ]
     assert data.message.values.ravel().tolist() == [""] * 3 + ["it broke", "", ""]
     curve = data.curve.values.reshape(6, 3)
     assert np.isnan(curve[3]).all() and np.isnan(curve[5]).all()
-    assert np.isnan(curve[4, 2]) and np.isfinite(curve[4, :2]).all() and np.isfinite(curve[:3]).all()
-    assert np.isnan(data["count"].values.ravel()[[3, 5]]).all() and data.label.values.ravel()[5] == ""
+    assert (
+        np.isnan(curve[4, 2]) and np.isfinite(curve[4, :2]).all() and np.isfinite(curve[:3]).all()
+    )
+    assert (
+        np.isnan(data["count"].values.ravel()[[3, 5]]).all() and data.label.values.ravel()[5] == ""
+    )
     assert data.coords["place"].dims == ("place",) and data.place.values.tolist() == [0, 1, 2]
     found = status(tmp_path)
     assert (found.finished, found.failed, found.diverged, found.missing) == (3, 1, 1, 1)
-    assert "failed 1 x: it broke" in str(found) and "rerun .manyheads sweep. with" in str(found).replace("`", ".")
+    assert "failed 1 x: it broke" in str(found) and "rerun .manyheads sweep. with" in str(
+        found
+    ).replace("`", ".")
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 1), (1, 2, 3), (2, 3, 1)])
@@ -181,7 +209,9 @@ def test_exports_hold_the_same_data(tmp_path, ending):
     for name in here.variables:
         assert there[name].dims == here[name].dims
         assert np.array_equal(
-            there[name].values.astype(here[name].dtype), here[name].values, equal_nan=here[name].dtype.kind == "f"
+            there[name].values.astype(here[name].dtype),
+            here[name].values,
+            equal_nan=here[name].dtype.kind == "f",
         )
     assert there.attrs["spec"] == here.attrs["spec"] and there.num_heads.attrs["units"] == "heads"
     with pytest.raises(ValueError, match="exists; choose another name"):

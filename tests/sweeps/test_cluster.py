@@ -27,11 +27,17 @@ from manyheads.sweeps.status import status
 
 
 def test_a_dask_worker_killed_midway_costs_nothing(tmp_path):
-    sweep = Sweep(cell="sweep_cells:deadly", parameters={"marker": str(tmp_path / "marker")}, seeds=6)
+    sweep = Sweep(
+        cell="sweep_cells:deadly", parameters={"marker": str(tmp_path / "marker")}, seeds=6
+    )
     before, listening = ports(), []
-    data = run(sweep, tmp_path / "s", engine=Dask(2), progress=lambda _: listening.append(ports() - before))
+    data = run(
+        sweep, tmp_path / "s", engine=Dask(2), progress=lambda _: listening.append(ports() - before)
+    )
     assert (tmp_path / "marker").exists()  # the second cell did kill its worker
-    assert {host for host, _ in listening[0]} == {"127.0.0.1"}  # the scheduler, a nanny and a worker each; no HTTP
+    assert {host for host, _ in listening[0]} == {
+        "127.0.0.1"
+    }  # the scheduler, a nanny and a worker each; no HTTP
     assert len(listening[0]) <= 5, listening[0]
     assert np.array_equal(data.value, range(6)) and (data.status == "finished").all()
 
@@ -41,7 +47,9 @@ def ports():
     found = set()
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            found |= {tuple(c.laddr) for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
+            found |= {
+                tuple(c.laddr) for c in process.net_connections() if c.status == psutil.CONN_LISTEN
+            }
     return found
 
 
@@ -64,9 +72,15 @@ def test_who_has_no_key_cannot_speak_to_the_scheduler():
 
 def test_a_scheduler_without_workers_is_named(monkeypatch):
     monkeypatch.setattr(cluster_module, "NOTE_SECONDS", 0.2)
-    with distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster:
-        with contextlib.closing(Dask(address=cluster.scheduler_address).work([dict(id="1", threads=1)])) as results:
-            said = next(result["note"] for batch, result in results if batch == "" and result["note"])
+    with distributed.LocalCluster(
+        n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+    ) as cluster:
+        with contextlib.closing(
+            Dask(address=cluster.scheduler_address).work([dict(id="1", threads=1)])
+        ) as results:
+            said = next(
+                result["note"] for batch, result in results if batch == "" and result["note"]
+            )
     assert said == (
         f"waiting for workers: the Dask scheduler at {cluster.scheduler_address} has none; start one with "
         f"`dask worker {cluster.scheduler_address}`"
@@ -76,7 +90,9 @@ def test_a_scheduler_without_workers_is_named(monkeypatch):
 def test_a_silent_worker_and_a_silent_scheduler_are_named_once(monkeypatch):
     client = SimpleNamespace(status="running", scheduler=SimpleNamespace(address="tcp://a:1"))
     seen = {"tcp://b:1": 0.0, "tcp://c:1": 0.0}
-    client.sync = lambda *_, **__: {"workers": {name: {"last_seen": time} for name, time in seen.items()}}
+    client.sync = lambda *_, **__: {
+        "workers": {name: {"last_seen": time} for name, time in seen.items()}
+    }
     watch = cluster_module._Watch(client, "")
     monkeypatch.setattr(cluster_module, "SILENT_SECONDS", 0)
     clock = iter(range(100))
@@ -102,7 +118,9 @@ def test_a_port_that_is_no_scheduler_is_an_error_in_seconds(monkeypatch):
     monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(EngineError, match=rf"no Dask scheduler answers at {address} \(no answer in 0.3 s\)"):
+        with pytest.raises(
+            EngineError, match=rf"no Dask scheduler answers at {address} \(no answer in 0.3 s\)"
+        ):
             next(Dask(address=address).work([dict(id="1", threads=1)]))
 
 
@@ -119,15 +137,35 @@ def test_a_lost_scheduler_fails_no_cell_and_the_same_command_goes_on(tmp_path, s
             scheduler.kill()
 
     with pytest.raises(
-        EngineError, match="connection to the Dask scheduler is lost .* rerun the same command to resume"
+        EngineError,
+        match="connection to the Dask scheduler is lost .* rerun the same command to resume",
     ):
-        run(tmp_path / "s.toml", tmp_path / "s", engine="dask", scheduler=address, progress=kill_the_scheduler)
+        run(
+            tmp_path / "s.toml",
+            tmp_path / "s",
+            engine="dask",
+            scheduler=address,
+            progress=kill_the_scheduler,
+        )
     gate.unlink()
     assert "Traceback" not in capfd.readouterr().err
     found = status(tmp_path / "s")
-    assert killed and found.failed == 0 and found.finished >= 2 and found.missing == 8 - found.finished > 0
+    assert (
+        killed
+        and found.failed == 0
+        and found.finished >= 2
+        and found.missing == 8 - found.finished > 0
+    )
     address, _ = dask(start, tmp_path / "second.json")
-    command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "s"), "--engine", "dask", "--quiet"]
+    command = [
+        "sweep",
+        str(tmp_path / "s.toml"),
+        "--out",
+        str(tmp_path / "s"),
+        "--engine",
+        "dask",
+        "--quiet",
+    ]
     assert main([*command, "--scheduler", address]) == 0
     assert status(tmp_path / "s").finished == 8
 
@@ -137,7 +175,15 @@ def dask(start, file):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     options = dict(env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     common = ["--scheduler-file", str(file), "--no-dashboard"]
-    module = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    module = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+    ]
     scheduler = start([*module, *common], **options)
 
     def address():
@@ -154,14 +200,35 @@ def test_a_dry_run_shows_the_script_and_leaves_nothing(tmp_path, capsys, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("a dry run listens"))
     Sweep(name="a; touch b", cell="sweep_cells:arithmetic", seeds=3).save(tmp_path / "s.toml")
-    options = ["--engine", "slurm", "--workers", "8", "--partition", "short", "--account", "theory", "--memory", "2GB"]
+    options = [
+        "--engine",
+        "slurm",
+        "--workers",
+        "8",
+        "--partition",
+        "short",
+        "--account",
+        "theory",
+        "--memory",
+        "2GB",
+    ]
     assert main(["sweep", "s.toml", "--dry-run", "--walltime", "00:30:00", *options]) == 0
     plan, script = capsys.readouterr().out.split("#!", 1)
     assert "3 cells = seed (3), in 3 batches" in plan
-    wanted = ["-J manyheads", "-p short", "-A theory", "-n 1", "--cpus-per-task=1", "--mem=2G", "-t 00:30:00"]
+    wanted = [
+        "-J manyheads",
+        "-p short",
+        "-A theory",
+        "-n 1",
+        "--cpus-per-task=1",
+        "--mem=2G",
+        "-t 00:30:00",
+    ]
     assert all(f"#SBATCH {line}" in script for line in wanted)
     assert "export NPROC=1" in script and sys.executable in script
-    subprocess.run(["bash", "-n"], input="#!" + script, text=True, check=True)  # the shell can read it
+    subprocess.run(
+        ["bash", "-n"], input="#!" + script, text=True, check=True
+    )  # the shell can read it
     assert [path.name for path in tmp_path.iterdir()] == ["s.toml"]
     folder = tmp_path / "results" / "a; touch b"
     output = next(line for line in script.splitlines() if line.startswith("#SBATCH -o"))
@@ -201,7 +268,9 @@ def test_slurm_jobs_do_the_work(tmp_path, monkeypatch):
     """A stand-in for sbatch runs the job script on this machine: everything but the queue is real."""
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
-    sbatch.write_text('#!/bin/bash\nbash "${@: -1}" > "$0.log" 2>&1 &\necho "Submitted batch job $!"\n')
+    sbatch.write_text(
+        '#!/bin/bash\nbash "${@: -1}" > "$0.log" 2>&1 &\necho "Submitted batch job $!"\n'
+    )
     scancel = tmp_path / "bin" / "scancel"
     scancel.write_text('#!/bin/bash\nkill "$@" 2> /dev/null\n')
     for tool in (sbatch, scancel):
@@ -213,11 +282,18 @@ def test_slurm_jobs_do_the_work(tmp_path, monkeypatch):
     seen, before = [], ports()
 
     def look(_):
-        seen.extend([ports() - before, {path: path.stat().st_mode & 0o777 for path in folder.glob("key-*.tmp")}])
+        seen.extend(
+            [
+                ports() - before,
+                {path: path.stat().st_mode & 0o777 for path in folder.glob("key-*.tmp")},
+            ]
+        )
 
     data = run(sweep, folder, engine=Slurm(workers=1), progress=look)
     (host, _), *others = seen[0]
     assert host != "0.0.0.0" and not others  # the scheduler alone, on one interface
     assert list(seen[1].values()) == [0o600] and not list(folder.glob("key-*"))
     assert (folder / "logs").is_dir() and not (tmp_path / "b").exists()
-    assert data.identical(run(sweep, tmp_path / "here", progress=False).assign_attrs(threads=data.attrs["threads"]))
+    assert data.identical(
+        run(sweep, tmp_path / "here", progress=False).assign_attrs(threads=data.attrs["threads"])
+    )

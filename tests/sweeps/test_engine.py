@@ -41,23 +41,35 @@ QUICK = Sweep(cell="sweep_cells:arithmetic", axes={"parameters.slope": [0.5, 2.0
 
 
 def parts(folder) -> dict[str, tuple[int, int]]:
-    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(folder, "parts").glob("*.npz")}
+    return {
+        p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in Path(folder, "parts").glob("*.npz")
+    }
 
 
 def test_a_sweep_holds_what_train_gives(tmp_path):
     data = run(TRAINING, tmp_path, progress=False, batching=False)
-    cell = next(c for c in make_plan(TRAINING).cells if (c.model.num_heads, c.train.step_size, c.seed) == (1e6, 0.3, 1))
+    cell = next(
+        c
+        for c in make_plan(TRAINING).cells
+        if (c.model.num_heads, c.train.step_size, c.seed) == (1e6, 0.3, 1)
+    )
     setup = set_up(cell)
-    alone = train(setup.start, setup.dataset, test=setup.test, step_size=0.3, num_steps=6, dtype="float64")
+    alone = train(
+        setup.start, setup.dataset, test=setup.test, step_size=0.3, num_steps=6, dtype="float64"
+    )
     here = data.sel(num_heads=1e6, step_size=0.3, seed=1)
-    assert np.array_equal(here.train_loss, alone.train_loss) and np.array_equal(here.test_loss, alone.test_loss)
+    assert np.array_equal(here.train_loss, alone.train_loss) and np.array_equal(
+        here.test_loss, alone.test_loss
+    )
     assert np.array_equal(data.step, alone.steps)
     scores = alone.final.scores(setup.dataset) * setup.dataset.labels
     assert np.array_equal(here.final_margins, scores)
     assert here.final_train_loss == pytest.approx(np.log1p(np.exp(-scores)).mean(), rel=1e-12)
     assert here.gap == pytest.approx(float(here.final_test_loss - here.final_train_loss), rel=1e-12)
     assert here.final_train_loss == pytest.approx(float(here.train_loss[-1]), rel=1e-9)
-    assert here.attention_of_heads[-1] == pytest.approx(float(here.attention_mass[-1].mean()), rel=1e-12)
+    assert here.attention_of_heads[-1] == pytest.approx(
+        float(here.attention_mass[-1].mean()), rel=1e-12
+    )
     assert not np.array_equal(data.train_loss.sel(seed=0), data.train_loss.sel(seed=1))
 
 
@@ -67,13 +79,20 @@ def test_batched_and_single_agree(tmp_path):
     assert len(parts(tmp_path / "batched")) == 3 and len(parts(tmp_path / "single")) == 8
     for name in single.data_vars:
         if single[name].dtype.kind == "f":
-            np.testing.assert_allclose(batched[name], single[name], rtol=1e-10, atol=1e-13, err_msg=str(name))
+            np.testing.assert_allclose(
+                batched[name], single[name], rtol=1e-10, atol=1e-13, err_msg=str(name)
+            )
         else:
             assert np.array_equal(batched[name], single[name])
 
 
 def test_few_and_very_many_heads_are_batched_in_their_own_precisions(tmp_path):
-    sweep = Sweep(data=SMALL, start={"kind": "zero"}, train={"num_steps": 3}, axes={"model.num_heads": [1, 8, 1e12]})
+    sweep = Sweep(
+        data=SMALL,
+        start={"kind": "zero"},
+        train={"num_steps": 3},
+        axes={"model.num_heads": [1, 8, 1e12]},
+    )
     data = run(sweep, tmp_path, progress=False, batching=16)
     assert len(parts(tmp_path)) == 1 and (data.status == "finished").all()
     assert data.sel(num_heads=8).train_loss.values == pytest.approx(
@@ -82,7 +101,9 @@ def test_few_and_very_many_heads_are_batched_in_their_own_precisions(tmp_path):
 
 
 def test_the_data_do_not_depend_on_the_model():
-    one, many = (set_up(c) for c in make_plan(Sweep(data=SMALL, axes={"model.num_heads": [1, 64]})).cells)
+    one, many = (
+        set_up(c) for c in make_plan(Sweep(data=SMALL, axes={"model.num_heads": [1, 64]})).cells
+    )
     assert np.array_equal(one.dataset.tokens, many.dataset.tokens)
     assert not np.array_equal(one.dataset.tokens[:6], one.test.tokens) and one.first is not None
 
@@ -104,15 +125,25 @@ def test_a_failed_cell_is_a_result_and_can_be_tried_again(tmp_path, monkeypatch)
     assert parts(tmp_path) == before
     monkeypatch.setattr("sweep_cells.arithmetic", lambda cell, fail: {"total": 1.0})
     again = run(sweep, tmp_path, progress=False, retry_failed=True)
-    assert (again.status == "finished").all() and len(list(Path(tmp_path, "parts").glob("*.failed"))) == 2
+    assert (again.status == "finished").all() and len(
+        list(Path(tmp_path, "parts").glob("*.failed"))
+    ) == 2
     assert set(before.items()) & set(parts(tmp_path).items()) == {
-        item for item in before.items() if item[0] in {f"{b.id}.npz" for b in make_plan(sweep).batches[:2]}
+        item
+        for item in before.items()
+        if item[0] in {f"{b.id}.npz" for b in make_plan(sweep).batches[:2]}
     }
 
 
 def test_a_diverged_cell_is_a_result(tmp_path):
     sweep = Sweep(
-        data={"kind": "random_labels", "num_examples": 40, "num_tokens": 4, "dim": 5, "num_test": 0},
+        data={
+            "kind": "random_labels",
+            "num_examples": 40,
+            "num_tokens": 4,
+            "dim": 5,
+            "num_test": 0,
+        },
         start={"kind": "zero"},
         train={"num_steps": 6, "dtype": "float64"},
         axes={"train.step_size": [0.1, 1e308]},
@@ -167,18 +198,28 @@ def test_a_corrupt_part_is_set_aside_and_run_again(tmp_path, capsys):
     Path(tmp_path, "parts", name).write_bytes(b"not a zip file")
     run(QUICK, tmp_path, progress=False)  # no progress is asked for, but this is worth knowing
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("note: ") and f"{name.split('.')[0]}.2.corrupt" in lines[0]
+    assert (
+        len(lines) == 1
+        and lines[0].startswith("note: ")
+        and f"{name.split('.')[0]}.2.corrupt" in lines[0]
+    )
 
 
 def test_the_device_that_was_asked_for_is_the_one_noted(monkeypatch):
     kinds = {None: "a GPU", "cpu": "a processor"}
-    monkeypatch.setattr(jax, "devices", lambda kind=None: [SimpleNamespace(device_kind=kinds[kind])])
-    assert worker_facts(1, "cpu")["device"] == "a processor" and worker_facts(1)["device"] == "a GPU"
+    monkeypatch.setattr(
+        jax, "devices", lambda kind=None: [SimpleNamespace(device_kind=kinds[kind])]
+    )
+    assert (
+        worker_facts(1, "cpu")["device"] == "a processor" and worker_facts(1)["device"] == "a GPU"
+    )
 
 
 def test_what_runs_after_a_commit_says_so(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr("manyheads.sweeps.engine.provenance", lambda cell: {"git": made[-1], "versions": {}})
+    monkeypatch.setattr(
+        "manyheads.sweeps.engine.provenance", lambda cell: {"git": made[-1], "versions": {}}
+    )
 
     def stop(state):
         if state.done == 3:
@@ -205,7 +246,10 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
         original(descriptor)
 
     monkeypatch.setattr(os, "fsync", filling)
-    with pytest.raises(StoreError, match="No space left on device; stored results are safe, free some space and rerun"):
+    with pytest.raises(
+        StoreError,
+        match="No space left on device; stored results are safe, free some space and rerun",
+    ):
         run(QUICK, tmp_path, progress=False)
     monkeypatch.undo()
     assert len(parts(tmp_path)) == 2 and not list(Path(tmp_path, "parts").glob("*.tmp"))
@@ -221,9 +265,14 @@ def test_a_limit_of_the_system_is_one_line(tmp_path):
     limited = "ulimit -f 16; exec " + " ".join(
         [sys.executable, "-m", "manyheads.cli.main", "sweep", "s.toml", "--no-cache"]
     )
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}  # the limit would cut its caches
+    paths = {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # the limit would cut its caches
     environment = {**os.environ, **paths}
-    done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", limited], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(
         "error: cannot write in results/sweep: File too large; stored results are safe"
@@ -239,7 +288,8 @@ def test_a_read_only_folder_is_one_line():
         if user == 0:
             os.seteuid(65534)  # the superuser may write anywhere
         with pytest.raises(
-            StoreError, match="Permission denied; stored results are safe, choose a folder that you may write"
+            StoreError,
+            match="Permission denied; stored results are safe, choose a folder that you may write",
         ):
             run(QUICK, Path(folder) / "out", progress=False)
     finally:
@@ -273,7 +323,9 @@ def frail(monkeypatch, **fields):
 
 def test_a_worker_that_dies_is_replaced_also_before_it_begins(tmp_path, monkeypatch):
     kind = frail(monkeypatch, count=2)
-    sweep = Sweep(cell="sweep_cells:deadly", parameters={"marker": str(tmp_path / "marker")}, seeds=3)
+    sweep = Sweep(
+        cell="sweep_cells:deadly", parameters={"marker": str(tmp_path / "marker")}, seeds=3
+    )
     data = run(sweep, tmp_path / "s", engine=Processes(1), progress=False)
     assert (tmp_path / "marker").exists() and kind.born == 4
     assert np.array_equal(data.value, [0, 1, 2]) and (data.status == "finished").all()
@@ -282,7 +334,8 @@ def test_a_worker_that_dies_is_replaced_also_before_it_begins(tmp_path, monkeypa
 def test_workers_that_cannot_begin_are_an_error_in_the_end(tmp_path, monkeypatch):
     kind = frail(monkeypatch, count=1000)
     with pytest.raises(
-        EngineError, match=r"10 worker processes ended before they could begin \(exit code -9\); run the"
+        EngineError,
+        match=r"10 worker processes ended before they could begin \(exit code -9\); run the",
     ):
         run(QUICK, tmp_path, engine="processes", workers=2, progress=False)
     assert kind.born == 12 and status(tmp_path).missing == 6
@@ -306,7 +359,10 @@ def test_a_batch_whose_workers_are_lost_stays_missing_until_a_later_run(tmp_path
     said = capsys.readouterr()
     assert "(2 finished, 0 diverged, 0 failed), 1 missing" in said.out
     lines = said.err.splitlines()
-    assert len(lines) == 2 and "is left out of this run: 3 worker processes ended in it (exit code -9)" in lines[0]
+    assert (
+        len(lines) == 2
+        and "is left out of this run: 3 worker processes ended in it (exit code -9)" in lines[0]
+    )
     assert "1 of 3 batches lost their workers again and again; their cells stay missing" in lines[1]
     assert open_sweep(tmp_path / "s").status.values.tolist() == ["finished", "missing", "finished"]
     gate.unlink()
@@ -319,10 +375,15 @@ def test_a_run_whose_batches_are_all_lost_ends(tmp_path, capsys):
         def work(self, jobs):
             yield from ((job["id"], local.lost("out of memory")) for job in jobs)
 
-    data = run(Sweep(cell="sweep_cells:arithmetic", seeds=30), tmp_path, engine=Hopeless(), progress=False)
+    data = run(
+        Sweep(cell="sweep_cells:arithmetic", seeds=30), tmp_path, engine=Hopeless(), progress=False
+    )
     assert (data.status == "missing").all()
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 4 and "10 of 30 batches lost their workers again and again, and the run ends here" in lines[3]
+    assert (
+        len(lines) == 4
+        and "10 of 30 batches lost their workers again and again, and the run ends here" in lines[3]
+    )
 
 
 def test_the_compilation_cache_is_used_and_can_be_turned_off(tmp_path, monkeypatch):
@@ -340,7 +401,9 @@ def test_the_spec_may_be_a_path_and_the_folder_belongs_to_it(tmp_path):
     QUICK.save(tmp_path / "quick.toml")
     data = run(tmp_path / "quick.toml", tmp_path / "s", progress=False)
     assert Store(tmp_path / "s").sweep() == QUICK and data.attrs["name"] == "sweep"
-    other = Sweep(cell="sweep_cells:arithmetic", axes={"parameters.slope": [0.5, 2.0, 3.0]}, seeds=3)
+    other = Sweep(
+        cell="sweep_cells:arithmetic", axes={"parameters.slope": [0.5, 2.0, 3.0]}, seeds=3
+    )
     with pytest.raises(StoreError, match="holds another sweep"):
         run(other, tmp_path / "s", progress=False)
     before = parts(tmp_path / "s")
@@ -364,7 +427,10 @@ def test_a_stored_plan_outlives_another_planner(tmp_path, monkeypatch):
         (dict(engine="processes", scheduler="tcp://x"), "is for engine 'dask'"),
         (dict(threads=0), "threads=0 must be"),
         (dict(batching=-1), "batching=-1 must be"),
-        (dict(engine="dask", scheduler="tcp://127.0.0.1:9"), "no Dask scheduler answers at tcp://127.0.0.1:9"),
+        (
+            dict(engine="dask", scheduler="tcp://127.0.0.1:9"),
+            "no Dask scheduler answers at tcp://127.0.0.1:9",
+        ),
     ],
 )
 def test_a_wrong_option_is_named(tmp_path, options, words, monkeypatch):
@@ -393,18 +459,26 @@ def test_a_changed_data_file_fails_its_cells(tmp_path):
     )
     cell = make_plan(sweep).cells[0]
     setup = set_up(cell)
-    rows = [tuple(map(tuple, x)) for d in (setup.dataset, setup.test, setup.first) for x in d.tokens]
+    rows = [
+        tuple(map(tuple, x)) for d in (setup.dataset, setup.test, setup.first) for x in d.tokens
+    ]
     assert len(set(rows)) == 34  # disjoint
     Dataset.from_arrays(tokens + 1, labels).save(path)
     with pytest.raises(ValueError, match="has changed since the sweep was planned"):
         set_up(cell)
-    big = Sweep.from_dict({**sweep.to_dict(), "data": {**sweep.to_dict()["data"], "num_examples": 50}})
+    big = Sweep.from_dict(
+        {**sweep.to_dict(), "data": {**sweep.to_dict()["data"], "num_examples": 50}}
+    )
     with pytest.raises(ValueError, match="has 60 sequences"):
         set_up(make_plan(big).cells[0])
 
 
 def test_parameters_are_checked_before_the_folder_is_made(tmp_path):
     with pytest.raises(SpecError, match="takes no parameter"):
-        run(Sweep(cell="sweep_cells:arithmetic", parameters={"slo": 1}), tmp_path / "s", progress=False)
+        run(
+            Sweep(cell="sweep_cells:arithmetic", parameters={"slo": 1}),
+            tmp_path / "s",
+            progress=False,
+        )
     assert not (tmp_path / "s").exists()
     assert cell_module.check_function(make_plan(QUICK).cells[0]) is None

@@ -13,7 +13,9 @@ def test_three_engines_give_the_same_bits(tmp_path, workers):
     found = _run(tmp_path, workers)
     assert found["equal"] == {"here": True, "processes": True, "dask": True}
     assert set(found["threads"].values()) == {"1"}
-    assert {"train_loss", "test_loss", "margin", "status", "final_test_loss", "product"} <= set(found["names"])
+    assert {"train_loss", "test_loss", "margin", "status", "final_test_loss", "product"} <= set(
+        found["names"]
+    )
 
 
 def test_the_number_of_threads_does_change_bits():

@@ -16,7 +16,15 @@ from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.status import status
 from manyheads.training import loop
 
-DATA = {"num_tokens": 4, "dim": 6, "num_patterns": 2, "sparsity": 0.5, "signal": 1.5, "num_examples": 8, "num_test": 6}
+DATA = {
+    "num_tokens": 4,
+    "dim": 6,
+    "num_patterns": 2,
+    "sparsity": 0.5,
+    "signal": 1.5,
+    "num_examples": 8,
+    "num_test": 6,
+}
 CELLS = {
     "manyheads.studies.generalization.cells:gap": {"sizes": [4, 8], "records": [4]},
     "manyheads.studies.generalization.cells:leave_one_out": {"samples": 1},
@@ -59,19 +67,24 @@ QUICK = ("manyheads.studies.generalization.cells:leave_one_out", "sweep_cells:ca
 
 
 @pytest.mark.parametrize(
-    "function", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in CELLS]
+    "function",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in CELLS],
 )
 def test_a_cell_that_ctrl_c_cut_short_is_not_stored_and_runs_again(tmp_path, monkeypatch, function):
     sweep = sweep_of(function)
     with monkeypatch.context() as patch:
         calls = press_during(patch, 0)
         run(sweep, tmp_path / "whole", progress=False)
-    for number in sorted({1, 2, len(calls) // 2 - 1, len(calls) // 2}):  # the first cell alone, to its last stretch
+    for number in sorted(
+        {1, 2, len(calls) // 2 - 1, len(calls) // 2}
+    ):  # the first cell alone, to its last stretch
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             press_during(patch, number)
             run(sweep, tmp_path / "cut", progress=False)
         found = status(tmp_path / "cut")
-        assert (found.batches_done, found.missing) == (0, 2), f"Ctrl-C in stretch {number} of {len(calls)}"
+        assert (found.batches_done, found.missing) == (0, 2), (
+            f"Ctrl-C in stretch {number} of {len(calls)}"
+        )
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         press_during(patch, len(calls))  # the last stretch of the second cell
         run(sweep, tmp_path / "cut", progress=False)
@@ -82,7 +95,11 @@ def test_a_cell_that_ctrl_c_cut_short_is_not_stored_and_runs_again(tmp_path, mon
 
 @pytest.mark.parametrize(
     ("engine", "starting"),
-    [("here", False), ("processes", False), pytest.param("processes", True, marks=pytest.mark.full)],
+    [
+        ("here", False),
+        ("processes", False),
+        pytest.param("processes", True, marks=pytest.mark.full),
+    ],
 )  # tests/studies/test_run.py presses it while workers start
 def test_ctrl_c_at_a_terminal_ends_the_command_and_its_workers(tmp_path, start, engine, starting):
     """The signal goes to the command and all that it has started, while these start or while they train.
@@ -92,8 +109,12 @@ def test_ctrl_c_at_a_terminal_ends_the_command_and_its_workers(tmp_path, start, 
     log, out = tmp_path / "log", tmp_path / "out"
     long = replace(sweep_of("sweep_cells:careless"), parameters={"log": str(log)})
     replace(long, train=replace(long.train, num_steps=10**9)).save(tmp_path / "s.toml")
-    line = [word for word in command(tmp_path / "s.toml", out, "--engine", engine) if word != "--quiet"]
-    process = start(line, env=environment(log), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    line = [
+        word for word in command(tmp_path / "s.toml", out, "--engine", engine) if word != "--quiet"
+    ]
+    process = start(
+        line, env=environment(log), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     if starting:
         wait_until((out / "journal.jsonl").exists, process, "the journal")
         wait_until(lambda: descendants(process), process, "the workers")
@@ -113,7 +134,9 @@ def test_ctrl_c_pressed_twice_ends_a_sweep_at_once_with_one_line(tmp_path, start
     long = replace(sweep_of("sweep_cells:careless"), parameters={"log": str(log)})
     replace(long, train=replace(long.train, num_steps=10**9)).save(tmp_path / "s.toml")
     line = command(tmp_path / "s.toml", out, "--engine", engine)
-    process = start(line, env=environment(log), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = start(
+        line, env=environment(log), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     wait_until(lambda: log.exists() and "training" in log.read_text(), process, "the training")
     wait_until(lambda: press_again(process), what="the end")
     err = process.communicate(timeout=LIMIT)[1]

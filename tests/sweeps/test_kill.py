@@ -15,7 +15,9 @@ from manyheads.sweeps.store import Store
 
 
 def reference(spec, folder, log):
-    done = subprocess.run(command(spec, folder), env=environment(log), capture_output=True, text=True)
+    done = subprocess.run(
+        command(spec, folder), env=environment(log), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -31,7 +33,9 @@ def test_a_sweep_that_was_killed_is_the_same_in_the_end(tmp_path):
         seeds=10,
     )
     sweep.save(tmp_path / "s.toml")
-    kill_repeatedly(sweep, tmp_path / "s.toml", tmp_path / "killed", log, kills=1, most=30, spread=0.3)
+    kill_repeatedly(
+        sweep, tmp_path / "s.toml", tmp_path / "killed", log, kills=1, most=30, spread=0.3
+    )
     assert_nothing_finished_ran_again(sweep, tmp_path / "killed", log)
     reference(tmp_path / "s.toml", tmp_path / "whole", log)
     assert_same_bits(tmp_path / "killed", tmp_path / "whole")
@@ -62,7 +66,17 @@ def test_a_sweep_of_100_cells_killed_at_random_moments(tmp_path, engine, kills):
     sweep.save(tmp_path / "s.toml")
     options = ("--engine", engine) + (("--workers", "2") if engine == "processes" else ())
     folder = tmp_path / "killed"
-    kill_repeatedly(sweep, tmp_path / "s.toml", folder, log, kills, most=90, options=options, seed=kills, spread=0.8)
+    kill_repeatedly(
+        sweep,
+        tmp_path / "s.toml",
+        folder,
+        log,
+        kills,
+        most=90,
+        options=options,
+        seed=kills,
+        spread=0.8,
+    )
     assert_nothing_finished_ran_again(sweep, tmp_path / "killed", log)
     reference(tmp_path / "s.toml", tmp_path / "whole", tmp_path / "other")
     assert_same_bits(tmp_path / "killed", tmp_path / "whole")

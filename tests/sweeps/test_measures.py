@@ -31,7 +31,10 @@ def test_every_measure_is_the_library_s_own(finished):
     values = measured(finished)
     final, data = finished.trajectory.final, finished.setup.dataset
     ends = loss_curvature(final, data)
-    assert values["smallest_eigenvalue"] == ends.smallest.value and values["largest_eigenvalue"] == ends.largest.value
+    assert (
+        values["smallest_eigenvalue"] == ends.smallest.value
+        and values["largest_eigenvalue"] == ends.largest.value
+    )
     focus = attention_focus(final, data, mixture=finished.mixture)
     assert np.array_equal(values["final_saturation"][1], focus.saturation[0])
     assert values["effective_heads"] == focus.effective_heads[0]
@@ -69,7 +72,9 @@ def test_without_test_data_risk_has_no_test_values(finished):
     assert set(find_measure("risk")(alone)) == {"final_train_loss", "final_train_error"}
 
 
-@pytest.mark.parametrize(("name", "near"), [("thmm1", "thm1"), ("descnt", "descent"), ("prop2", "prop7")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("thmm1", "thm1"), ("descnt", "descent"), ("prop2", "prop7")]
+)
 def test_a_statement_that_is_not_about_one_run_is_refused(name, near):
     with pytest.raises(SpecError, match=f"certificates has no '{name}'; did you mean '{near}'"):
         check_plan(make_plan(Sweep(certificates=[name])))

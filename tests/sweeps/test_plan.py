@@ -38,7 +38,10 @@ def test_a_hash_knows_every_field():
         Cell(function="a:b"),
         Cell(parameters={"x": 1}),
         Cell(file_hash="0"),
-        *(Cell.from_dict({**base.to_dict(), s: {**base.to_dict()[s], k: v}}) for s, k, v in CHANGES),
+        *(
+            Cell.from_dict({**base.to_dict(), s: {**base.to_dict()[s], k: v}})
+            for s, k, v in CHANGES
+        ),
     ]
     assert len({cell.hash for cell in [base, *others]}) == 1 + len(others)
     assert Cell.from_dict(base.to_dict()) == base
@@ -57,7 +60,9 @@ CHANGES = [
 
 
 def test_the_grid_runs_over_axes_in_order_with_the_seed_last():
-    plan = make_plan(Sweep(axes={"train.step_size": [0.1, 0.2], "model.num_heads": [1, 4, 16]}, seeds=[5, 7]))
+    plan = make_plan(
+        Sweep(axes={"train.step_size": [0.1, 0.2], "model.num_heads": [1, 4, 16]}, seeds=[5, 7])
+    )
     assert plan.dims == ("step_size", "num_heads", "seed") and plan.grid.shape == (2, 3, 2)
     cell = plan.cells[plan.grid[1, 2, 0]]
     assert (cell.train.step_size, cell.model.num_heads, cell.seed) == (0.2, 16.0, 5)
@@ -65,8 +70,19 @@ def test_the_grid_runs_over_axes_in_order_with_the_seed_last():
 
 
 def test_dimensions_are_named_without_ambiguity():
-    axes = {"data.num_examples": [5], "start.num_examples": [6], "data.seed": [1], "start.kind": ["first_phase"]}
-    assert make_plan(Sweep(axes=axes)).dims == ("data_num_examples", "start_num_examples", "data_seed", "start", "seed")
+    axes = {
+        "data.num_examples": [5],
+        "start.num_examples": [6],
+        "data.seed": [1],
+        "start.kind": ["first_phase"],
+    }
+    assert make_plan(Sweep(axes=axes)).dims == (
+        "data_num_examples",
+        "start_num_examples",
+        "data_seed",
+        "start",
+        "seed",
+    )
 
 
 def test_equal_cells_run_once():
@@ -83,7 +99,15 @@ def test_batches_hold_each_cell_once_and_one_shape_each():
     assert sorted(members) == list(range(30))
     assert max(len(batch.cells) for batch in plan.batches) == 4
     for batch in plan.batches:
-        assert len({(plan.cells[i].train.num_steps, min(plan.cells[i].model.num_heads, 2)) for i in batch.cells}) == 1
+        assert (
+            len(
+                {
+                    (plan.cells[i].train.num_steps, min(plan.cells[i].model.num_heads, 2))
+                    for i in batch.cells
+                }
+            )
+            == 1
+        )
 
 
 def test_the_planner_batches_tiny_cells_only():
@@ -122,12 +146,18 @@ def test_a_data_file_counts_with_its_content(tmp_path):
             dict(axes={"model.num_heads": [2e6]}, start={"kind": "gaussian"}, data=TINY),
             "too many for a start that draws every head",
         ),
-        (dict(train={"num_steps": 10**9, "record": "all"}), "train.record = 'all' makes a cell need"),
+        (
+            dict(train={"num_steps": 10**9, "record": "all"}),
+            "train.record = 'all' makes a cell need",
+        ),
         (
             dict(cell="sweep_cells:arithmetic", parameters={"slop": 1}),
             "takes no parameter 'slop'; did you mean 'slope'?",
         ),
-        (dict(cell="sweep_cells:arithmetc"), "has no function 'arithmetc'; did you mean 'arithmetic'?"),
+        (
+            dict(cell="sweep_cells:arithmetc"),
+            "has no function 'arithmetc'; did you mean 'arithmetic'?",
+        ),
         (dict(cell="no_such_module:x"), "cannot import 'no_such_module'"),
         (dict(cell="sweep_cells:deadly"), "needs a parameter 'marker'"),
         (dict(measures=["rsik"]), "did you mean 'risk'?"),
@@ -147,12 +177,19 @@ def test_digits_are_a_kind_like_any_other():
     )
     setups = [set_up(cell) for cell in make_plan(sweep).cells]
     assert [setup.dataset.name for setup in setups] == ["digits 1 and 5", "digits 3 and 5"]
-    rows = [tuple(x.ravel()) for data in (setups[0].dataset, setups[0].test, setups[0].first) for x in data.tokens]
+    rows = [
+        tuple(x.ravel())
+        for data in (setups[0].dataset, setups[0].test, setups[0].first)
+        for x in data.tokens
+    ]
     assert len(set(rows)) == 75  # disjoint
-    with pytest.raises(SpecError, match="data: first and second are both 3; choose two different digits"):
+    with pytest.raises(
+        SpecError, match="data: first and second are both 3; choose two different digits"
+    ):
         check_plan(make_plan(Sweep(data={"kind": "digits", "second": 3})))
     with pytest.raises(
-        SpecError, match=r"axes.data.first\[1\] = 10 is out of range; write a whole number >= 0 and <= 9"
+        SpecError,
+        match=r"axes.data.first\[1\] = 10 is out of range; write a whole number >= 0 and <= 9",
     ):
         Sweep(data={"kind": "digits"}, axes={"data.first": [1, 10]})
 

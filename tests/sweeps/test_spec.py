@@ -55,7 +55,11 @@ def test_dotted_and_quoted_axis_names_mean_the_same():
 
 def test_numbers_are_taken_in_the_type_of_their_field():
     sweep = Sweep.from_toml("[model]\nnum_heads = 10\n[train]\nnum_steps = 1e3\nstep_size = 1")
-    assert (type(sweep.model.num_heads), type(sweep.train.num_steps), type(sweep.train.step_size)) == (
+    assert (
+        type(sweep.model.num_heads),
+        type(sweep.train.num_steps),
+        type(sweep.train.step_size),
+    ) == (
         float,
         int,
         float,
@@ -71,8 +75,14 @@ def test_numbers_are_taken_in_the_type_of_their_field():
         ("[data]\nnum_exampels = 3", "did you mean 'data.num_examples'?"),
         ("[axes]\nnum_heads = [1]", "unknown axis 'num_heads'; did you mean 'model.num_heads'?"),
         ("[axes]\nseed = [1]", "write the seeds as seeds = [...]"),
-        ("[data]\nnum_examples = 'many'", "data.num_examples = 'many' is a text; write a whole number >= 2"),
-        ("[data]\nnum_examples = true", "data.num_examples = True is true or false; write a whole number"),
+        (
+            "[data]\nnum_examples = 'many'",
+            "data.num_examples = 'many' is a text; write a whole number >= 2",
+        ),
+        (
+            "[data]\nnum_examples = true",
+            "data.num_examples = True is true or false; write a whole number",
+        ),
         (
             "[data]\nsparsity = 1.0",
             "data.sparsity = 1.0 is out of range; write a finite number strictly between 0 and 1",
@@ -80,14 +90,29 @@ def test_numbers_are_taken_in_the_type_of_their_field():
         ("[train]\nstep_size = nan", "train.step_size = nan is out of range"),
         ("[train]\noptimizer = 'agm'", "train.optimizer = 'agm' is not known"),
         ("[model]\nnum_heads = 2.5", "model.num_heads = 2.5 is not whole"),
-        ("[data]\nkind = 'planted'\nsparsity = 0.5", "data.sparsity counts only for data.kind = 'mixture'"),
+        (
+            "[data]\nkind = 'planted'\nsparsity = 0.5",
+            "data.sparsity counts only for data.kind = 'mixture'",
+        ),
         ("[data]\nkind = 'file'", "data.path is missing"),
-        ("[axes]\ndata.token_norm = [1, 2]", "axes.data.token_norm has no effect for data.kind = 'mixture'"),
-        ("[axes]\ntrain.step_size = []", "axes.train.step_size = [] must be a list with at least one value"),
+        (
+            "[axes]\ndata.token_norm = [1, 2]",
+            "axes.data.token_norm has no effect for data.kind = 'mixture'",
+        ),
+        (
+            "[axes]\ntrain.step_size = []",
+            "axes.train.step_size = [] must be a list with at least one value",
+        ),
         ("[axes]\ntrain.step_size = [1, 1.0]", "names a value twice"),
         ("seeds = [1, 1]", "seeds names one twice"),
-        ("name = ' '", "name = ' ' must be a text of 1 to 200 printable characters, not all spaces"),
-        ("name = '../../x'", "name = '../../x' is the name of a folder; write it without / and a leading dot"),
+        (
+            "name = ' '",
+            "name = ' ' must be a text of 1 to 200 printable characters, not all spaces",
+        ),
+        (
+            "name = '../../x'",
+            "name = '../../x' is the name of a folder; write it without / and a leading dot",
+        ),
         ("name = 'a/../../b'", "write it without / and a leading dot"),
         ("name = '..'", "write it without / and a leading dot"),
         ("seeds = 50000\n[axes]\ntrain.step_size = [1, 2, 3]", "axes give 150000 cells"),
@@ -149,13 +174,22 @@ def mutants() -> list[tuple[str, str]]:
     for axis in ("model.num_heads", "train.step_size"):
         for value in ("text", [], [0], ["a"], [[1]], [1, 1], [float("nan")], 5):
             mutate(f"axes.{axis}", "axes", axis, value)
-    for axis in ("modle.num_heads", "model.heads", "train", "", "data.num_exmples", "train.stepsize"):
+    for axis in (
+        "modle.num_heads",
+        "model.heads",
+        "train",
+        "",
+        "data.num_exmples",
+        "train.stepsize",
+    ):
         mutate(axis, "axes", axis, [1, 2])
     for value in (0, -1, "a", [], [-1], [1.5], 10**9, [0, 0], True, {"first": 1}):
         mutate("seeds", None, "seeds", value)
     for which in ("measures", "certificates"):
         for value in ("risk", ["rsik"], [1], 3, [""], ["risk", "risk"], ["no.such:thing"]):
-            name = "no.such" if value == ["no.such:thing"] else "rsik" if value == ["rsik"] else which
+            name = (
+                "no.such" if value == ["no.such:thing"] else "rsik" if value == ["rsik"] else which
+            )
             mutate(name, None, which, value)
     for value in (1, "", "a" * 10_000, []):
         mutate("name", None, "name", value)
@@ -171,7 +205,11 @@ def mutants() -> list[tuple[str, str]]:
     )
     for name, value in huge:
         mutate(
-            "num_tokens" if name == "num_tokens" else f"data.{name}" if name != "num_patterns" else name,
+            "num_tokens"
+            if name == "num_tokens"
+            else f"data.{name}"
+            if name != "num_patterns"
+            else name,
             "data",
             name,
             value,
@@ -198,7 +236,17 @@ def test_two_hundred_mutated_specs_each_get_a_message(tmp_path, capsys, monkeypa
         assert key in err, (key, err)
         assert any(
             word in err
-            for word in ("write", "did you mean", "choose", "lower", "Pass", "name", "remove", "begin", "right file")
+            for word in (
+                "write",
+                "did you mean",
+                "choose",
+                "lower",
+                "Pass",
+                "name",
+                "remove",
+                "begin",
+                "right file",
+            )
         ), err
 
 

@@ -20,8 +20,13 @@ def test_a_part_is_read_back_equal(tmp_path):
     batch = plan.batches[3]
     wanted = result(plan, batch)["cells"][0]
     header = store.check(batch.id)
-    assert (header["cells"][0]["hash"], header["cells"][0]["status"]) == (wanted["hash"], "finished")
-    assert np.array_equal(store.read(batch.id, ["0/curve"])["0/curve"], wanted["values"]["curve"][1])
+    assert (header["cells"][0]["hash"], header["cells"][0]["status"]) == (
+        wanted["hash"],
+        "finished",
+    )
+    assert np.array_equal(
+        store.read(batch.id, ["0/curve"])["0/curve"], wanted["values"]["curve"][1]
+    )
     assert store.sweep() == SWEEP
 
 
@@ -39,7 +44,10 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match="No space left on device; stored results are safe, free some space and rerun"):
+    with pytest.raises(
+        StoreError,
+        match="No space left on device; stored results are safe, free some space and rerun",
+    ):
         store.write(plan.batches[-1].id, result(plan, plan.batches[-1]))
     assert sorted(os.listdir(store.parts)) == before
     monkeypatch.undo()
@@ -53,7 +61,12 @@ def test_a_corrupt_part_is_found(tmp_path, damage):
     content = bytearray(path.read_bytes())
     numbers = result(plan, plan.batches[0])["cells"][0]["values"]["curve"][1].tobytes()
     content[content.index(numbers) + 5] ^= 1
-    broken = {"empty": b"", "cut": path.read_bytes()[:-40], "flipped": bytes(content), "text": b"hello"}
+    broken = {
+        "empty": b"",
+        "cut": path.read_bytes()[:-40],
+        "flipped": bytes(content),
+        "text": b"hello",
+    }
     if damage == "header":
         np.savez(path, header=np.array("{"))
     else:
@@ -77,14 +90,18 @@ def rewrite(store, batch_id, change=lambda header: header, arrays=lambda arrays:
 
 def test_a_part_of_other_cells_is_refused(tmp_path):
     store, plan = fill(tmp_path / "here")
-    there, other = fill(tmp_path / "there", sweep=Sweep(name="stored", axes={"model.num_heads": [2, 3]}))
+    there, other = fill(
+        tmp_path / "there", sweep=Sweep(name="stored", axes={"model.num_heads": [2, 3]})
+    )
     first = plan.batches[0].id
     for source in (store.part(plan.batches[1].id), there.part(other.batches[0].id)):
         store.part(first).write_bytes(source.read_bytes())
         with pytest.raises(CorruptPart, match=f"it holds batch {source.stem}"):
             store.header(first)
     assert status(tmp_path / "here").corrupt == (f"{first}.npz",)
-    rewrite(store, first, lambda header: {**header, "batch": first})  # its cells are still the other's
+    rewrite(
+        store, first, lambda header: {**header, "batch": first}
+    )  # its cells are still the other's
     with pytest.raises(CorruptPart):
         store.header(first)
 
@@ -114,7 +131,9 @@ def test_a_part_of_the_version_before_checksums_is_read_and_a_newer_one_is_refus
     with pytest.raises(CorruptPart, match="its checksum is missing"):
         store.check(batch.id)
     rewrite(store, batch.id, lambda header: {**header, "format_version": 3})
-    with pytest.raises(StoreError, match="has format_version 3, newer than the 2 .* update manyheads") as caught:
+    with pytest.raises(
+        StoreError, match="has format_version 3, newer than the 2 .* update manyheads"
+    ) as caught:
         store.check(batch.id)
     assert not isinstance(caught.value, CorruptPart)
 
@@ -125,7 +144,9 @@ def test_a_damaged_plan_is_set_aside_and_written_anew(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"", whole[:-200], whole.replace(b"stored", b"stoned")):
         path.write_bytes(damaged)
-        with pytest.raises(StoreError, match="cannot be read .*; run the same spec into this folder again"):
+        with pytest.raises(
+            StoreError, match="cannot be read .*; run the same spec into this folder again"
+        ):
             status(tmp_path)
         assert "the plan is written anew" in store.mend(plan)
         store.begin(plan, {"git": "abc", "versions": {}})
@@ -135,7 +156,9 @@ def test_a_damaged_plan_is_set_aside_and_written_anew(tmp_path):
     path.write_bytes(b"{")
     with pytest.raises(StoreError, match="are not of this spec; pass the spec of this folder"):
         store.mend(other)
-    assert path.read_bytes() == b"{" and "kept as sweep.json.4.corrupt" in store.mend(other, extend=True)
+    assert path.read_bytes() == b"{" and "kept as sweep.json.4.corrupt" in store.mend(
+        other, extend=True
+    )
 
 
 def test_a_plan_that_does_not_fit_itself_is_refused(tmp_path):
@@ -159,7 +182,9 @@ def test_a_plan_of_the_version_before_checksums_gets_one(tmp_path):
     whole = (tmp_path / "sweep.json").read_bytes()
     old = {**store.manifest(), "format_version": 1}
     (tmp_path / "sweep.json").write_text(json.dumps(old, indent=1))
-    with pytest.warns(UserWarning, match="of an older version and has no checksum; the next run here adds one"):
+    with pytest.warns(
+        UserWarning, match="of an older version and has no checksum; the next run here adds one"
+    ):
         assert status(tmp_path).finished == 6
     with pytest.warns(UserWarning):
         assert store.mend(plan) == ""
@@ -169,7 +194,11 @@ def test_a_plan_of_the_version_before_checksums_gets_one(tmp_path):
 def test_pickles_are_not_loaded(tmp_path):
     store, plan = fill(tmp_path)
     header = store.header(plan.batches[0].id)
-    np.savez(store.part(plan.batches[0].id), header=np.array(json.dumps(header)), x=np.array([object()], dtype=object))
+    np.savez(
+        store.part(plan.batches[0].id),
+        header=np.array(json.dumps(header)),
+        x=np.array([object()], dtype=object),
+    )
     with pytest.raises(CorruptPart):
         store.check(plan.batches[0].id)
 
@@ -183,7 +212,9 @@ def test_a_newer_format_is_refused(tmp_path):
 
 def test_a_folder_of_another_sweep_is_refused_and_can_be_extended(tmp_path):
     store, plan = fill(tmp_path)
-    longer = make_plan(Sweep(name="stored", axes={"model.num_heads": [1, 4, 16, 64]}, seeds=2), batching=False)
+    longer = make_plan(
+        Sweep(name="stored", axes={"model.num_heads": [1, 4, 16, 64]}, seeds=2), batching=False
+    )
     with pytest.raises(StoreError, match=r"axes.model.num_heads is \[1.0, 4.0, 16.0\] there"):
         store.begin(longer, {})
     store.begin(longer, {}, extend=True)

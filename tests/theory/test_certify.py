@@ -34,7 +34,9 @@ def1.p1 def1.p2 def1.p3 prop7 cor1.1 cor1.2 cor1.3 descent iterates thm1 thm1.sh
 @pytest.fixture(scope="module")
 def run():
     s = setting("A")
-    return s, train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=60, dtype="float64")
+    return s, train(
+        first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=60, dtype="float64"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,14 @@ def test_another_paper_speaks_of_its_own_setting_or_when_it_is_named(run):
 def test_unconditional_statements_hold_and_conditional_ones_are_silent(everything):
     for name in ("def1.p1", "def1.p2", "def1.p3", "cor1.1", "cor1.2", "cor1.3", "identity"):
         assert {c.verdict for c in everything.about(name)} == {Verdict.HOLDS}, name
-    for name in ("thm1", "thm1.sharp", "iterates", "thm2", "cor2", "prop7"):  # 16 heads are not enough
+    for name in (
+        "thm1",
+        "thm1.sharp",
+        "iterates",
+        "thm2",
+        "cor2",
+        "prop7",
+    ):  # 16 heads are not enough
         assert {c.verdict for c in everything.about(name)} == {Verdict.SILENT}, name
         assert all("heads" in c.reason or "sqrt(H)" in c.reason for c in everything.about(name))
     assert everything.verdict is Verdict.HOLDS
@@ -77,7 +86,10 @@ def test_a_smaller_step_makes_the_descent_lemma_speak(run):
 
 def test_one_statement_may_be_named_alone(run):
     s, trajectory = run
-    alone, listed = certify(trajectory, s.dataset, "descent"), certify(trajectory, s.dataset, ["descent"])
+    alone, listed = (
+        certify(trajectory, s.dataset, "descent"),
+        certify(trajectory, s.dataset, ["descent"]),
+    )
     assert [c.line() for c in alone] == [c.line() for c in listed] and len(alone) == 1
 
 
@@ -120,7 +132,9 @@ def test_settings_that_were_not_examined_are_silent(run, changes, text):
 def test_models_that_were_not_examined_are_silent(start, text):
     s = setting("A")
     model = gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(0), **start)
-    found = certify(train(model, s.dataset, step_size=0.1, num_steps=2), s.dataset, ["thm1", "def1.p3"])
+    found = certify(
+        train(model, s.dataset, step_size=0.1, num_steps=2), s.dataset, ["thm1", "def1.p3"]
+    )
     assert {c.verdict for c in found} == {Verdict.SILENT}
     assert all(text in c.reason for c in found)
 
@@ -129,7 +143,11 @@ def test_another_architecture_is_silent():
     s = setting("A")
     run = train(pooled_mlp(s.dataset.dim), s.dataset, step_size=0.1, num_steps=3, dtype="float64")
     found = certify(run, s.dataset, test=s.fresh, mixture=s.mixture)
-    ours = [c for c in found if "." not in c.statement or c.statement.startswith(("def1", "cor1", "thm1"))]
+    ours = [
+        c
+        for c in found
+        if "." not in c.statement or c.statement.startswith(("def1", "cor1", "thm1"))
+    ]
     assert len(ours) == len(STATEMENTS) - 2 and {c.verdict for c in ours} == {Verdict.SILENT}
     assert all("proved for the paper's own setting only" in c.reason for c in ours)
 
@@ -163,7 +181,9 @@ def test_data_are_told_by_fingerprint_and_without_one_by_the_first_gradient(run)
     nameless = replace(trajectory, sources={})
     with pytest.raises(ValueError, match="differ from a repetition"):
         certify(nameless, other, ["def1.p2"])
-    plain = Dataset.from_arrays(s.dataset.tokens, s.dataset.labels)  # which tokens are relevant enters no loss
+    plain = Dataset.from_arrays(
+        s.dataset.tokens, s.dataset.labels
+    )  # which tokens are relevant enters no loss
     older = replace(trajectory, sources={"data": fingerprint(plain)})
     for same in ((nameless, s.dataset), (trajectory, plain), (older, s.dataset)):
         assert certify(*same, ["def1.p2"]).verdict is Verdict.HOLDS
@@ -172,7 +192,9 @@ def test_data_are_told_by_fingerprint_and_without_one_by_the_first_gradient(run)
 def test_a_weighted_run_is_refused_in_its_own_words(run):
     s, _ = run
     weight = np.where(np.arange(40) < 20, 1 / 20, 0.0)
-    weighted = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=2, sample_weight=weight)
+    weighted = train(
+        first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=2, sample_weight=weight
+    )
     with pytest.raises(ValueError, match="sample weights cannot be certified"):
         certify(weighted, s.dataset, ["identity"])
 
@@ -204,7 +226,10 @@ def test_an_underflown_loss_hides_no_violation(run):
     work = Examination(trajectory, s.dataset)
     walk = follow(trajectory.start, s.dataset, step_size=0.2, num_steps=2)
     planted = replace(
-        walk, loss=np.array([0.5, 0.4, 0.0]), gradient_norm=np.array([1e9, 0.1, 0.0]), readout_norm=np.ones(3)
+        walk,
+        loss=np.array([0.5, 0.4, 0.0]),
+        gradient_norm=np.array([1e9, 0.1, 0.0]),
+        readout_norm=np.ones(3),
     )
     work._shared[training.repetition] = planted
     (found,) = derivatives.certify_loss_gradient(work)
@@ -226,7 +251,9 @@ def test_statements_that_are_not_about_a_run_are_refused(run):
 
 def test_single_precision_runs_are_repeated_in_double(run):
     s, _ = run
-    single = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=60, dtype="float32")
+    single = train(
+        first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=60, dtype="float32"
+    )
     found = certify(single, s.dataset, ["identity"])
     assert abs(found.items[0].details["residual"]) < 1e-12
 
@@ -244,7 +271,10 @@ def test_a_single_precision_run_of_very_many_heads_belongs_to_its_data():
     # its losses are off by 4%, which the rounding of the scores explains
     s = setting("B")
     start, plan = first_phase(s.fresh, 1e12), {"step_size": 0.2, "num_steps": 10}
-    single, walk = train(start, s.dataset, **plan, dtype="float32"), follow(start, s.dataset, **plan)
+    single, walk = (
+        train(start, s.dataset, **plan, dtype="float32"),
+        follow(start, s.dataset, **plan),
+    )
     assert np.max(np.abs(single.train_loss / walk.loss[single.steps] - 1)) > 0.02
     provenance.check_data(single, s.dataset)
     provenance.compare(single, s.dataset, walk.loss, walk.gradient_norm, 10)
@@ -264,13 +294,18 @@ def test_the_noise_of_a_measured_loss_holds_that_of_the_scores():
     rng, heads = np.random.default_rng(0), 1e12
     w, u, near = rng.normal(size=(1, 1, 1)), rng.normal(size=(1, 1, 1)), 1e-6
     X, labels = rng.normal(size=(3, 1, 1)), (1, -1, 1)
-    start = MultiHead(np.concatenate([w, w]), np.concatenate([u, -u * (1 + near)]), np.full(2, heads / 2))
+    start = MultiHead(
+        np.concatenate([w, w]), np.concatenate([u, -u * (1 + near)]), np.full(2, heads / 2)
+    )
     data = Dataset.from_arrays(X, labels)
     found = certify(train(start, data, step_size=1e-16, num_steps=2), data, ["identity"]).items[0]
     with mpmath.workdps(60):
-        score = sum(mpmath.mpf(float(v)) for v in start.readout.ravel()) * mpmath.mpf(heads) ** 0.5 / 2
+        score = (
+            sum(mpmath.mpf(float(v)) for v in start.readout.ravel()) * mpmath.mpf(heads) ** 0.5 / 2
+        )
         losses = [
-            mpmath.log1p(mpmath.exp(-y * score * mpmath.mpf(float(x)))) for x, y in zip(X.ravel(), labels, strict=True)
+            mpmath.log1p(mpmath.exp(-y * score * mpmath.mpf(float(x))))
+            for x, y in zip(X.ravel(), labels, strict=True)
         ]
         exact = sum(losses) / 3
     assert 1e-13 < abs(float(exact - mpmath.mpf(found.measured))) <= found.noise < 1e-8
@@ -280,9 +315,16 @@ def test_the_noise_of_a_measured_loss_holds_that_of_the_scores():
 def test_curvature_that_is_zero_to_rounding_has_a_verdict():
     """Step sizes up to 1e5 drive the loss to 0, where the Hessian is rounding and nothing else."""
     lowest = 1.0
-    for seed, signal, heads, step in itertools.product(range(2), (1.0, 4.0), (1, 8, 1024), (10.0, 1e3, 1e5)):
+    for seed, signal, heads, step in itertools.product(
+        range(2), (1.0, 4.0), (1, 8, 1024), (10.0, 1e3, 1e5)
+    ):
         mixture = mh.TokenizedMixture(
-            num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=signal, key=jax.random.key(seed)
+            num_tokens=4,
+            dim=6,
+            num_patterns=2,
+            sparsity=0.5,
+            signal=signal,
+            key=jax.random.key(seed),
         )
         data = mixture.sample(30, key=jax.random.key(100 + seed))
         start = mh.zero_start(heads, num_tokens=4, dim=6)

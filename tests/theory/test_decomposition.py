@@ -35,7 +35,9 @@ def certificate(s, heads):
     return decompose(walk)[0]
 
 
-@pytest.mark.parametrize("name, heads", [("A", HEADS), ("B", (1, 2, 16, 1e10)), ("C", (1, 2, 16, 1e10))])
+@pytest.mark.parametrize(
+    "name, heads", [("A", HEADS), ("B", (1, 2, 16, 1e10)), ("C", (1, 2, 16, 1e10))]
+)
 def test_within_2_1_times_the_measured_mean_loss(name, heads):
     for count in heads:
         part = certificate(setting(name), count)
@@ -76,12 +78,22 @@ def test_the_identity_holds_for_the_library_s_own_descent():
 
     s = setting("A")
     start, eta, K = first_phase(s.fresh, 2), 1.0, 20
-    run = train(start, s.dataset, step_size=eta, num_steps=K, record="all", snapshots="records", dtype="float64")
+    run = train(
+        start,
+        s.dataset,
+        step_size=eta,
+        num_steps=K,
+        record="all",
+        snapshots="records",
+        dtype="float64",
+    )
     X, y = jnp.asarray(s.dataset.tokens), jnp.asarray(s.dataset.labels)
 
     def loss(U, W):
         A = jax.nn.softmax(jnp.einsum("ntd,hde,nse->nhts", X, W, X), axis=-1)
-        return jnp.mean(jnp.logaddexp(0.0, -y * jnp.einsum("htd,nhts,nsd->n", U, A, X) / math.sqrt(2)))
+        return jnp.mean(
+            jnp.logaddexp(0.0, -y * jnp.einsum("htd,nhts,nsd->n", U, A, X) / math.sqrt(2))
+        )
 
     both = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
     rng = np.random.default_rng(0)
@@ -92,7 +104,9 @@ def test_the_identity_holds_for_the_library_s_own_descent():
         point = run.model(k)
         value, (dU, dW) = both(jnp.asarray(point.readout), jnp.asarray(point.key_query))
         losses.append(float(value))
-        slope = float(jnp.sum(dU * (goal[0] - point.readout)) + jnp.sum(dW * (goal[1] - point.key_query)))
+        slope = float(
+            jnp.sum(dU * (goal[0] - point.readout)) + jnp.sum(dW * (goal[1] - point.key_query))
+        )
         gaps.append(losses[-1] + slope - at_goal)
         defects.append(float(eta / 2 * (jnp.sum(dU**2) + jnp.sum(dW**2))))
     losses = np.array(losses)
@@ -105,7 +119,9 @@ def test_the_identity_holds_for_the_library_s_own_descent():
     right = at_goal + (away(0) - away(K)) / (2 * eta * K) + np.mean(np.array(gaps)[:-1] + delta)
     assert abs(losses[1:].mean() - right) < 1e-12
     # and the library's decomposition of its own run agrees term by term
-    displacement = start.heads._replace(readout=goal[0] - start.readout, key_query=goal[1] - start.key_query)
+    displacement = start.heads._replace(
+        readout=goal[0] - start.readout, key_query=goal[1] - start.key_query
+    )
     target = measure_target("an arbitrary point", start, s.dataset, displacement)
     (part,) = decompose(follow(start, s.dataset, step_size=eta, num_steps=K, targets=[target]))
     np.testing.assert_allclose(part.convexity_gap, np.array(gaps)[:-1], atol=1e-12)
@@ -139,7 +155,9 @@ def test_the_terms_of_every_step_are_told():
     total += np.mean(told["convexity gap"]) + np.mean(told["descent defect"])
     assert abs(total - part.mean_loss) < 1e-12
     assert "by step" not in str(certificate)
-    long = replace(part, loss=np.ones(5001), convexity_gap=np.arange(5000.0), descent_defect=np.zeros(5000))
+    long = replace(
+        part, loss=np.ones(5001), convexity_gap=np.arange(5000.0), descent_defect=np.zeros(5000)
+    )
     assert len(long.by_step()["step"]) == 1000 and long.by_step()["convexity gap"][-1] == 4999
 
 
@@ -151,7 +169,10 @@ def test_the_proximal_target_is_a_minimizer():
 
     def objective(scale):
         moved = jax.tree.map(lambda leaf: scale * leaf, best.displacement)
-        return train_loss(start.displaced(moved), s.dataset) + strength / 2 * (scale * best.distance) ** 2
+        return (
+            train_loss(start.displaced(moved), s.dataset)
+            + strength / 2 * (scale * best.distance) ** 2
+        )
 
     here = objective(1.0)
     assert abs(here - best.loss - strength / 2 * best.distance**2) < 1e-12
@@ -177,7 +198,10 @@ def test_every_target_gives_a_certificate_and_the_attention_target_is_far():
         names = " ".join(part.target.name for part in parts)
         for word in ("proximal", "direction", "times as long", "attention target"):
             assert word in names
-        assert all(part.mean_loss <= part.bound * (1 + 1e-9) and abs(part.residual) < 1e-12 for part in parts)
+        assert all(
+            part.mean_loss <= part.bound * (1 + 1e-9) and abs(part.residual) < 1e-12
+            for part in parts
+        )
         assert [part.bound for part in parts] == sorted(part.bound for part in parts)
         distances[heads] = attention_target(start, s.dataset, s.mixture).distance
         assert parts[-1].convexity_term < 1e-3 * parts[-1].distance_term
@@ -189,7 +213,9 @@ def test_a_convexity_gap_is_found_where_there_is_one():
     from manyheads.data.planted import RandomLabels
 
     data = RandomLabels(num_tokens=6, dim=6).sample(40, key=jax.random.key(0))
-    start = gaussian_start(1, num_tokens=6, dim=6, key=jax.random.key(1), key_query_scale=3.0, readout_scale=3.0)
+    start = gaussian_start(
+        1, num_tokens=6, dim=6, key=jax.random.key(1), key_query_scale=3.0, readout_scale=3.0
+    )
     target = proximal_target(start, data, step_size=0.1, num_steps=200)
     (part,) = decompose(follow(start, data, step_size=0.1, num_steps=200, targets=[target]))
     assert part.convexity_term > 1e-3 * part.mean_loss
@@ -212,12 +238,18 @@ def test_every_target_is_measured_in_the_loss_of_the_run(loss):
     start = first_phase(s.fresh, 4)
     options = {"step_size": 0.2, "num_steps": 5, "longer": 2, "loss": loss}
     parts = explain_run(
-        start, s.dataset, mixture=s.mixture, directions=[mixture_direction(start, s.mixture)], **options
+        start,
+        s.dataset,
+        mixture=s.mixture,
+        directions=[mixture_direction(start, s.mixture)],
+        **options,
     )
     assert len(parts) == 4
     for part in parts:
         margins = s.dataset.labels * start.displaced(part.target.displacement).scores(s.dataset)
-        assert part.target.loss == pytest.approx(float(np.mean(get_loss(loss).value(margins))), rel=1e-12)
+        assert part.target.loss == pytest.approx(
+            float(np.mean(get_loss(loss).value(margins))), rel=1e-12
+        )
         assert abs(part.residual) <= part.rounding
 
 
@@ -228,7 +260,11 @@ def test_a_loss_that_underflows_is_explained():
     labels = np.sign(start.scores(s.dataset))
     data = replace(s.dataset, labels=labels)
     (part,) = explain_run(start, data, step_size=0.1, num_steps=3, longer=None)
-    assert part.mean_loss == 0 and part.times_measured == math.inf and "inf times measured" in str(part)
+    assert (
+        part.mean_loss == 0
+        and part.times_measured == math.inf
+        and "inf times measured" in str(part)
+    )
     assert explained(part).verdict is Verdict.HOLDS and json.loads(
         json.dumps(explained(part).to_dict(), allow_nan=False)
     )

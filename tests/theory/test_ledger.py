@@ -34,7 +34,12 @@ def test_every_listed_statement_has_an_entry(name):
 def test_all_errata_are_there_with_their_weight():
     weights = {item.id: item.weight for item in errata_entries()}
     expected = {}
-    for numbers, weight in ((REAL, "real"), (LOOSE, "loose"), (TYPOGRAPHIC, "typographic"), (DEBATABLE, "debatable")):
+    for numbers, weight in (
+        (REAL, "real"),
+        (LOOSE, "loose"),
+        (TYPOGRAPHIC, "typographic"),
+        (DEBATABLE, "debatable"),
+    ):
         expected |= {f"E{n}": weight for n in numbers}
     assert weights == expected
     assert len(weights) == 26
@@ -42,7 +47,15 @@ def test_all_errata_are_there_with_their_weight():
 
 @pytest.mark.parametrize("item", ledger().values(), ids=lambda item: item.id)
 def test_entry_is_complete(item):
-    for text in (item.place, item.title, item.printed, item.corrected, item.proof, item.checker, item.remark):
+    for text in (
+        item.place,
+        item.title,
+        item.printed,
+        item.corrected,
+        item.proof,
+        item.checker,
+        item.remark,
+    ):
         assert text.strip()
     assert callable(item.check) and (item.about is None or callable(item.about))
     assert item.weight in ("", *WEIGHTS)
@@ -80,7 +93,16 @@ def test_names_are_found_in_any_case_and_misspellings_get_a_hint():
 
 def test_text_teaches():
     text = str(entry("thm1"))
-    for word in ("printed", "corrected", "ours", "errata", "proof", "checker", "used by", "tightness"):
+    for word in (
+        "printed",
+        "corrected",
+        "ours",
+        "errata",
+        "proof",
+        "checker",
+        "used by",
+        "tightness",
+    ):
         assert re.search(rf"^{word}", text, re.M), word
     assert "weight" in str(entry("E7"))
 
@@ -108,4 +130,6 @@ assert ledger.entry("thm1").about is not None and ledger.papers()
 
 def test_the_page_of_statements_is_what_the_ledger_says():
     page = (ROOT / "docs" / "theory" / "statements.md").read_text(encoding="utf-8")
-    assert page == ledger_page() + "\n", "run `manyheads explain --markdown > docs/theory/statements.md`"
+    assert page == ledger_page() + "\n", (
+        "run `manyheads explain --markdown > docs/theory/statements.md`"
+    )

@@ -47,9 +47,13 @@ def plugins(monkeypatch):
 
 @pytest.fixture(scope="module")
 def run():
-    mixture = TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, frame="axis")
+    mixture = TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, frame="axis"
+    )
     data = mixture.sample(6, key=jax.random.key(0))
-    return train(zero_start(2, num_tokens=4, dim=6), data, step_size=0.1, num_steps=3, dtype="float64"), data
+    return train(
+        zero_start(2, num_tokens=4, dim=6), data, step_size=0.1, num_steps=3, dtype="float64"
+    ), data
 
 
 def test_they_are_in_the_ledger_after_our_own():
@@ -62,7 +66,8 @@ def test_names():
     assert entry("thm1").paper == "deora2023" and entry("Deora2023.THM1") is entry("thm1")
     assert entry("own2026.thm1").title == "steps are counted"
     with pytest.raises(
-        ValueError, match=r"several statements; write one of own_statement.fallen, own2026.thm1 in full"
+        ValueError,
+        match=r"several statements; write one of own_statement.fallen, own2026.thm1 in full",
     ):
         entry("down")
 
@@ -80,9 +85,13 @@ def test_explain_tells_them(capsys):
 def test_verify_checks_them(capsys):
     found = verify(["fallen", "own2026.thm1", "misprint"], quick=True)
     assert [(f.statement, f.trials) for f in found.findings] == [
-        ("own_statement.fallen", 5), ("own2026.thm1", 3), ("own2026.misprint", 1),
-    ]  # fmt: skip
-    assert found.summary().startswith("2 of 2 statements hold as corrected, 1 of 1 errata reproduced")
+        ("own_statement.fallen", 5),
+        ("own2026.thm1", 3),
+        ("own2026.misprint", 1),
+    ]
+    assert found.summary().startswith(
+        "2 of 2 statements hold as corrected, 1 of 1 errata reproduced"
+    )
     assert main(["verify", "own2026.thm1", "--quick", "--quiet"]) == 0
     assert "steps are counted" in capsys.readouterr().out
 
@@ -90,8 +99,9 @@ def test_verify_checks_them(capsys):
 def test_certify_asks_them_about_a_run(run):
     found = certify(*run, ["fallen", "own2026.thm1"])
     assert [(c.statement, c.verdict) for c in found] == [
-        ("own_statement.fallen", Verdict.HOLDS), ("own2026.thm1", Verdict.HOLDS),
-    ]  # fmt: skip
+        ("own_statement.fallen", Verdict.HOLDS),
+        ("own2026.thm1", Verdict.HOLDS),
+    ]
     assert len(found.about("own2026.thm1")) == 1
 
 
@@ -109,16 +119,28 @@ def test_a_sweep_may_name_them():
 
 def test_the_report_lists_them():
     known = {"trials": 3, "ours": 0.5, "printed": None, "verdict": "HOLDS", "detail": ""}
-    checks = [{**known, "statement": name} for name in ("own_statement.fallen", "own2026.thm1", "own2026.misprint")]
+    checks = [
+        {**known, "statement": name}
+        for name in ("own_statement.fallen", "own2026.thm1", "own2026.misprint")
+    ]
     table = ledger_table([{"runs": xarray.Dataset({"ledger": ("seed", [json.dumps(checks)])})}])
-    assert {row["entry"].name for row in table["statements"]} == {"own_statement.fallen", "own2026.thm1"}
+    assert {row["entry"].name for row in table["statements"]} == {
+        "own_statement.fallen",
+        "own2026.thm1",
+    }
     assert {row["entry"].name for row in table["errata"]} == {"own2026.misprint"}
 
 
 def test_two_statements_of_one_name_are_refused(monkeypatch):
     import own_statement
 
-    monkeypatch.setattr(own_statement, "COPY", own_statement.Statement(
-        id="fallen", place="x", title="x", proof="x", remark="x", check=own_statement.check), raising=False)  # fmt: skip
+    monkeypatch.setattr(
+        own_statement,
+        "COPY",
+        own_statement.Statement(
+            id="fallen", place="x", title="x", proof="x", remark="x", check=own_statement.check
+        ),
+        raising=False,
+    )
     with pytest.raises(ValueError, match="two statements called 'own_statement.fallen'"):
         ledger()

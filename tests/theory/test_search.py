@@ -13,14 +13,23 @@ from manyheads.theory.search import climb, evaluate, stored_points
 from manyheads.theory.verdict import Verdict
 
 # What adversarial search must reach of our bounds.
-REACHED = {"prop1.gradient": 0.99, "prop1.hessian": 0.99, "cor1.1": 0.95, "cor1.2": 0.85, "cor1.3": 0.70}
+REACHED = {
+    "prop1.gradient": 0.99,
+    "prop1.hessian": 0.99,
+    "cor1.1": 0.95,
+    "cor1.2": 0.85,
+    "cor1.3": 0.70,
+}
 SEARCHES = {
     search.name: search
     for search in (
-        model.GRADIENT_SEARCH, model.HESSIAN_SEARCH, derivatives.GRADIENT_SEARCH, derivatives.SMOOTHNESS_SEARCH,
+        model.GRADIENT_SEARCH,
+        model.HESSIAN_SEARCH,
+        derivatives.GRADIENT_SEARCH,
+        derivatives.SMOOTHNESS_SEARCH,
         derivatives.CONVEXITY_SEARCH,
     )
-}  # fmt: skip
+}
 
 
 def stored(name):
@@ -62,7 +71,11 @@ def test_a_constant_lowered_by_one_percent_is_caught(name):
 
 @pytest.mark.parametrize(
     "method, case",
-    [("b1", derivatives.many_aligned_heads), ("b2", derivatives.many_zero_heads), ("b3", derivatives.idle_heads)],
+    [
+        ("b1", derivatives.many_aligned_heads),
+        ("b2", derivatives.many_zero_heads),
+        ("b3", derivatives.idle_heads),
+    ],
 )
 def test_corollary_1_is_attained_in_the_limit_of_many_heads(method, case):
     shares = [case(heads)[0] / case(heads)[1] for heads in (1e2, 1e4, 1e8)]
@@ -79,7 +92,10 @@ def test_a_planted_wrong_constant_makes_verify_say_violated(monkeypatch):
 
 
 def test_extremal_points_attain_proposition_1():
-    for name, point in (("prop1.gradient", model.gradient_point()), ("prop1.hessian", model.hessian_point())):
+    for name, point in (
+        ("prop1.gradient", model.gradient_point()),
+        ("prop1.hessian", model.hessian_point()),
+    ):
         measured, bound, _ = evaluate(SEARCHES[name], [point])[0]
         assert abs(measured / bound - 1) < 1e-12
 
@@ -91,7 +107,9 @@ def test_class_spectrum_at_many_heads_against_explicit_heads():
     size = derivatives.SCORE / math.sqrt(heads * T)
     U = np.stack([np.zeros((T, 1)), size / math.sqrt(T) * tokens])
     W = np.array([0.0, 40.0]).reshape(2, 1, 1)
-    dense = np.linalg.eigvalsh(formula.explicit_hessian(U, W, (2, heads - 2), tokens[None], np.ones(1))).min()
+    dense = np.linalg.eigvalsh(
+        formula.explicit_hessian(U, W, (2, heads - 2), tokens[None], np.ones(1))
+    ).min()
     with jax.enable_x64(True):
         loss, _ = formula.class_loss(U, W, np.array([2.0, heads - 2.0]), tokens[None], np.ones(1))
     measured, bound, _ = derivatives.idle_heads(heads, num_tokens=T)

@@ -23,7 +23,9 @@ FALSE = Hypothesis.at_least("enough heads", 2.0, 5.0, "use 25 heads")
 
 
 def certificate(measured, bound, *hypotheses, **options):
-    return Certificate("thm1", "the loss is small", measured, (Bound(OURS, bound, hypotheses),), **options)
+    return Certificate(
+        "thm1", "the loss is small", measured, (Bound(OURS, bound, hypotheses),), **options
+    )
 
 
 def test_each_verdict_is_produced():
@@ -38,11 +40,15 @@ def test_a_reason_that_several_share_is_told_once():
     brief = Certificates((*silent, certificate(1.0, 2.0))).brief().splitlines()
     assert "fails: enough heads (off by a factor 2.5) -> use 25 heads" in brief[0]
     assert brief[1].endswith("for the same reason as thm1") and "HOLDS" in brief[2]
-    versions = Certificate("thm1", "small", 3.0, (Bound(PRINTED, 2.0, (FALSE, FALSE)), Bound(OURS, 2.0, (FALSE,))))
+    versions = Certificate(
+        "thm1", "small", 3.0, (Bound(PRINTED, 2.0, (FALSE, FALSE)), Bound(OURS, 2.0, (FALSE,)))
+    )
     assert str(versions).count("use 25 heads") == 1 and "SILENT, for reasons above" in str(versions)
 
 
-@pytest.mark.parametrize("measured, bound", [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
+@pytest.mark.parametrize(
+    "measured, bound", [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)]
+)
 def test_nan_is_violated(measured, bound):
     assert certificate(measured, bound).verdict is Verdict.VIOLATED
     assert certificate(measured, bound, sense=">=").verdict is Verdict.VIOLATED
@@ -61,7 +67,10 @@ def test_a_nan_in_a_hypothesis_fails():
 def test_the_slack_is_relative_and_the_noise_is_stated(bound):
     assert certificate(bound + 0.9e-9 * abs(bound), bound).verdict is Verdict.HOLDS
     assert certificate(bound + 1e-8 * abs(bound) + 1e-40, bound).verdict is Verdict.VIOLATED
-    assert certificate(bound + 0.5 * abs(bound) + 0.1, bound, noise=0.2 + abs(bound)).verdict is Verdict.HOLDS
+    assert (
+        certificate(bound + 0.5 * abs(bound) + 0.1, bound, noise=0.2 + abs(bound)).verdict
+        is Verdict.HOLDS
+    )
 
 
 def test_lower_bounds():
@@ -75,7 +84,10 @@ def test_a_bound_up_to_a_constant_is_never_violated():
     printed = Certificate("thm1", "x", 3.0, (Bound(PRINTED, 2.0, up_to_constant=True),))
     assert printed.verdict is Verdict.SILENT
     assert "constant" in printed.reason
-    assert Certificate("thm1", "x", 1.0, (Bound(PRINTED, 2.0, up_to_constant=True),)).verdict is Verdict.HOLDS
+    assert (
+        Certificate("thm1", "x", 1.0, (Bound(PRINTED, 2.0, up_to_constant=True),)).verdict
+        is Verdict.HOLDS
+    )
 
 
 def test_the_printed_version_does_not_decide_beside_ours():
@@ -133,9 +145,15 @@ def test_shares(measured, bound, sense, expected):
 
 def test_json_round_trip_keeps_everything_and_is_strict():
     original = Certificate(
-        "thm1", "x", math.nan, (Bound(PRINTED, math.inf, (FALSE,), True), Bound(OURS, 2.0, (TRUE,))), "<=", 0.5, "residual",
+        "thm1",
+        "x",
+        math.nan,
+        (Bound(PRINTED, math.inf, (FALSE,), True), Bound(OURS, 2.0, (TRUE,))),
+        "<=",
+        0.5,
+        "residual",
         {"distance": 1.5, "name": "a"},
-    )  # fmt: skip
+    )
     text = original.to_json()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     again = Certificate.from_dict(json.loads(text))
@@ -145,7 +163,13 @@ def test_json_round_trip_keeps_everything_and_is_strict():
 
 def test_text_shows_every_version():
     text = str(
-        Certificate("cor2", "the loss", 3.0, (Bound(PRINTED, 2.0, up_to_constant=True), Bound(OURS, 4.0)), noise=0.1)
+        Certificate(
+            "cor2",
+            "the loss",
+            3.0,
+            (Bound(PRINTED, 2.0, up_to_constant=True), Bound(OURS, 4.0)),
+            noise=0.1,
+        )
     )
     for piece in (
         "HOLDS",

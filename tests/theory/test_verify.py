@@ -25,13 +25,17 @@ def test_every_statement_and_erratum_is_covered(quick):
 
 def test_no_corrected_statement_is_violated(quick):
     assert [
-        f for f in quick.findings if f.statement in {s.id for s in statements()} and f.verdict is not Verdict.HOLDS
+        f
+        for f in quick.findings
+        if f.statement in {s.id for s in statements()} and f.verdict is not Verdict.HOLDS
     ] == []
 
 
 def test_every_erratum_is_reproduced(quick):
     assert [
-        f for f in quick.findings if f.statement in {e.id for e in errata_entries()} and f.verdict is not Verdict.HOLDS
+        f
+        for f in quick.findings
+        if f.statement in {e.id for e in errata_entries()} and f.verdict is not Verdict.HOLDS
     ] == []
 
 

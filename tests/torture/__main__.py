@@ -22,10 +22,14 @@ PARTS = sorted(
 def main() -> int:
     """Exit status 1 if any trial ended in a fault."""
     parser = argparse.ArgumentParser(prog="make torture", description=torture.__doc__)
-    parser.add_argument("parts", nargs="*", help=f"parts to run, of {', '.join(PARTS)}; all by default")
+    parser.add_argument(
+        "parts", nargs="*", help=f"parts to run, of {', '.join(PARTS)}; all by default"
+    )
     parser.add_argument("--trials", type=int, default=1000, help="trials of each part (1000)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/torture"), help="finished trials are kept here")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/torture"), help="finished trials are kept here"
+    )
     chosen = parser.parse_args()
     unknown = set(chosen.parts) - set(PARTS)
     if unknown:

@@ -24,21 +24,95 @@ MOST = 2**31 - 2
 
 
 OF_KIND = {
-    "number": ("positive", "count", "steps", "some", "some or share", "many", "share", "share or zero", "zero up", "seed", "index", "heads count", "heads few",
-               "bytes", "above one", "loss level", "digit", "kept step", "real"),
+    "number": (
+        "positive",
+        "count",
+        "steps",
+        "some",
+        "some or share",
+        "many",
+        "share",
+        "share or zero",
+        "zero up",
+        "seed",
+        "index",
+        "heads count",
+        "heads few",
+        "bytes",
+        "above one",
+        "loss level",
+        "digit",
+        "kept step",
+        "real",
+    ),
     "flag": ("flag",),
     "name": ("name", "name or none", "name or steps", "dtype", "names", "text"),
     "array": ("array", "steps list", "kept steps", "directions", "few or list", "table"),
-    "thing": ("model", "heads", "data", "data or none", "run", "run or heads", "mixture", "good", "direction", "threshold", "sweep"),
+    "thing": (
+        "model",
+        "heads",
+        "data",
+        "data or none",
+        "run",
+        "run or heads",
+        "mixture",
+        "good",
+        "direction",
+        "threshold",
+        "sweep",
+    ),
     "key": ("key",),
     "path": ("path",),
-}  # fmt: skip
+}
 BAD_NUMBERS: tuple[Any, ...] = (
-    math.nan, math.inf, -math.inf, -1, 0, -0.5, 0.5, 3.7, 1e-320, 1e308, 2**32 + 3, 2**31, 2 * 10**9, 10**8, 2**63, 2**64, 10**400, -(10**400), 10**5000, "3",
-    "abc", b"3", None, True, False, 1 + 2j, [3], (3,), {}, {3}, np.float16(2.5), np.float64("nan"), np.array(3), np.array([3]), np.array(2.0),
-    np.ma.masked, np.array("3"), np.datetime64("2020-01-01"), Fraction(1, 3), object(), print, float, np.int8(3), np.uint64(2**64 - 1),
-)  # fmt: skip
-ALLOWED: dict[str, Callable[[float, bool], bool]] = {  # the number, and whether it is whole by its type
+    math.nan,
+    math.inf,
+    -math.inf,
+    -1,
+    0,
+    -0.5,
+    0.5,
+    3.7,
+    1e-320,
+    1e308,
+    2**32 + 3,
+    2**31,
+    2 * 10**9,
+    10**8,
+    2**63,
+    2**64,
+    10**400,
+    -(10**400),
+    10**5000,
+    "3",
+    "abc",
+    b"3",
+    None,
+    True,
+    False,
+    1 + 2j,
+    [3],
+    (3,),
+    {},
+    {3},
+    np.float16(2.5),
+    np.float64("nan"),
+    np.array(3),
+    np.array([3]),
+    np.array(2.0),
+    np.ma.masked,
+    np.array("3"),
+    np.datetime64("2020-01-01"),
+    Fraction(1, 3),
+    object(),
+    print,
+    float,
+    np.int8(3),
+    np.uint64(2**64 - 1),
+)
+ALLOWED: dict[
+    str, Callable[[float, bool], bool]
+] = {  # the number, and whether it is whole by its type
     "positive": lambda x, whole: 0 < x < math.inf,
     "above one": lambda x, whole: 1 < x < math.inf,
     "zero up": lambda x, whole: 0 <= x < math.inf,
@@ -161,7 +235,12 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
     function, arguments, kinds = table[name]
     value, allowed = drawn(kind, kinds[argument], arguments[argument], rng)
     about = f"{name}({argument}={shown(value)})"
-    return outcome(lambda: function(**{**arguments, argument: value}), allowed, about, lambda: function(**arguments))
+    return outcome(
+        lambda: function(**{**arguments, argument: value}),
+        allowed,
+        about,
+        lambda: function(**arguments),
+    )
 
 
 def drawn(kind: str, of: str, valid: Any, rng: np.random.Generator) -> tuple[Any, bool | None]:
@@ -175,8 +254,16 @@ def drawn(kind: str, of: str, valid: Any, rng: np.random.Generator) -> tuple[Any
         value = BAD_NAMES[rng.integers(len(BAD_NAMES))]
         empty = of in ("names", "name or steps") and isinstance(value, list) and not value
         empty |= of == "name or steps" and value == 3  # every third step
-        fine = of == "text" and isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= 200
-        return value, None if empty or fine or (of in ("name or none", "dtype") and value is None) else False
+        fine = (
+            of == "text"
+            and isinstance(value, str)
+            and value.strip()
+            and value.isprintable()
+            and len(value) <= 200
+        )
+        return value, None if empty or fine or (
+            of in ("name or none", "dtype") and value is None
+        ) else False
     if kind == "array":
         return bad_array(of, valid, rng)
     if kind == "thing":
@@ -194,7 +281,11 @@ def number_allowed(of: str, value: Any) -> bool | None:
     """Whether a number is within its documented range, by type and size; None where it is None, an absence."""
     if value is None:
         return None
-    if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 and not isinstance(value, np.ma.MaskedArray):
+    if (
+        isinstance(value, np.generic | np.ndarray)
+        and np.ndim(value) == 0
+        and not isinstance(value, np.ma.MaskedArray)
+    ):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         return False
@@ -233,15 +324,44 @@ def bad_array(of: str, valid: Any, rng: np.random.Generator) -> tuple[Any, bool 
         return np.where(place, value, X)
 
     spoiled: list[Callable[[], Any]] = [
-        lambda: flat(math.nan), lambda: flat(math.inf), lambda: flat(-math.inf), lambda: flat(1e200), lambda: X + 1j, lambda: X.astype(object),
-        lambda: X.astype(str), lambda: X[:0], lambda: X[..., :0], lambda: X[None], lambda: X[0], lambda: np.ma.masked_array(X, flat(0) == 0),
-        lambda: X.tolist()[:-1], lambda: None, lambda: 3, lambda: "abc", lambda: b"abc", lambda: [[1], [1, 2]], lambda: object(), lambda: {},
-        lambda: np.array(["a", None], dtype=object), lambda: X.astype("datetime64[s]"), lambda: iter([1]), lambda: X + 0.5,
-        lambda: np.zeros(X.shape, dtype=[("a", float)]), lambda: [2**70], lambda: [10**400], lambda: np.array(math.nan), lambda: set(),
-    ]  # fmt: skip
+        lambda: flat(math.nan),
+        lambda: flat(math.inf),
+        lambda: flat(-math.inf),
+        lambda: flat(1e200),
+        lambda: X + 1j,
+        lambda: X.astype(object),
+        lambda: X.astype(str),
+        lambda: X[:0],
+        lambda: X[..., :0],
+        lambda: X[None],
+        lambda: X[0],
+        lambda: np.ma.masked_array(X, flat(0) == 0),
+        lambda: X.tolist()[:-1],
+        lambda: None,
+        lambda: 3,
+        lambda: "abc",
+        lambda: b"abc",
+        lambda: [[1], [1, 2]],
+        lambda: object(),
+        lambda: {},
+        lambda: np.array(["a", None], dtype=object),
+        lambda: X.astype("datetime64[s]"),
+        lambda: iter([1]),
+        lambda: X + 0.5,
+        lambda: np.zeros(X.shape, dtype=[("a", float)]),
+        lambda: [2**70],
+        lambda: [10**400],
+        lambda: np.array(math.nan),
+        lambda: set(),
+    ]
     with np.errstate(all="ignore"):
         value = spoiled[rng.integers(len(spoiled))]()
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isfinite(value).all() or value is None:
+    if (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind == "f"
+        and np.isfinite(value).all()
+        or value is None
+    ):
         return value, None  # may be valid: another shape, other numbers
     number = isinstance(value, list) or (isinstance(value, int) and not isinstance(value, bool))
     text = (
@@ -261,7 +381,12 @@ def bad_keyword(rng: np.random.Generator, table: dict):
     if how == 1:
         dropped = list(arguments)[rng.integers(len(arguments))]
         rest = {k: v for k, v in arguments.items() if k != dropped}
-        return outcome(lambda: function(**rest), None, f"{name} without {dropped}", lambda: function(**arguments))
+        return outcome(
+            lambda: function(**rest),
+            None,
+            f"{name} without {dropped}",
+            lambda: function(**arguments),
+        )
     return outcome(lambda: function(*range(30)), False, f"{name}(0, 1, ..., 29)")
 
 
@@ -287,12 +412,18 @@ def fine_array(rng: np.random.Generator, folder: Path):
 
     def call():
         data = mh.Dataset.from_arrays(tokens, labels)
-        assert data.tokens.dtype == np.float64 and np.array_equal(data.tokens, exact) and np.array_equal(data.labels, y)
+        assert (
+            data.tokens.dtype == np.float64
+            and np.array_equal(data.tokens, exact)
+            and np.array_equal(data.labels, y)
+        )
         rows = forms[form](X.reshape(8, -1))
         margin = mh.hard_margin(labels, features=rows)
         same = mh.hard_margin(y, features=np.asarray(rows, dtype=float))
         assert (margin.lower, margin.upper) == (same.lower, same.upper)
-        model = mh.MultiHead.create(forms[form](np.zeros((1, 4, 4))), forms[form](np.ones((1, 2, 4))))
+        model = mh.MultiHead.create(
+            forms[form](np.zeros((1, 4, 4))), forms[form](np.ones((1, 2, 4)))
+        )
         return data, float(model.scores(data).sum())
 
     found, detail = outcome(call, None, form)
@@ -340,9 +471,18 @@ def bad_file(rng: np.random.Generator, folder: Path):
 
     writers: dict[str, Callable[[], Any]] = {
         "a pickle": lambda: path.write_bytes(pickle.dumps(Runs(mark))),
-        "objects": lambda: np.savez(path, tokens=np.array([Runs(mark)], dtype=object), labels=y, allow_pickle=True),
-        "object labels": lambda: np.savez(path, tokens=good()["data"].tokens, labels=np.array([Runs(mark)] * 8, dtype=object), allow_pickle=True),
-        "an object array": lambda: np.save(path.open("wb"), np.array([Runs(mark)], dtype=object), allow_pickle=True),
+        "objects": lambda: np.savez(
+            path, tokens=np.array([Runs(mark)], dtype=object), labels=y, allow_pickle=True
+        ),
+        "object labels": lambda: np.savez(
+            path,
+            tokens=good()["data"].tokens,
+            labels=np.array([Runs(mark)] * 8, dtype=object),
+            allow_pickle=True,
+        ),
+        "an object array": lambda: np.save(
+            path.open("wb"), np.array([Runs(mark)], dtype=object), allow_pickle=True
+        ),
         "a zip bomb": bomb,
         "nothing": lambda: path.write_bytes(b""),
         "a header alone": lambda: path.write_bytes(huge),
@@ -353,13 +493,15 @@ def bad_file(rng: np.random.Generator, folder: Path):
         "other names": lambda: np.savez(path, x=np.zeros(3)),
         "wrong shapes": lambda: np.savez(path, tokens=np.zeros((3, 2)), labels=y),
         "a null in a name": lambda: zipfile.ZipFile(path, "w").writestr("a/../tokens.npy", b""),
-    }  # fmt: skip
+    }
     what = list(writers)[rng.integers(len(writers))]
     writers[what]()
     readers: dict[str, Callable[[], Any]] = {
         "Dataset.load": lambda: mh.Dataset.load(path),
         "Trajectory.load": lambda: mh.Trajectory.load(path),
-        "train(resume=)": lambda: mh.train(good()["model"], good()["data"], step_size=0.1, num_steps=4, resume=path),
+        "train(resume=)": lambda: mh.train(
+            good()["model"], good()["data"], step_size=0.1, num_steps=4, resume=path
+        ),
         "leave_one_out(checkpoint=)": lambda: mh.leave_one_out(
             good()["model"],
             good()["data"],

@@ -20,32 +20,98 @@ OPTIONS = {
     "studies": {},
     "report": {"--light": "path"},
     "fit": {
-        "--out": "path", "--heads": "heads", "--start": "name", "--step-size": "number", "--steps": "count", "--optimizer": "name",
-        "--decoder": "name", "--scale": "name", "--positions": "name", "--held-out": "number", "--examples": "count", "--positive": "name", "--seed": "seed",
+        "--out": "path",
+        "--heads": "heads",
+        "--start": "name",
+        "--step-size": "number",
+        "--steps": "count",
+        "--optimizer": "name",
+        "--decoder": "name",
+        "--scale": "name",
+        "--positions": "name",
+        "--held-out": "number",
+        "--examples": "count",
+        "--positive": "name",
+        "--seed": "seed",
     },
     "predict": {"--examples": "count", "--seed": "seed"},
-    "look": {"--count": "count", "--skip": "count0", "--columns": "count", "--out": "path", "--examples": "count", "--seed": "seed"},
+    "look": {
+        "--count": "count",
+        "--skip": "count0",
+        "--columns": "count",
+        "--out": "path",
+        "--examples": "count",
+        "--seed": "seed",
+    },
     "train": {
-        "--heads": "heads", "--start": "name", "--scale": "number", "--decoder": "name", "--steps": "steps", "--step-size": "number",
-        "--optimizer": "name", "--loss": "name", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0",
-        "--seed": "seed", "--dtype": "name", "--device": "name", "--out": "path", "--resume": "path", "--plan": "path", "--until": "name",
+        "--heads": "heads",
+        "--start": "name",
+        "--scale": "number",
+        "--decoder": "name",
+        "--steps": "steps",
+        "--step-size": "number",
+        "--optimizer": "name",
+        "--loss": "name",
+        "--examples": "count",
+        "--first-phase-examples": "count",
+        "--test-examples": "count0",
+        "--seed": "seed",
+        "--dtype": "name",
+        "--device": "name",
+        "--out": "path",
+        "--resume": "path",
+        "--plan": "path",
+        "--until": "name",
     },
     "certify": {
-        "--data": "path", "--plan": "path", "--statement": "name", "--heads": "heads", "--start": "name", "--scale": "number", "--steps": "steps",
-        "--step-size": "number", "--examples": "count", "--first-phase-examples": "count", "--test-examples": "count0", "--seed": "seed",
+        "--data": "path",
+        "--plan": "path",
+        "--statement": "name",
+        "--heads": "heads",
+        "--start": "name",
+        "--scale": "number",
+        "--steps": "steps",
+        "--step-size": "number",
+        "--examples": "count",
+        "--first-phase-examples": "count",
+        "--test-examples": "count0",
+        "--seed": "seed",
     },
-    "forecast": {"--data": "path", "--reduce": "number", "--step-size": "number", "--examples": "count", "--seed": "seed"},
-    "plan": {"--target-loss": "number", "--steps": "steps", "--start": "name", "--decoder": "name", "--loss": "name", "--planning-share": "number", "--examples": "count", "--positive": "name", "--out": "path", "--seed": "seed"},
+    "forecast": {
+        "--data": "path",
+        "--reduce": "number",
+        "--step-size": "number",
+        "--examples": "count",
+        "--seed": "seed",
+    },
+    "plan": {
+        "--target-loss": "number",
+        "--steps": "steps",
+        "--start": "name",
+        "--decoder": "name",
+        "--loss": "name",
+        "--planning-share": "number",
+        "--examples": "count",
+        "--positive": "name",
+        "--out": "path",
+        "--seed": "seed",
+    },
     "verify": {"--seed": "seed"},
     "explain": {},
     "explore": {"--port": "port"},
     "sweep": {
-        "--out": "path", "--engine": "name", "--workers": "count", "--scheduler": "name", "--threads": "count", "--device": "name",
-        "--memory": "name", "--walltime": "name",
+        "--out": "path",
+        "--engine": "name",
+        "--workers": "count",
+        "--scheduler": "name",
+        "--threads": "count",
+        "--device": "name",
+        "--memory": "name",
+        "--walltime": "name",
     },
     "status": {},
     "export": {"--out": "path", "--format": "name"},
-}  # fmt: skip
+}
 BAD = {
     "number": (
         "nan",
@@ -80,7 +146,17 @@ BAD = {
         "2000000000000",
     ),
     "count0": ("-1", "2.5", "abc", "", "99999999999999999999", "nan", str(2**31), "2000000000000"),
-    "steps": ("-1", "2.5", "abc", "", "1e3", "nan", "99999999999999999999", str(2**31), "2000000000"),
+    "steps": (
+        "-1",
+        "2.5",
+        "abc",
+        "",
+        "1e3",
+        "nan",
+        "99999999999999999999",
+        str(2**31),
+        "2000000000",
+    ),
     "seed": ("-1", "2.5", "abc", "", "1e3", str(2**32), str(2**64), "9" * 400, "nan", "0x1"),
     "heads": (
         "0",
@@ -98,7 +174,19 @@ BAD = {
         "10^-3",
         "9" * 400,
     ),
-    "name": ("nonsense", "", "FULL", "é", "a b", "../x", "--", "\x1b[31m", "[/b]", "<script>", "full,zero"),
+    "name": (
+        "nonsense",
+        "",
+        "FULL",
+        "é",
+        "a b",
+        "../x",
+        "--",
+        "\x1b[31m",
+        "[/b]",
+        "<script>",
+        "full,zero",
+    ),
     "port": ("-1", "65536", "abc", "2.5", "", "nan", "9" * 30),
     "path": (),
 }
@@ -131,7 +219,9 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
     def pick(values):
         return values[rng.integers(len(values))]
 
-    verb = pick([name for name, options in OPTIONS.items() if options or kind not in ("value", "repeated")])
+    verb = pick(
+        [name for name, options in OPTIONS.items() if options or kind not in ("value", "repeated")]
+    )
     place = base(verb, folder)
     if kind == "verb":
         line = [pick((*ODD, "trian", "TRAIN", "help", "--verison", "-V", "train.py", "run;ls"))] + (
@@ -145,14 +235,20 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
             *([pick(ODD)] if rng.random() < 0.5 else []),
         ]
     elif kind in ("value", "repeated"):
-        option = pick([name for name, of in OPTIONS[verb].items() if of != "path"] or list(OPTIONS[verb]))
+        option = pick(
+            [name for name, of in OPTIONS[verb].items() if of != "path"] or list(OPTIONS[verb])
+        )
         of = OPTIONS[verb][option]
         value = pick(BAD[of] or [str(folder)])
         line = [verb, *place, *([option, value] if rng.random() < 0.5 else [f"{option}={value}"])]
         if kind == "repeated":
             line += [option, pick(BAD[of] or ["x"]), option]
     elif kind == "file":
-        line = [verb, str(bad_path(rng, folder)), *([str(bad_path(rng, folder))] if rng.random() < 0.3 else [])]
+        line = [
+            verb,
+            str(bad_path(rng, folder)),
+            *([str(bad_path(rng, folder))] if rng.random() < 0.3 else []),
+        ]
     elif kind == "out":
         verb = pick(("train", "export", "sweep", "report"))
         option = "--light" if verb == "report" else "--out"
@@ -161,7 +257,11 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
     elif kind == "odd text":
         line = [
             verb,
-            *(base(verb, folder) if verb in ("run", "explore", "train", "certify", "plan", "verify") else []),
+            *(
+                base(verb, folder)
+                if verb in ("run", "explore", "train", "certify", "plan", "verify")
+                else []
+            ),
             *(pick(ODD) for _ in range(int(rng.integers(1, 4)))),
         ]
     else:
@@ -186,7 +286,18 @@ def base(verb: str, folder: Path) -> list[str]:
             "descent",
         ],
         "plan": ["random_labels", "--examples", "24", "--no-trials"],
-        "fit": ["random_labels", "--examples", "24", "--no-theory", "--steps", "2", "--heads", "1", "--start", "zero"],
+        "fit": [
+            "random_labels",
+            "--examples",
+            "24",
+            "--no-theory",
+            "--steps",
+            "2",
+            "--heads",
+            "1",
+            "--start",
+            "zero",
+        ],
         "verify": ["E1", "--quick"],
         "studies": [],
         "explain": [],
@@ -206,9 +317,29 @@ def bad_path(rng: np.random.Generator, folder: Path) -> Path | str:
     (folder / "link").symlink_to(folder / "nowhere")
     (folder / "loop").symlink_to(folder / "loop")
     paths = (
-        folder, text, fifo, folder / "no" / "such" / "file.npz", "", "\0", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem", folder / "link", folder / "loop",
-        folder / "ö ä; touch b", folder / "ö ä; touch b" / "x.npz", "/", ".", "a" * 3000, text / "x", "/nowhere/x\ny", "-", "mixture\0", f"{folder}/../../../../x/y",
-    )  # fmt: skip
+        folder,
+        text,
+        fifo,
+        folder / "no" / "such" / "file.npz",
+        "",
+        "\0",
+        "/dev/null",
+        "/dev/full",
+        "/dev/zero",
+        "/proc/self/mem",
+        folder / "link",
+        folder / "loop",
+        folder / "ö ä; touch b",
+        folder / "ö ä; touch b" / "x.npz",
+        "/",
+        ".",
+        "a" * 3000,
+        text / "x",
+        "/nowhere/x\ny",
+        "-",
+        "mixture\0",
+        f"{folder}/../../../../x/y",
+    )
     return paths[rng.integers(len(paths))]
 
 
@@ -218,11 +349,29 @@ def bad_folder(rng: np.random.Generator, folder: Path) -> Path:
     (folder / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     base = '{"format_version": 1, "scale": "quick", "seed": 0, "studies": %s}'
     texts = (
-        base % f'["{folder}/evil.py"]', base % '["evil.py"]', base % '["../evil"]', base % "[]", base % "[3]", base % '"heads"', base % "null",
-        base % '["no-such-study"]', base % '["heads"]', '{"format_version": 99, "scale": "quick", "seed": 0, "studies": []}', "{}", "[]", "null", "3",
-        "", "{", '{"format_version": "1"}', '{"format_version": 1, "scale": 3, "seed": "x", "studies": ["heads"]}',
-        '{"format_version": 1, "scale": "huge", "seed": 0, "studies": ["heads"]}', base % f'["heads", "{folder}/evil.py"]', "[" * 5000, "\xff",
-    )  # fmt: skip
+        base % f'["{folder}/evil.py"]',
+        base % '["evil.py"]',
+        base % '["../evil"]',
+        base % "[]",
+        base % "[3]",
+        base % '"heads"',
+        base % "null",
+        base % '["no-such-study"]',
+        base % '["heads"]',
+        '{"format_version": 99, "scale": "quick", "seed": 0, "studies": []}',
+        "{}",
+        "[]",
+        "null",
+        "3",
+        "",
+        "{",
+        '{"format_version": "1"}',
+        '{"format_version": 1, "scale": 3, "seed": "x", "studies": ["heads"]}',
+        '{"format_version": 1, "scale": "huge", "seed": 0, "studies": ["heads"]}',
+        base % f'["heads", "{folder}/evil.py"]',
+        "[" * 5000,
+        "\xff",
+    )
     (folder / "run.json").write_bytes(texts[rng.integers(len(texts))].encode("latin-1"))
     return folder
 

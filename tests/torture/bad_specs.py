@@ -25,12 +25,27 @@ GOOD: dict[str, Any] = {
     "name": "torture",
     "seeds": 2,
     "measures": ["risk"],
-    "data": {"kind": "mixture", "num_examples": 8, "num_test": 4, "num_tokens": 4, "dim": 6, "sparsity": 0.5, "signal": 1.5},
+    "data": {
+        "kind": "mixture",
+        "num_examples": 8,
+        "num_test": 4,
+        "num_tokens": 4,
+        "dim": 6,
+        "sparsity": 0.5,
+        "signal": 1.5,
+    },
     "start": {"kind": "first_phase", "num_examples": 8, "signs": "balanced"},
     "model": {"num_heads": 4.0, "decoder": "full", "exponent": 0.5},
-    "train": {"step_size": 0.2, "num_steps": 5, "optimizer": "gd", "loss": "logistic", "dtype": "float64", "record": "log"},
+    "train": {
+        "step_size": 0.2,
+        "num_steps": 5,
+        "optimizer": "gd",
+        "loss": "logistic",
+        "dtype": "float64",
+        "record": "log",
+    },
     "axes": {"model.num_heads": [1, 4], "train.step_size": [0.1, 0.2]},
-}  # fmt: skip
+}
 OTHER_TYPES: tuple[Any, ...] = (
     "3",
     "",
@@ -51,8 +66,25 @@ OTHER_TYPES: tuple[Any, ...] = (
     [None],
 )
 EXTREMES: tuple[Any, ...] = (
-    math.nan, math.inf, -math.inf, 1e308, -1e308, 1e-320, 2**31, 2**32 + 3, 2**63 - 1, -(2**63), 10**18, 0, -1, -0.0, 1e16, 3.7, 10**7, 10**5,
-)  # fmt: skip
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e308,
+    -1e308,
+    1e-320,
+    2**31,
+    2**32 + 3,
+    2**63 - 1,
+    -(2**63),
+    10**18,
+    0,
+    -1,
+    -0.0,
+    1e16,
+    3.7,
+    10**7,
+    10**5,
+)
 NAMES = (
     "num_head",
     "Data",
@@ -71,15 +103,45 @@ NAMES = (
     "rank",
 )
 TEXTS = (
-    "= 3", "[data", "name = ", 'name = "a', "name = 'x'\nname = 'y'", "[data]\n[data]", "\0", "\ufeffname = 'x'", "seeds = 1e400", "seeds = 0x", "{}",
-    "name = \"\"\"a\nb\"\"\"", "seeds = 1979-05-27", "axes = 3", "[[data]]", "# nothing", "", "\n\n", "name = 'a\\q'", "x" * 5000, "seeds = " + "9" * 5000,
-    "data = " + "[" * 2000, "data.num_examples.deep = 1", "<html></html>", "seeds = inf", "name = '../../x'", "🎈 = 1", "[axes]\nseed = [1]",
-)  # fmt: skip
+    "= 3",
+    "[data",
+    "name = ",
+    'name = "a',
+    "name = 'x'\nname = 'y'",
+    "[data]\n[data]",
+    "\0",
+    "\ufeffname = 'x'",
+    "seeds = 1e400",
+    "seeds = 0x",
+    "{}",
+    'name = """a\nb"""',
+    "seeds = 1979-05-27",
+    "axes = 3",
+    "[[data]]",
+    "# nothing",
+    "",
+    "\n\n",
+    "name = 'a\\q'",
+    "x" * 5000,
+    "seeds = " + "9" * 5000,
+    "data = " + "[" * 2000,
+    "data.num_examples.deep = 1",
+    "<html></html>",
+    "seeds = inf",
+    "name = '../../x'",
+    "🎈 = 1",
+    "[axes]\nseed = [1]",
+)
 
 
 def places(content: dict, path: tuple = ()) -> list[tuple]:
     """Every key of a nested table."""
-    inner = [p for key, value in content.items() if isinstance(value, dict) for p in places(value, (*path, key))]
+    inner = [
+        p
+        for key, value in content.items()
+        if isinstance(value, dict)
+        for p in places(value, (*path, key))
+    ]
     return [*((*path, key) for key in content), *inner]
 
 
@@ -126,7 +188,11 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
         else:
             text[rng.integers(len(text))] = rng.integers(256)
         (folder / "spec.toml").write_bytes(bytes(text))
-        return outcome(lambda: planned(Sweep.from_toml(folder / "spec.toml")), None, f"{kind}: {bytes(text)[:80]!r}")
+        return outcome(
+            lambda: planned(Sweep.from_toml(folder / "spec.toml")),
+            None,
+            f"{kind}: {bytes(text)[:80]!r}",
+        )
     about = f"{kind}: {'.'.join(map(str, path))} of {str(content)[:200]}"
     if rng.random() < 0.5 and (text := written(content)) is not None:
         return outcome(lambda: planned(Sweep.from_toml(text)), None, about)
@@ -164,7 +230,9 @@ def in_range(section: Any) -> bool:
         value = getattr(section, name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             bounds = ((test, item.metadata[bound]) for bound, test in tests.items())
-            if not math.isfinite(value) or not all(bound is None or test(value, bound) for test, bound in bounds):
+            if not math.isfinite(value) or not all(
+                bound is None or test(value, bound) for test, bound in bounds
+            ):
                 return False
     return dataclasses.is_dataclass(section)
 
@@ -184,7 +252,9 @@ def code(content: dict, rng: np.random.Generator, folder: Path):
         f"$({module})",
         f"!!python/object:{module}.run",
     )
-    spots = [path for path in places(content) if path[0] not in ("measures", "cell", "certificates")]
+    spots = [
+        path for path in places(content) if path[0] not in ("measures", "cell", "certificates")
+    ]
     path = spots[rng.integers(len(spots))]
     parent = content
     for key in path[:-1]:

@@ -30,15 +30,33 @@ from manyheads.studies.kit.folder import read_run, write_run
 from manyheads.sweeps.assembly import open_sweep
 
 FILES = ("part", "plan", "trajectory", "checkpoint", "dataset", "measure", "studies")
-DAMAGES = ("one bit", "some bits", "cut short", "empty", "zeroed", "another's", "older", "older bit", "newer")
-TABLES = ("plan", "studies")  # JSON, which before format 2 said nothing of damage but a warning
-KINDS = [f"{file}: {damage}" for file in FILES for damage in DAMAGES if damage != "older bit" or file not in TABLES]
-REFUSED, EXACT, AGAIN = "refused in one line", "read exactly", "set aside and run again"
-SILENT, TRACEBACK, DEAD_END, HANG = FAULTS = ["accepted in silence", "traceback", "dead end", "hang"]
-SECONDS = 120  # after which a trial counts as hanging
-SPEC = (
-    'name = "torture"\nseeds = 3\ncell = "{cell}"\n[parameters]\nslope = {slope}\n[axes]\n"parameters.size" = [3, 4]\n'
+DAMAGES = (
+    "one bit",
+    "some bits",
+    "cut short",
+    "empty",
+    "zeroed",
+    "another's",
+    "older",
+    "older bit",
+    "newer",
 )
+TABLES = ("plan", "studies")  # JSON, which before format 2 said nothing of damage but a warning
+KINDS = [
+    f"{file}: {damage}"
+    for file in FILES
+    for damage in DAMAGES
+    if damage != "older bit" or file not in TABLES
+]
+REFUSED, EXACT, AGAIN = "refused in one line", "read exactly", "set aside and run again"
+SILENT, TRACEBACK, DEAD_END, HANG = FAULTS = [
+    "accepted in silence",
+    "traceback",
+    "dead end",
+    "hang",
+]
+SECONDS = 120  # after which a trial counts as hanging
+SPEC = 'name = "torture"\nseeds = 3\ncell = "{cell}"\n[parameters]\nslope = {slope}\n[axes]\n"parameters.size" = [3, 4]\n'
 TASK = ["--heads", "2", "--start", "zero", "--quiet", "--json"]
 SMALL = ["--examples", "8", "--test-examples", "4"]
 
@@ -75,13 +93,17 @@ def trial(kind: str, rng: np.random.Generator, folder: Path) -> tuple[str, str]:
     return outcome, detail
 
 
-def damaged(content: bytes, other: bytes, damage: str, rng: np.random.Generator, header: str) -> bytes:
+def damaged(
+    content: bytes, other: bytes, damage: str, rng: np.random.Generator, header: str
+) -> bytes:
     """What a file holds after an accident."""
     if damage == "older bit":
         content, damage = with_version(content, 1, header), "one bit"
     if damage in ("one bit", "some bits"):
         flipped = bytearray(content)
-        for place in rng.integers(8 * len(content), size=1 if damage == "one bit" else rng.integers(2, 9)):
+        for place in rng.integers(
+            8 * len(content), size=1 if damage == "one bit" else rng.integers(2, 9)
+        ):
             flipped[place // 8] ^= 1 << place % 8
         return bytes(flipped)
     if damage == "cut short":
@@ -107,7 +129,9 @@ def with_version(content: bytes, version: int, header: str) -> bytes:
             return Path(folder, "x").read_bytes()
     with np.load(io.BytesIO(content)) as file:
         arrays = dict(file)
-    arrays[header] = np.array(json.dumps({**json.loads(str(arrays[header])), "format_version": version}))
+    arrays[header] = np.array(
+        json.dumps({**json.loads(str(arrays[header])), "format_version": version})
+    )
     made = io.BytesIO()
     np.savez(made, **arrays) if version == 1 else save_npz(made, arrays)
     return made.getvalue()
@@ -124,7 +148,10 @@ def originals() -> Path:
         where.mkdir()
         spec = SPEC.format(cell=f"{arithmetic.__module__}:arithmetic", slope=slope)
         (where / "spec.toml").write_text(spec)
-        assert call("sweep", where / "spec.toml", "--out", where / "sweep", "--quiet", "--no-cache")[0] == 0
+        assert (
+            call("sweep", where / "spec.toml", "--out", where / "sweep", "--quiet", "--no-cache")[0]
+            == 0
+        )
         data = mixture.sample(40, key=jax.random.key(seed))
         data.save(where / "data.npz")
         assert call(*resuming(where, ""), "--steps", "6", "--out", where / "run.npz")[0] == 0
@@ -142,7 +169,12 @@ def paths(file: str, rng: np.random.Generator, folder: Path) -> tuple[Path, Path
         chosen = int(rng.integers(len(mine)))
         others = [path for path in (*mine, *its) if path != mine[chosen]]
         return mine[chosen], others[int(rng.integers(len(others)))]
-    name = {"plan": "sweep/sweep.json", "trajectory": "run.npz", "dataset": "data.npz", "studies": "run.json"}
+    name = {
+        "plan": "sweep/sweep.json",
+        "trajectory": "run.npz",
+        "dataset": "data.npz",
+        "studies": "run.json",
+    }
     place = name.get(file, f"{file}.npz")
     return a / place, b / place
 
@@ -169,7 +201,9 @@ def judged(found: tuple[int, str, str], wanted: tuple[int, str, str] | None) -> 
 def use_command(reading: Callable[[Path, Path], list]) -> Callable:
     """Use a file by a command, and compare what it prints with what it prints for the good file."""
 
-    def use(folder: Path, target: Path, *, intact: bool, swapped: bool, damage: str) -> tuple[str, str]:
+    def use(
+        folder: Path, target: Path, *, intact: bool, swapped: bool, damage: str
+    ) -> tuple[str, str]:
         good = originals() / ("b" if swapped else "a")
         return judged(call(*reading(folder / "a", target)), printed(reading, good, target.name))
 
@@ -195,12 +229,17 @@ def stability(where: Path) -> Any:
     """Leave-one-out with a checkpoint."""
     data = mh.Dataset.load(where / "data.npz")
     model = mh.zero_start(2, num_tokens=data.num_tokens, dim=data.dim)
-    return mh.leave_one_out(model, data, step_size=0.1, num_steps=4, indices=[0, 1], checkpoint=where / "measure.npz")
+    return mh.leave_one_out(
+        model, data, step_size=0.1, num_steps=4, indices=[0, 1], checkpoint=where / "measure.npz"
+    )
 
 
 def use_measure(folder: Path, target: Path, **_: Any) -> tuple[str, str]:
     found, wanted = stability(folder / "a"), good_measure()
-    same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(measured(found), measured(wanted), strict=True))
+    same = all(
+        np.array_equal(a, b, equal_nan=True)
+        for a, b in zip(measured(found), measured(wanted), strict=True)
+    )
     return (EXACT, "") if same else (SILENT, str(found))
 
 
@@ -218,7 +257,8 @@ def use_trajectory(folder: Path, target: Path, *, swapped: bool, **_: Any) -> tu
     wanted = mh.Trajectory.load(originals() / ("b" if swapped else "a") / target.name)
     leaves = [jax.tree.leaves(vars(run)) for run in (found, wanted)]
     same = jax.tree.structure(vars(found)) == jax.tree.structure(vars(wanted)) and all(
-        np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype for a, b in zip(*leaves, strict=True)
+        np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype
+        for a, b in zip(*leaves, strict=True)
     )
     return (EXACT, "") if same else (SILENT, str(found))
 
@@ -229,7 +269,9 @@ def use_studies(folder: Path, target: Path, *, swapped: bool, **_: Any) -> tuple
     return (EXACT, "") if found == wanted else (SILENT, str(found))
 
 
-def use_sweep(folder: Path, target: Path, *, intact: bool, swapped: bool, damage: str) -> tuple[str, str]:
+def use_sweep(
+    folder: Path, target: Path, *, intact: bool, swapped: bool, damage: str
+) -> tuple[str, str]:
     """Look at a sweep, resume it, and compare its dataset with the one it had."""
     sweep, spec = folder / "a" / "sweep", folder / "a" / "spec.toml"
     looked, detail = judged(call("status", sweep), printed_status(folder, sweep))
@@ -250,7 +292,11 @@ def use_sweep(folder: Path, target: Path, *, intact: bool, swapped: bool, damage
     if not same_results(sweep):
         return SILENT, err
     if intact or damage == "older":
-        return (EXACT, "") if looked == EXACT and not aside else (DEAD_END, f"a good file was set aside: {err}")
+        return (
+            (EXACT, "")
+            if looked == EXACT and not aside
+            else (DEAD_END, f"a good file was set aside: {err}")
+        )
     if damage == "older bit" and not aside:
         return looked, err
     if taken_over:

@@ -59,7 +59,10 @@ def cells(folder: Path, count: int = 5000) -> dict:
     run(Sweep(cell="sweep_cells:arithmetic", seeds=count), folder / "out", progress=look)
     after = level()
     found = {}
-    for name, act in (("open", lambda: open_sweep(folder / "out")), ("status", lambda: status(folder / "out"))):
+    for name, act in (
+        ("open", lambda: open_sweep(folder / "out")),
+        ("status", lambda: status(folder / "out")),
+    ):
         began = time.process_time()
         act()
         found[f"{name} seconds"] = round(time.process_time() - began, 2)
@@ -74,7 +77,10 @@ TRIALS = len(KINDS)
 def trial(kind: str, rng, folder: Path) -> tuple[str, str]:
     """Run one kind in a process of its own; the smaller counts of a test come from the environment."""
     command = [sys.executable, "-m", "torture.growth", kind, str(folder)]
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "XDG_CACHE_HOME": str(folder / "cache")}
+    paths = {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     done = subprocess.run(command, env={**os.environ, **paths}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -101,7 +107,9 @@ def small_data(num_examples: int, seed: int):
     import manyheads as mh
 
     rng = np.random.default_rng(seed)
-    return mh.Dataset.from_arrays(rng.normal(size=(num_examples, 4, 4)), np.arange(num_examples) % 2)
+    return mh.Dataset.from_arrays(
+        rng.normal(size=(num_examples, 4, 4)), np.arange(num_examples) % 2
+    )
 
 
 def grown(once, count: int, warm: int) -> dict:

@@ -46,12 +46,20 @@ def table(part: ModuleType, counts: Counter) -> str:
     columns = [*good, *faults]
     rows = [["kind", "trials", *columns]]
     for kind in [*part.KINDS, "all"]:
-        of_kind = [sum(n for (k, o), n in counts.items() if kind in (k, "all") and o == column) for column in columns]
+        of_kind = [
+            sum(n for (k, o), n in counts.items() if kind in (k, "all") and o == column)
+            for column in columns
+        ]
         if sum(of_kind):
             rows.append([kind, str(sum(of_kind)), *map(str, of_kind)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
         for row in rows
     ]
     return "\n".join(lines)

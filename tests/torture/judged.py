@@ -21,7 +21,16 @@ ONE_LINE, RIGHT = "one line", "right result"
 FAULTS = ("traceback", "several lines", "silent nonsense", "hang", "code ran")
 SECONDS = 120  # a call that takes longer hangs; the slowest valid one compiles for seconds
 LONGEST = 1000  # characters of a message
-WORDS = ("diverged", "not finite", "not converged", "undecided", "silent", "no run", "not separable", "no spread")
+WORDS = (
+    "diverged",
+    "not finite",
+    "not converged",
+    "undecided",
+    "silent",
+    "no run",
+    "not separable",
+    "no spread",
+)
 
 
 class Hang(BaseException):
@@ -58,7 +67,10 @@ def allowing(hours: float) -> Iterator[None]:
 
 
 def outcome(
-    call: Callable[[], Any], allowed: bool | None, about: str, valid: Callable[[], Any] = lambda: None
+    call: Callable[[], Any],
+    allowed: bool | None,
+    about: str,
+    valid: Callable[[], Any] = lambda: None,
 ) -> tuple[str, str]:
     """Make a call and judge it.
 
@@ -75,7 +87,11 @@ def outcome(
     if allowed is False:
         return "silent nonsense", f"{about} was accepted"
     unsaid = unknown(result)
-    if unsaid and not any(word in str(result).lower() for word in WORDS) and not unsaid <= unknown(valid()):
+    if (
+        unsaid
+        and not any(word in str(result).lower() for word in WORDS)
+        and not unsaid <= unknown(valid())
+    ):
         return "silent nonsense", f"{about} gave {str(result)[:200]}"
     return RIGHT, ""
 
@@ -85,7 +101,9 @@ def of_error(error: BaseException, about: str, longest: int = LONGEST) -> tuple[
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}"
     text = f"{about}: {type(error).__name__}: {error} [{where}]"[:800]
-    if type(error).__module__ not in ("builtins",) and not type(error).__module__.startswith("manyheads."):
+    if type(error).__module__ not in ("builtins",) and not type(error).__module__.startswith(
+        "manyheads."
+    ):
         return "traceback", text
     called = (
         isinstance(error, TypeError) and len(frames) <= 3 and "argument" in str(error)
@@ -110,5 +128,10 @@ def unknown(result: Any, name: str = "") -> set[str]:
     if isinstance(result, dict):
         return set().union(*(unknown(item, f"{name}.{key}") for key, item in result.items()))
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
-        return set().union(*(unknown(getattr(result, f.name), f"{name}.{f.name}") for f in dataclasses.fields(result)))
+        return set().union(
+            *(
+                unknown(getattr(result, f.name), f"{name}.{f.name}")
+                for f in dataclasses.fields(result)
+            )
+        )
     return set()

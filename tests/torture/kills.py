@@ -68,4 +68,9 @@ def totals(rows: list[dict]) -> str:
         found = re.match(r'\{"kills": (\d+)', row["detail"])
         attack = row["kind"].partition(": ")[2]
         counts[attack] = counts.get(attack, 0) + (int(found[1]) if found else 0)
-    return "\n".join([f"attacks: {sum(counts.values())}", *(f"  {name}: {count}" for name, count in counts.items())])
+    return "\n".join(
+        [
+            f"attacks: {sum(counts.values())}",
+            *(f"  {name}: {count}" for name, count in counts.items()),
+        ]
+    )

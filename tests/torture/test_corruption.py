@@ -7,7 +7,11 @@ def faults(trials, seed, folder):
     counts = harness.run(corruption, trials, seed, folder)
     assert sum(counts.values()) == trials
     print(harness.table(corruption, counts))
-    return [line for line in (folder / f"corruption-{seed}.jsonl").read_text().splitlines() if is_fault(line)]
+    return [
+        line
+        for line in (folder / f"corruption-{seed}.jsonl").read_text().splitlines()
+        if is_fault(line)
+    ]
 
 
 def is_fault(line):

@@ -14,7 +14,11 @@ def test_nothing_grows(tmp_path):
 
 def test_growth_is_noticed(tmp_path, monkeypatch):
     found = growth.report((100.0, 7), (250.0, 8))
-    assert found == {"megabytes after warm-up": 100, "megabytes added": 150.0, "descriptors added": 1}
+    assert found == {
+        "megabytes after warm-up": 100,
+        "megabytes added": 150.0,
+        "descriptors added": 1,
+    }
     kept = []
     grown = growth.grown(lambda number: kept.append(bytearray(2**22)), 12, warm=2)
     assert grown["megabytes added"] > 30 and grown["descriptors added"] == 0

@@ -10,7 +10,18 @@ from torture import kills
 
 
 def short_run(part, out, trials, **more):
-    command = [sys.executable, "-m", "torture", part, "--trials", str(trials), "--seed", "3", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "torture",
+        part,
+        "--trials",
+        str(trials),
+        "--seed",
+        "3",
+        "--out",
+        str(out),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 

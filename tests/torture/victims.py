@@ -21,9 +21,19 @@ from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import Store, StoreError
 
-KILL, GROUP, WORKER, SCHEDULER = "kill -9", "kill -9 of the group", "kill -9 of a worker", "kill -9 of the scheduler"
+KILL, GROUP, WORKER, SCHEDULER = (
+    "kill -9",
+    "kill -9 of the group",
+    "kill -9 of a worker",
+    "kill -9 of the scheduler",
+)
 ONCE, TWICE, STOP = "SIGINT", "SIGINT twice", "SIGSTOP and SIGCONT"
-SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGHUP": signal.SIGHUP, ONCE: signal.SIGINT, TWICE: signal.SIGINT}
+SIGNALS = {
+    "SIGTERM": signal.SIGTERM,
+    "SIGHUP": signal.SIGHUP,
+    ONCE: signal.SIGINT,
+    TWICE: signal.SIGINT,
+}
 SIGNALS |= {KILL: signal.SIGKILL, GROUP: signal.SIGKILL, STOP: signal.SIGSTOP}
 EXITS = {KILL: -9, GROUP: -9, "SIGTERM": -15, "SIGHUP": -1, ONCE: 130, TWICE: 130}
 REFUSED = 2  # one line says why, and the same command goes on later
@@ -61,8 +71,12 @@ class Victim:
             command = [sys.executable, "-m", "manyheads.cli.main", *map(str, self.words())]
             with open(self.output, "ab") as out:
                 environment = {**os.environ, **self.environment, **paths}
-                options = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
-                self.process = subprocess.Popen(command, env=environment, preexec_fn=forks.usual_signals, **options)
+                options = dict(
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                )
+                self.process = subprocess.Popen(
+                    command, env=environment, preexec_fn=forks.usual_signals, **options
+                )
             return self.process.pid
 
         def body() -> int:
@@ -78,7 +92,9 @@ class Victim:
         point, number = str(rng.choice(POINTS)), int(rng.integers(1, 5))
         delay, pause = float(rng.uniform(0, 0.6 * self.span())), float(rng.uniform(0, 0.3))
         whom = str(rng.choice([KILL, GROUP, WORKER])) if attack == STOP else attack
-        process = self.begin((lambda: self.aim(attack, whom, point, number)) if aimed else lambda: None)
+        process = self.begin(
+            (lambda: self.aim(attack, whom, point, number)) if aimed else lambda: None
+        )
         code = None
         if not aimed:
             self.wait_for_the_program(process)
@@ -123,7 +139,11 @@ class Victim:
 
         def come(here: str, file: int | None = None) -> None:
             passed[0] += here == point
-            again = attack in (WORKER, STOP) and number < passed[0] < 16 and (passed[0] - number) % 4 == 0
+            again = (
+                attack in (WORKER, STOP)
+                and number < passed[0] < 16
+                and (passed[0] - number) % 4 == 0
+            )
             if here == point and (again or passed[0] == number):
                 if file is not None and EXITS.get(attack, 0) < 0:
                     os.truncate(file, os.fstat(file).st_size // 2)
@@ -151,7 +171,11 @@ class Victim:
                 time.sleep(pause)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process, signal.SIGINT)
-            if code is None and attack == STOP and "T" in map(state, [process, *forks.workers(process)]):
+            if (
+                code is None
+                and attack == STOP
+                and "T" in map(state, [process, *forks.workers(process)])
+            ):
                 time.sleep(pause)
                 os.killpg(process, signal.SIGCONT)
             self.tend()
@@ -215,15 +239,27 @@ class Sweeping(Victim):
             options = ["--engine", self.engine, "--workers", "2"]
         if self.engine == "dask at an address":
             options = ["--engine", "dask", "--scheduler", self.address()]
-        return ["sweep", self.folder / "s.toml", "--out", self.store.path, "--no-cache", "--quiet", *options]
+        return [
+            "sweep",
+            self.folder / "s.toml",
+            "--out",
+            self.store.path,
+            "--no-cache",
+            "--quiet",
+            *options,
+        ]
 
     def address(self) -> str:
         """Of a scheduler with one worker, started where there is none."""
-        if not (self.scheduler and {state(self.scheduler), state(self.helper)} & {"Z", ""} == set()):
+        if not (
+            self.scheduler and {state(self.scheduler), state(self.helper)} & {"Z", ""} == set()
+        ):
             self.close()
             file = self.folder / "address"
             file.unlink(missing_ok=True)
-            self.scheduler = forks.start(functools.partial(serve, file), self.folder / "scheduler.log")
+            self.scheduler = forks.start(
+                functools.partial(serve, file), self.folder / "scheduler.log"
+            )
             while not file.is_file():
                 time.sleep(0.02)
             self.begin_helper()
@@ -254,7 +290,11 @@ class Sweeping(Victim):
     def check(self) -> None:
         """What was there is still there and untouched, and everything can be read."""
         parts = self.store.parts
-        after = {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in parts.glob("*.npz")} if parts.is_dir() else {}
+        after = (
+            {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in parts.glob("*.npz")}
+            if parts.is_dir()
+            else {}
+        )
         if not self.before.items() <= after.items():
             raise Fault("result lost", f"{self.before} became {after}")
         for name in after:
@@ -268,14 +308,17 @@ class Sweeping(Victim):
         self.check()
         found, expected = open_sweep(self.store.path), open_sweep(reference("here")[1] / "out")
         same = set(found.variables) == set(expected.variables) and all(
-            found[name].values.tobytes() == expected[name].values.tobytes() for name in found.variables
+            found[name].values.tobytes() == expected[name].values.tobytes()
+            for name in found.variables
         )
         if not same or not (found.status == "finished").all():
             raise Fault("other bits", str(found))
         written = {}
         for batch in self.store.manifest()["batches"]:
             for position in batch["cells"]:
-                written[make_plan(SWEEP).cells[position].hash] = self.store.part(batch["id"]).stat().st_mtime
+                written[make_plan(SWEEP).cells[position].hash] = (
+                    self.store.part(batch["id"]).stat().st_mtime
+                )
         ran = [line.split() for line in (self.folder / "log").read_text().splitlines()]
         late = [name for moment, name in ran if float(moment) > written[name] + 0.05]
         if late:
@@ -298,7 +341,18 @@ class Training(Victim):
         self.file, self.last = folder / "run.npz", -1
 
     def words(self) -> list:
-        words = ["train", "mixture", "--heads", "4", "--start", "zero", "--examples", "6", "--test-examples", "0"]
+        words = [
+            "train",
+            "mixture",
+            "--heads",
+            "4",
+            "--start",
+            "zero",
+            "--examples",
+            "6",
+            "--test-examples",
+            "0",
+        ]
         resume = ["--resume", self.file] if self.file.exists() else []
         return [*words, "--steps", STEPS, "--quiet", "--out", self.file, *resume]
 
@@ -319,7 +373,9 @@ class Training(Victim):
         if not self.file.exists():
             return -1, ""
         answer = self.folder / "answer"
-        code = forks.wait(forks.start(functools.partial(digest, self.file, answer), self.output), LIMIT)
+        code = forks.wait(
+            forks.start(functools.partial(digest, self.file, answer), self.output), LIMIT
+        )
         if code != 0:
             raise Fault("unreadable part", self.output.read_text())
         last, said = answer.read_text().split()
@@ -346,8 +402,18 @@ def digest(file: Path, answer: Path) -> int:
     from manyheads.training.trajectory import Trajectory
 
     run, seen = Trajectory.load(file), hashlib.sha256()
-    leaves = [run.steps, run.train_loss, run.gradient_norm, run.distance, run.margin, run.attention_mass]
-    for leaf in [*leaves, *jax.tree.leaves((run.displacement, run.optimizer_state, run.final.parameters))]:
+    leaves = [
+        run.steps,
+        run.train_loss,
+        run.gradient_norm,
+        run.distance,
+        run.margin,
+        run.attention_mass,
+    ]
+    for leaf in [
+        *leaves,
+        *jax.tree.leaves((run.displacement, run.optimizer_state, run.final.parameters)),
+    ]:
         seen.update(np.ascontiguousarray(leaf).tobytes())
     answer.write_text(f"{run.last_step} {seen.hexdigest()}")
     return 0

@@ -20,12 +20,22 @@ import manyheads as mh
 from manyheads.model.sharded import sharded_objective
 from manyheads.training.devices import choose_devices, make_mesh
 
-RECORDS = ("train_loss", "test_loss", "gradient_norm", "distance", "margin", "attention_mass", "readout_norm")
+RECORDS = (
+    "train_loss",
+    "test_loss",
+    "gradient_norm",
+    "distance",
+    "margin",
+    "attention_mass",
+    "readout_norm",
+)
 ALL = len(jax.devices())
 
 
 def sample(n, seed):
-    task = mh.TokenizedMixture(num_tokens=5, dim=6, num_patterns=4, sparsity=0.4, signal=2.0, key=jax.random.key(0))
+    task = mh.TokenizedMixture(
+        num_tokens=5, dim=6, num_patterns=4, sparsity=0.4, signal=2.0, key=jax.random.key(0)
+    )
     return task.sample(n, key=jax.random.key(seed))
 
 
@@ -39,25 +49,33 @@ LEFT_OUT = np.where(np.arange(19) < 10, 0.0, 0.07)  # of two devices the first h
 def difference(a, b):
     """The largest relative difference of two arrays or trees."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return float(max(np.abs(x - y).max() / max(np.abs(x).max(), 1e-300) for x, y in pairs if np.size(x)))
+    return float(
+        max(np.abs(x - y).max() / max(np.abs(x).max(), 1e-300) for x, y in pairs if np.size(x))
+    )
 
 
 def of_runs(a, b):
     for name in RECORDS:
         assert (getattr(a, name) is None) == (getattr(b, name) is None)
     known = [name for name in RECORDS if getattr(a, name) is not None]
-    parts = [({n: getattr(r, n) for n in known}, r.displacement, r.snapshots, r.observed) for r in (a, b)]
+    parts = [
+        ({n: getattr(r, n) for n in known}, r.displacement, r.snapshots, r.observed) for r in (a, b)
+    ]
     assert a.status == b.status and a.last_step == b.last_step and np.array_equal(a.steps, b.steps)
     return difference(*parts)
 
 
 def train(model=START, data=DATA, **options):
-    return mh.train(model, data, **{"step_size": 0.3, "num_steps": 25, "dtype": "float64", **options})
+    return mh.train(
+        model, data, **{"step_size": 0.3, "num_steps": 25, "dtype": "float64", **options}
+    )
 
 
 def both(model=START, data=DATA, **options):
     """The difference of one device and all, and whether all give the same bits twice."""
-    one, many, again = (train(model, data, devices=count, **options) for count in (None, "all", ALL))
+    one, many, again = (
+        train(model, data, devices=count, **options) for count in (None, "all", ALL)
+    )
     assert many.settings["devices"] == ALL and one.settings["devices"] == 1
     assert many.settings["chunk"] is None or many.settings["chunk"] <= -(-len(data) // ALL)
     return [of_runs(one, many), of_runs(many, again)]
@@ -85,7 +103,9 @@ def adam_with_a_pooled_readout():
 
 def optax_with_a_last_token_readout():
     start = mh.gaussian_start(2, num_tokens=5, dim=6, decoder="last", key=jax.random.key(4))
-    return both(start, RAGGED, step_size=None, optimizer=optax.sgd(0.1, momentum=0.9), coordinates="class")
+    return both(
+        start, RAGGED, step_size=None, optimizer=optax.sgd(0.1, momentum=0.9), coordinates="class"
+    )
 
 
 class Mean(eqx.Module):
@@ -117,7 +137,9 @@ def resumed_on_one():
 
 
 def stopped():
-    one, many = (train(devices=count, until=lambda step, model: step >= 5) for count in (None, "all"))
+    one, many = (
+        train(devices=count, until=lambda step, model: step >= 5) for count in (None, "all")
+    )
     assert many.status == "stopped" and many.last_step == 5
     return of_runs(one, many)
 
@@ -126,7 +148,9 @@ def the_protocol():
     """Where the data are, one example of many, and one replaced by another."""
     mesh, model = make_mesh(choose_devices("all")), START
     with jax.enable_x64(True):
-        many, other = (sharded_objective(model, d, np.float64, None, mesh) for d in (DATA, sample(19, 5)))
+        many, other = (
+            sharded_objective(model, d, np.float64, None, mesh) for d in (DATA, sample(19, 5))
+        )
         one, another = jax.device_put([model.objective(d) for d in (DATA, sample(19, 5))])
         tokens = many.parts.batch.tokens
         assert {shard.data.shape[0] for shard in tokens.addressable_shards} == {1}
@@ -135,16 +159,27 @@ def the_protocol():
         found = []
         for i in (0, 13, 18):
             pairs = (one.only(i), many.only(i)), (one.replaced(i, another), many.replaced(i, other))
-            found += [difference(*(np.asarray(objective.scores(point)) for objective in pair)) for pair in pairs]
+            found += [
+                difference(*(np.asarray(objective.scores(point)) for objective in pair))
+                for pair in pairs
+            ]
             assert np.array_equal(*(np.asarray(objective.labels) for objective in pairs[1]))
         return max(found)
 
 
 def kernel():
     forms = [(other, form) for other in (None, TEST) for form in ("jacobian", "tokens", "maps")]
-    runs = ([mh.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms] for d in (None, "all"))
-    assert all(np.isclose(a.accuracy, b.accuracy, rtol=1e-12, atol=0) for a, b in zip(*runs, strict=True))  # rounding
-    runs = ([mh.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms] for d in (None, "all"))
+    runs = (
+        [mh.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms]
+        for d in (None, "all")
+    )
+    assert all(
+        np.isclose(a.accuracy, b.accuracy, rtol=1e-12, atol=0) for a, b in zip(*runs, strict=True)
+    )  # rounding
+    runs = (
+        [mh.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms]
+        for d in (None, "all")
+    )
     return max(difference(a.parts, b.parts) for a, b in zip(*runs, strict=True))
 
 
@@ -152,17 +187,25 @@ def left_out():
     how = dict(step_size=0.3, num_steps=12, steps=[4], indices=[0, 5, 6, 11, 18])
     one, many = (mh.leave_one_out(START, DATA, devices=devices, **how) for devices in (None, "all"))
     names = [field.name for field in dataclasses.fields(one)]
-    assert all(np.array_equal(getattr(one, n), getattr(many, n), equal_nan=n == "expansion") for n in names)
+    assert all(
+        np.array_equal(getattr(one, n), getattr(many, n), equal_nan=n == "expansion") for n in names
+    )
 
 
 def sweep():
     spec = mh.Sweep(
-        name="s", seeds=(0, 1, 2), data={"num_examples": 12, "num_tokens": 4, "dim": 6, "num_test": 8},
-        train={"num_steps": 5}, axes={"model.num_heads": (2,)},
-    )  # fmt: skip
+        name="s",
+        seeds=(0, 1, 2),
+        data={"num_examples": 12, "num_tokens": 4, "dim": 6, "num_test": 8},
+        train={"num_steps": 5},
+        axes={"model.num_heads": (2,)},
+    )
     with tempfile.TemporaryDirectory() as folder:
         how = dict(progress=False, cache=False, batching=False)
-        one, many = (mh.run_sweep(spec, Path(folder) / str(d), devices=d, **how).load() for d in (None, "all"))
+        one, many = (
+            mh.run_sweep(spec, Path(folder) / str(d), devices=d, **how).load()
+            for d in (None, "all")
+        )
         assert set(many.status.values.ravel()) == {"finished"}
         assert one.equals(many)
 

@@ -68,16 +68,23 @@ def reference(model, data, eta, num_steps, digits=40):
                 W[g] = [[W[g][a][b] - eta * dW[a, b] for b in range(d)] for a in range(d)]
                 U[g] = [[U[g][t][b] - eta * dU[t, b] for b in range(d)] for t in range(T)]
         moved = [
-            [[[float(v - mp(float(v0))) for v, v0 in zip(*rows, strict=True)] for rows in zip(a, a0, strict=True)]
-             for a, a0 in zip(end, before, strict=True)]
+            [
+                [
+                    [float(v - mp(float(v0))) for v, v0 in zip(*rows, strict=True)]
+                    for rows in zip(a, a0, strict=True)
+                ]
+                for a, a0 in zip(end, before, strict=True)
+            ]
             for end, before in ((W, model.key_query), (U, model.readout))
-        ]  # fmt: skip
+        ]
         return np.array([float(v) for v in losses]), moved
 
 
 @pytest.mark.parametrize("heads", [4, 1e12, 1e15])
 def test_runs_are_right_to_rounding_against_40_digits(heads):
-    mix = mh.TokenizedMixture(num_tokens=2, dim=3, num_patterns=1, sparsity=0.5, signal=1.0, key=jax.random.key(0))
+    mix = mh.TokenizedMixture(
+        num_tokens=2, dim=3, num_patterns=1, sparsity=0.5, signal=1.0, key=jax.random.key(0)
+    )
     model = mh.first_phase(mix.sample(9, key=jax.random.key(1)), heads)
     data = mix.sample(4, key=jax.random.key(2))
     run = mh.train(model, data, step_size=0.5, num_steps=15, record="all", dtype="float64")
@@ -90,10 +97,18 @@ def test_runs_are_right_to_rounding_against_40_digits(heads):
 
 
 def test_displacements_keep_their_digits_at_many_heads():
-    mix = mh.TokenizedMixture(num_tokens=2, dim=3, num_patterns=1, sparsity=0.5, signal=1.0, key=jax.random.key(0))
+    mix = mh.TokenizedMixture(
+        num_tokens=2, dim=3, num_patterns=1, sparsity=0.5, signal=1.0, key=jax.random.key(0)
+    )
     data = mix.sample(6, key=jax.random.key(2))
     runs = {
-        H: mh.train(mh.zero_start(H, num_tokens=2, dim=3), data, step_size=0.5, num_steps=20, dtype="float64")
+        H: mh.train(
+            mh.zero_start(H, num_tokens=2, dim=3),
+            data,
+            step_size=0.5,
+            num_steps=20,
+            dtype="float64",
+        )
         for H in (1e9, 1e15)
     }
     # from zero the readout's displacement is lazy: it scales as 1/sqrt(H), to a relative 1e-8 here

@@ -12,7 +12,16 @@ import manyheads as mh
 from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.training import loop
 
-MIX = dict(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
+MIX = dict(
+    num_tokens=4,
+    dim=6,
+    num_patterns=2,
+    sparsity=0.5,
+    signal=1.5,
+    noise_mu=0.1,
+    noise_nu=0.1,
+    noise_norm=0.4,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +61,9 @@ def plain_run(model, data, num_steps, update):
 
 def length(model, gradient):
     N = model.multiplicity
-    return jnp.sqrt(sum(jnp.sum(N.reshape(-1, *(1,) * (g.ndim - 1)) * g**2) for g in jax.tree.leaves(gradient)))
+    return jnp.sqrt(
+        sum(jnp.sum(N.reshape(-1, *(1,) * (g.ndim - 1)) * g**2) for g in jax.tree.leaves(gradient))
+    )
 
 
 def scaled(gradient, factor):
@@ -65,9 +76,14 @@ def test_descent_equals_a_loop_of_autodiff(mixture, data, rule):
 
     def update(gradient, loss, _):
         size = length(model, gradient)
-        return scaled(gradient, {"gd": 0.3, "normalized": 0.3 / size, "polyak": jnp.minimum(0.3, loss / size**2)}[rule])
+        return scaled(
+            gradient,
+            {"gd": 0.3, "normalized": 0.3 / size, "polyak": jnp.minimum(0.3, loss / size**2)}[rule],
+        )
 
-    run = mh.train(model, data, step_size=0.3, num_steps=25, optimizer=rule, record="all", dtype="float64")
+    run = mh.train(
+        model, data, step_size=0.3, num_steps=25, optimizer=rule, record="all", dtype="float64"
+    )
     assert np.allclose(run.train_loss, plain_run(model, data, 25, update), rtol=1e-12)
 
 
@@ -75,7 +91,14 @@ def test_adam_equals_optax_on_every_single_head(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(5)), 7)
     options = dict(step_size=0.02, num_steps=30, optimizer="adam", record="all", dtype="float64")
     classes, heads = (mh.train(m, data, **options) for m in (model, mh.expand(model)))
-    by_hand = mh.train(mh.expand(model), data, optimizer=optax.adam(0.02), num_steps=30, record="all", dtype="float64")
+    by_hand = mh.train(
+        mh.expand(model),
+        data,
+        optimizer=optax.adam(0.02),
+        num_steps=30,
+        record="all",
+        dtype="float64",
+    )
     assert np.allclose(heads.train_loss, by_hand.train_loss, rtol=1e-12)
     assert np.allclose(classes.train_loss, heads.train_loss, rtol=1e-11)
 
@@ -83,7 +106,9 @@ def test_adam_equals_optax_on_every_single_head(mixture, data):
 def test_an_optax_transform_of_the_whole_vector_acts_on_classes_as_on_heads(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(5)), 7)
     clipped = optax.chain(optax.clip_by_global_norm(0.05), optax.sgd(0.3, momentum=0.9))
-    options = dict(num_steps=30, record="all", dtype="float64", optimizer=clipped, coordinates="class")
+    options = dict(
+        num_steps=30, record="all", dtype="float64", optimizer=clipped, coordinates="class"
+    )
     classes, heads = (mh.train(m, data, **options) for m in (model, mh.expand(model)))
     assert np.allclose(classes.train_loss, heads.train_loss, rtol=1e-11)
     assert classes.train_loss[-1] < classes.train_loss[0]
@@ -93,21 +118,37 @@ def test_records_are_what_they_say(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(5)), 6)
     test = mixture.sample(40, key=jax.random.key(6))
     run = mh.train(
-        model, data, step_size=0.5, num_steps=40, test=test, record=[7, 20], snapshots="records", dtype="float64"
+        model,
+        data,
+        step_size=0.5,
+        num_steps=40,
+        test=test,
+        record=[7, 20],
+        snapshots="records",
+        dtype="float64",
     )
-    assert run.steps.tolist() == run.snapshot_steps.tolist() == [0, 7, 20, 40] and run.status == "finished"
+    assert (
+        run.steps.tolist() == run.snapshot_steps.tolist() == [0, 7, 20, 40]
+        and run.status == "finished"
+    )
     for i, k in enumerate(run.steps):
         at = run.model(k)
         margins = data.labels * at.scores(data)
         assert np.isclose(run.train_loss[i], np.logaddexp(0, -margins).mean(), rtol=1e-12)
-        assert np.isclose(run.test_loss[i], np.logaddexp(0, -test.labels * at.scores(test)).mean(), rtol=1e-12)
+        assert np.isclose(
+            run.test_loss[i], np.logaddexp(0, -test.labels * at.scores(test)).mean(), rtol=1e-12
+        )
         assert np.isclose(run.margin[i], margins.min(), rtol=1e-12, atol=1e-13)
         expanded, start = mh.expand(at), mh.expand(model)
         moved = sum(np.sum((a - b) ** 2) for a, b in zip(expanded.heads, start.heads, strict=True))
         assert np.isclose(run.distance[i], np.sqrt(moved), rtol=1e-12, atol=1e-14)
-        assert np.isclose(run.readout_norm[i], np.linalg.norm(expanded.readout, axis=(1, 2)).max(), rtol=1e-12)
+        assert np.isclose(
+            run.readout_norm[i], np.linalg.norm(expanded.readout, axis=(1, 2)).max(), rtol=1e-12
+        )
         attention = np.stack([at.attention(x) for x in data.tokens])
-        mass = np.stack([a[:, :, r].sum((1, 2)) / 4 for a, r in zip(attention, data.relevant, strict=True)]).mean(0)
+        mass = np.stack(
+            [a[:, :, r].sum((1, 2)) / 4 for a, r in zip(attention, data.relevant, strict=True)]
+        ).mean(0)
         assert np.allclose(run.attention_mass[i], mass, rtol=1e-12)
 
 
@@ -116,15 +157,22 @@ def test_the_same_call_gives_the_same_bits_and_another_chunk_the_same_numbers(da
     once, again = (mh.train(gaussian, data, chunk=7, **options) for _ in range(2))
     other = mh.train(gaussian, data, chunk=3, **options)
     assert np.array_equal(once.train_loss, again.train_loss)
-    assert all(np.array_equal(a, b) for a, b in zip(once.displacement, again.displacement, strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(once.displacement, again.displacement, strict=True)
+    )
     assert np.allclose(once.train_loss, other.train_loss, rtol=1e-11)
 
 
 def test_dtype_is_float32_unless_asked_or_many_heads(mixture, data, gaussian):
     assert mh.train(gaussian, data, step_size=0.1, num_steps=2).settings["dtype"] == "float32"
-    assert mh.train(gaussian, data, step_size=0.1, num_steps=2, dtype="float64").settings["dtype"] == "float64"
     assert (
-        mh.train(mh.zero_start(1e6, num_tokens=4, dim=6), data, step_size=0.1, num_steps=2).settings["dtype"]
+        mh.train(gaussian, data, step_size=0.1, num_steps=2, dtype="float64").settings["dtype"]
+        == "float64"
+    )
+    assert (
+        mh.train(
+            mh.zero_start(1e6, num_tokens=4, dim=6), data, step_size=0.1, num_steps=2
+        ).settings["dtype"]
         == "float64"
     )
     single = mh.train(gaussian, data, step_size=0.2, num_steps=60)
@@ -152,10 +200,19 @@ def test_another_number_of_heads_or_another_step_size_does_not_compile_again(mix
 
     counting = Loss("counting", value, LOGISTIC.slope, LOGISTIC.curvature, 1.0, 0.25, 1.0)
     fresh = mixture.sample(30, key=jax.random.key(5))
-    mh.train(mh.first_phase(fresh, 4), data, step_size=0.1, num_steps=5, loss=counting, dtype="float64")
+    mh.train(
+        mh.first_phase(fresh, 4), data, step_size=0.1, num_steps=5, loss=counting, dtype="float64"
+    )
     compiled = len(traces)
     assert compiled >= 1
-    mh.train(mh.first_phase(fresh, 1e12), data, step_size=0.3, num_steps=5, loss=counting, dtype="float64")
+    mh.train(
+        mh.first_phase(fresh, 1e12),
+        data,
+        step_size=0.3,
+        num_steps=5,
+        loss=counting,
+        dtype="float64",
+    )
     assert len(traces) == compiled
 
 
@@ -171,7 +228,9 @@ def pulled_back(rate=0.2, pull=0.3):
     """Descent with a spring to where it began: a transform that remembers its first parameters."""
 
     def update(gradient, state, params):
-        return jax.tree.map(lambda g, p, p0: -rate * g - pull * (p - p0), gradient, params, state), state
+        return jax.tree.map(
+            lambda g, p, p0: -rate * g - pull * (p - p0), gradient, params, state
+        ), state
 
     return optax.GradientTransformation(lambda params: params, update)
 
@@ -179,18 +238,27 @@ def pulled_back(rate=0.2, pull=0.3):
 @pytest.mark.parametrize("coordinates", ["head", "class"])
 def test_an_optax_transform_begins_at_the_start(mixture, data, coordinates):
     model = mh.first_phase(mixture.sample(20, key=jax.random.key(5)), 6)
-    run = mh.train(model, data, optimizer=pulled_back(), coordinates=coordinates, num_steps=12, dtype="float64")
+    run = mh.train(
+        model, data, optimizer=pulled_back(), coordinates=coordinates, num_steps=12, dtype="float64"
+    )
     start = model.heads
     moved = jax.tree.map(np.zeros_like, start)
     for _ in range(12):
         point = mh.MultiHead(*jax.tree.map(np.add, start, moved), model.multiplicity)
-        gradient = mh.train(point, data, step_size=1.0, num_steps=1, dtype="float64").displacement  # minus the gradient
+        gradient = mh.train(
+            point, data, step_size=1.0, num_steps=1, dtype="float64"
+        ).displacement  # minus the gradient
         moved = jax.tree.map(lambda g, m: m + 0.2 * g - 0.3 * m, gradient, moved)
-    assert all(np.allclose(a, b, rtol=1e-10, atol=1e-13) for a, b in zip(run.displacement, moved, strict=True))
+    assert all(
+        np.allclose(a, b, rtol=1e-10, atol=1e-13)
+        for a, b in zip(run.displacement, moved, strict=True)
+    )
 
 
 def test_a_typed_key_in_an_optimizer_is_refused_before_the_work(data, gaussian):
-    noisy = optax.GradientTransformation(lambda _: jax.random.key(0), lambda g, state, params=None: (g, state))
+    noisy = optax.GradientTransformation(
+        lambda _: jax.random.key(0), lambda g, state, params=None: (g, state)
+    )
     with pytest.raises(ValueError, match="typed random key"):
         mh.train(gaussian, data, optimizer=noisy, num_steps=3)
 
@@ -227,7 +295,9 @@ def test_a_diverged_run_keeps_no_snapshot_of_the_bad_point(data, gaussian):
     ever_larger = optax.sgd(lambda step: 10.0**step)
     options = dict(optimizer=ever_larger, num_steps=80, record="all", snapshots="records")
     run = mh.train(gaussian, data, **options)
-    assert run.status == "diverged" and run.snapshot_steps.tolist() == list(range(run.last_step + 1))
+    assert run.status == "diverged" and run.snapshot_steps.tolist() == list(
+        range(run.last_step + 1)
+    )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.snapshots))
 
 
@@ -243,20 +313,32 @@ def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch)
         assert run.status == "diverged" and 5 < run.last_step < 60
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.displacement))
         assert np.isfinite(run.train_loss).all() and run.steps[-1] == run.last_step
-        exact = mh.train(model, flipped, optimizer=ever_larger, num_steps=run.last_step, record="all")
+        exact = mh.train(
+            model, flipped, optimizer=ever_larger, num_steps=run.last_step, record="all"
+        )
         assert exact.status == "finished"
-        assert all(np.array_equal(a, b) for a, b in zip(run.displacement, exact.displacement, strict=True))
+        assert all(
+            np.array_equal(a, b) for a, b in zip(run.displacement, exact.displacement, strict=True)
+        )
         assert np.array_equal(run.train_loss, exact.train_loss)
 
 
 def test_a_start_that_is_not_finite_is_no_good_step(data, gaussian):
     huge = mh.Dataset.from_arrays(1e25 * data.tokens, data.labels)
     run = mh.train(gaussian, huge, step_size=0.1, num_steps=3)
-    assert run.status == "diverged" and len(run.steps) == 0 and "float32: not finite at its start" in str(run)
+    assert (
+        run.status == "diverged"
+        and len(run.steps) == 0
+        and "float32: not finite at its start" in str(run)
+    )
 
 
-def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(data, gaussian, monkeypatch, tmp_path):
-    options = dict(step_size=0.2, num_steps=300, record="log", snapshots=[50, 200], optimizer="adam")
+def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(
+    data, gaussian, monkeypatch, tmp_path
+):
+    options = dict(
+        step_size=0.2, num_steps=300, record="log", snapshots=[50, 200], optimizer="adam"
+    )
     whole = mh.train(gaussian, data, **options)
     calls = []
 
@@ -298,7 +380,9 @@ def test_a_ctrl_c_that_a_library_swallows_is_not_lost(data, gaussian, monkeypatc
     def careless(*arguments):
         calls.append(1)
         if len(calls) == 3:
-            with contextlib.suppress(KeyboardInterrupt):  # as in a callback of the garbage collector
+            with contextlib.suppress(
+                KeyboardInterrupt
+            ):  # as in a callback of the garbage collector
                 signal.raise_signal(signal.SIGINT)
         return advance(*arguments)
 
@@ -316,11 +400,26 @@ def test_a_run_resumes_only_as_itself(mixture, data, gaussian):
     exponent = mh.MultiHead.create(gaussian.key_query, gaussian.readout, exponent=1.0)
     for model, dataset, more, words in (
         (gaussian, other, {}, "made with other data or sample weights"),
-        (gaussian, data, {"sample_weight": np.arange(20.0)}, "made with other data or sample weights"),
-        (gaussian, data, {"test": mixture.sample(10, key=jax.random.key(9))}, "made with other test data, or none"),
+        (
+            gaussian,
+            data,
+            {"sample_weight": np.arange(20.0)},
+            "made with other data or sample weights",
+        ),
+        (
+            gaussian,
+            data,
+            {"test": mixture.sample(10, key=jax.random.key(9))},
+            "made with other test data, or none",
+        ),
         (gaussian, data, {"test": None}, "made with other test data, or none"),
         (exponent, data, {}, "began from another model"),
-        (gaussian, data, {"snapshots": [3, 15]}, r"snapshots=\[3\] lie before step 10, where the run resumes"),
+        (
+            gaussian,
+            data,
+            {"snapshots": [3, 15]},
+            r"snapshots=\[3\] lie before step 10, where the run resumes",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             mh.train(model, dataset, resume=half, **{**options, "num_steps": 20, **more})
@@ -328,14 +427,22 @@ def test_a_run_resumes_only_as_itself(mixture, data, gaussian):
 
 def test_a_finished_run_can_be_made_longer(data, gaussian):
     options = dict(step_size=0.2, record=10, dtype="float64")
-    longer = mh.train(gaussian, data, num_steps=60, resume=mh.train(gaussian, data, num_steps=30, **options), **options)
-    assert np.array_equal(longer.train_loss, mh.train(gaussian, data, num_steps=60, **options).train_loss)
+    longer = mh.train(
+        gaussian,
+        data,
+        num_steps=60,
+        resume=mh.train(gaussian, data, num_steps=30, **options),
+        **options,
+    )
+    assert np.array_equal(
+        longer.train_loss, mh.train(gaussian, data, num_steps=60, **options).train_loss
+    )
 
 
 def test_a_small_run_pays_no_python_per_step(monkeypatch):
-    data = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis").sample(
-        100, key=jax.random.key(0)
-    )
+    data = mh.TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis"
+    ).sample(100, key=jax.random.key(0))
     model = mh.gaussian_start(8, num_tokens=4, dim=6, key=jax.random.key(1))
     mh.train(model, data, step_size=0.1, num_steps=1000)
     calls, advance = [], loop.advance
@@ -349,7 +456,11 @@ def test_a_sample_left_out_by_its_weight_is_not_seen(data, gaussian):
     n = data.num_examples
     weight = np.full(n, 1 / n)
     weight[3] = 0
-    left_out = mh.train(gaussian, data, step_size=0.2, num_steps=20, sample_weight=weight, dtype="float64")
-    shorter = mh.train(gaussian, data.without(3), step_size=0.2 * (n - 1) / n, num_steps=20, dtype="float64")
+    left_out = mh.train(
+        gaussian, data, step_size=0.2, num_steps=20, sample_weight=weight, dtype="float64"
+    )
+    shorter = mh.train(
+        gaussian, data.without(3), step_size=0.2 * (n - 1) / n, num_steps=20, dtype="float64"
+    )
     for a, b in zip(left_out.displacement, shorter.displacement, strict=True):
         assert np.allclose(a, b, atol=1e-14)

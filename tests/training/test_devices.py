@@ -17,12 +17,21 @@ PROGRAM = Path(__file__).with_name("on_devices.py")
 ROUNDING = 1e-12  # float64, some hundred sums in another order
 ON = {
     2: (
-        "gd", "polyak_of_ragged_data", "normalized_where_the_loss_underflows", "adam_with_a_pooled_readout",
-        "optax_with_a_last_token_readout", "a_module", "resumed_on_one", "stopped", "the_protocol", "kernel", "left_out",
+        "gd",
+        "polyak_of_ragged_data",
+        "normalized_where_the_loss_underflows",
+        "adam_with_a_pooled_readout",
+        "optax_with_a_last_token_readout",
+        "a_module",
+        "resumed_on_one",
+        "stopped",
+        "the_protocol",
+        "kernel",
+        "left_out",
         "sweep",
     ),
     8: ("gd", "five_sequences", "the_protocol", "kernel", "left_out"),
-}  # fmt: skip
+}
 
 
 @functools.cache
@@ -41,17 +50,23 @@ def checked(devices):
     return found, done.stderr
 
 
-@pytest.mark.parametrize(("devices", "check"), [(devices, check) for devices, checks in ON.items() for check in checks])
+@pytest.mark.parametrize(
+    ("devices", "check"), [(devices, check) for devices, checks in ON.items() for check in checks]
+)
 def test_several_devices_give_what_one_gives(devices, check):
     found, errors = checked(devices)
     assert check in found, errors[-2000:]
-    difference, again = found[check] if isinstance(found[check], list) else (found[check] or 0.0, 0.0)
+    difference, again = (
+        found[check] if isinstance(found[check], list) else (found[check] or 0.0, 0.0)
+    )
     assert difference <= ROUNDING
     assert again == 0  # the same devices: the same bits
 
 
 def test_one_device_is_the_plain_run():
-    assert choose_devices(None) == choose_devices("all") == choose_devices(1) == [choose_device(None)]
+    assert (
+        choose_devices(None) == choose_devices("all") == choose_devices(1) == [choose_device(None)]
+    )
     assert make_mesh(choose_devices("all")) is None
 
 
@@ -76,7 +91,9 @@ def test_the_default_device_is_used():
 
 def test_what_is_spread_runs_in_the_precision_of_the_caller():
     with jax.enable_x64(False):
-        done = dict(spread(lambda task, device: jax.numpy.ones(()).dtype.name, [0, 1], jax.devices()))
+        done = dict(
+            spread(lambda task, device: jax.numpy.ones(()).dtype.name, [0, 1], jax.devices())
+        )
     assert done == {0: "float32", 1: "float32"}
 
 
@@ -131,9 +148,16 @@ def test_a_run_uses_the_cores_that_pay_off():
     found = json.loads(done.stdout)
     assert found.pop("late").startswith("use_cores(5) comes too late: JAX runs already, with 3 ")
     assert found == {
-        "made": [3, 3], "small": 1, "some": 2, "many": 3, "one": 1, "observed": 1, "default": 1, "resumed": 2,
+        "made": [3, 3],
+        "small": 1,
+        "some": 2,
+        "many": 3,
+        "one": 1,
+        "observed": 1,
+        "default": 1,
+        "resumed": 2,
         "same bits": True,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, "all"])

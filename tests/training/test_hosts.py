@@ -22,7 +22,18 @@ from manyheads.training.hosts import HostLost
 PROGRAM = Path(__file__).with_name("on_hosts.py")
 ROUNDING = 1e-12  # float64, some hundred sums in another order
 LAST = 10**9  # a step that no run here comes to
-OPTIONS = ["--heads", "4", "--examples", "30", "--dtype", "float64", "--step-size", "0.02", "--test-examples", "10"]
+OPTIONS = [
+    "--heads",
+    "4",
+    "--examples",
+    "30",
+    "--dtype",
+    "float64",
+    "--step-size",
+    "0.02",
+    "--test-examples",
+    "10",
+]
 
 
 def free_port():
@@ -33,7 +44,9 @@ def free_port():
 
 def pair(start, command, **options):
     """Two processes, of the commands with 0 and 1 put in."""
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    pipes = dict(
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
     return [start([sys.executable, *command(process)], **pipes, **options) for process in (0, 1)]
 
 
@@ -47,21 +60,38 @@ def together(start, folder, check):
 
 def train(process, port, folder):
     """A run that never ends and saves itself after every stretch."""
-    words = ["train", *OPTIONS, "--steps", str(LAST), "--out", str(folder / "run.npz"), "--quiet", "--hosts", "2"]
+    words = [
+        "train",
+        *OPTIONS,
+        "--steps",
+        str(LAST),
+        "--out",
+        str(folder / "run.npz"),
+        "--quiet",
+        "--hosts",
+        "2",
+    ]
     words += ["--process", str(process), "--coordinator", f"127.0.0.1:{port}"]
     often = "from manyheads.training import descent; descent.CHECKPOINT_SECONDS = 0"
-    return ["-c", f"import sys; {often}; from manyheads.cli.main import main; sys.exit(main({words}))"]
+    return [
+        "-c",
+        f"import sys; {often}; from manyheads.cli.main import main; sys.exit(main({words}))",
+    ]
 
 
 def worst(a, b):
     names = ("train_loss", "test_loss", "gradient_norm", "distance")
-    return max(np.max(np.abs(getattr(a, n) - getattr(b, n)) / np.abs(getattr(a, n)).max()) for n in names)
+    return max(
+        np.max(np.abs(getattr(a, n) - getattr(b, n)) / np.abs(getattr(a, n)).max()) for n in names
+    )
 
 
 def test_processes_agree_and_get_what_one_gets(start, tmp_path):
     together(start, tmp_path, "agree")
-    alone, zero, one = (mh.Trajectory.load(tmp_path / name) for name in
-                        ("process-0/alone.npz", "process-0/together.npz", "process-1/together.npz"))  # fmt: skip
+    alone, zero, one = (
+        mh.Trajectory.load(tmp_path / name)
+        for name in ("process-0/alone.npz", "process-0/together.npz", "process-1/together.npz")
+    )
     assert zero.settings["devices"] == 2
     assert np.array_equal(zero.train_loss, one.train_loss) and np.array_equal(
         *(r.snapshots.readout for r in (zero, one))
@@ -73,13 +103,22 @@ def test_processes_agree_and_get_what_one_gets(start, tmp_path):
 @pytest.mark.full
 def test_kernels_and_left_out_runs_of_two_processes(start, tmp_path):
     together(start, tmp_path, "measure")
-    found = {(p, n): np.load(tmp_path / f"process-{p}/{n}-measured.npz") for p in (0, 1) for n in ("alone", "together")}
+    found = {
+        (p, n): np.load(tmp_path / f"process-{p}/{n}-measured.npz")
+        for p in (0, 1)
+        for n in ("alone", "together")
+    }
     alone = found[0, "alone"]
     for process in (0, 1):
         many = found[process, "together"]
-        assert np.abs(many["kernel"] - alone["kernel"]).max() <= ROUNDING * np.abs(alone["kernel"]).max()
+        assert (
+            np.abs(many["kernel"] - alone["kernel"]).max()
+            <= ROUNDING * np.abs(alone["kernel"]).max()
+        )
         assert all(np.array_equal(many[name], alone[name]) for name in ("distance", "loss"))
-    assert (tmp_path / "process-0/together.npz").exists() and not (tmp_path / "process-1/together.npz").exists()
+    assert (tmp_path / "process-0/together.npz").exists() and not (
+        tmp_path / "process-1/together.npz"
+    ).exists()
 
 
 @pytest.mark.full
@@ -87,7 +126,9 @@ def test_processes_that_do_not_fit_are_refused(start, tmp_path):
     for said in together(start, tmp_path, "refuse"):
         data, one, three = said.splitlines()[-3:]
         assert data.startswith("the processes of this run were given different data")
-        assert one.startswith("devices=1 cannot be the same number of each of 2 processes; pass 'all'")
+        assert one.startswith(
+            "devices=1 cannot be the same number of each of 2 processes; pass 'all'"
+        )
         assert three.startswith("devices=3 is outside 1..2")
 
 
@@ -96,7 +137,11 @@ def kill_one_of_two(start, folder, number):
     port = free_port()
     both = pair(start, lambda process: train(process, port, folder))
     path = folder / "run.npz"
-    wait_until(lambda: path.exists() and mh.Trajectory.load(path).last_step > 0, both[0], "checkpoint after a step")
+    wait_until(
+        lambda: path.exists() and mh.Trajectory.load(path).last_step > 0,
+        both[0],
+        "checkpoint after a step",
+    )
     os.kill(both[number].pid, signal.SIGKILL)
     other = both[1 - number]
     out, error = other.communicate()
@@ -121,8 +166,13 @@ def check_resumed(folder):
 
 def test_a_killed_process_leaves_a_run_that_one_process_resumes(start, tmp_path):
     code, error = kill_one_of_two(start, tmp_path, 1)
-    (line,) = [line for line in error.splitlines() if line.startswith("error: ")]  # XLA may complain of a busy machine
-    assert line.startswith("error: another process of this run was lost (") and "Traceback" not in error
+    (line,) = [
+        line for line in error.splitlines() if line.startswith("error: ")
+    ]  # XLA may complain of a busy machine
+    assert (
+        line.startswith("error: another process of this run was lost (")
+        and "Traceback" not in error
+    )
     assert line.endswith("resume it, on any number of devices.")
     assert code == 1
     check_resumed(tmp_path)
@@ -130,7 +180,9 @@ def test_a_killed_process_leaves_a_run_that_one_process_resumes(start, tmp_path)
 
 @pytest.mark.parametrize("kind", [jax.errors.JaxRuntimeError, ValueError])
 def test_a_lost_process_is_said_however_jax_says_it(kind):
-    with pytest.raises(HostLost, match="another process of this run was lost .UNKNOWN: Gloo AllGather failed"):
+    with pytest.raises(
+        HostLost, match="another process of this run was lost .UNKNOWN: Gloo AllGather failed"
+    ):
         with hosts._a_lost_one_is_said():
             raise kind("UNKNOWN: Gloo AllGather failed: Connection reset by peer")
     with pytest.raises(ValueError, match="another fault"), hosts._a_lost_one_is_said():
@@ -152,12 +204,24 @@ def test_without_process_0_the_others_end_and_its_checkpoint_is_there(start, tmp
         (["--hosts", "0"], {}, "--hosts 0 must be a whole number from 1"),
         (["--hosts", "2"], {}, "--hosts 2 needs --process I, 0 to 1, or `srun`"),
         (["--hosts", "2", "--process", "2"], {}, "--process 2 must be from 0 to 1"),
-        (["--hosts", "2", "--process", "0", "--coordinator", "here"], {}, "--coordinator 'here' must be ADDRESS:PORT"),
-        (["--hosts", "2"], {"PROCID": "0", "NTASKS": "3"}, "--hosts 2 is not the 3 tasks of this SLURM job"),
-        (["--hosts", "2"], {"PROCID": "0", "NTASKS": "2", "NNODES": "2"}, "2 nodes need --coordinator ADDRESS:PORT"),
+        (
+            ["--hosts", "2", "--process", "0", "--coordinator", "here"],
+            {},
+            "--coordinator 'here' must be ADDRESS:PORT",
+        ),
+        (
+            ["--hosts", "2"],
+            {"PROCID": "0", "NTASKS": "3"},
+            "--hosts 2 is not the 3 tasks of this SLURM job",
+        ),
+        (
+            ["--hosts", "2"],
+            {"PROCID": "0", "NTASKS": "2", "NNODES": "2"},
+            "2 nodes need --coordinator ADDRESS:PORT",
+        ),
         (["--devices", "many"], {}, "--devices 'many' must be 'all' or a number of devices"),
     ],
-)  # fmt: skip
+)
 def test_a_process_without_a_place_is_refused(words, variables, error, monkeypatch, capsys):
     for name, value in variables.items():
         monkeypatch.setenv(f"SLURM_{name}", value)

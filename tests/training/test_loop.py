@@ -20,7 +20,9 @@ class PooledObjective(eqx.Module):
     copies: jax.Array
 
     def scores(self, parameters):
-        return jnp.tanh(self.pooled @ parameters["hidden"]) @ parameters["out"] + parameters["shift"]
+        return (
+            jnp.tanh(self.pooled @ parameters["hidden"]) @ parameters["out"] + parameters["shift"]
+        )
 
     def loss_and_gradient(self, parameters, sample_weight, *, loss, precision=None):
         scores, back = jax.vjp(self.scores, parameters)
@@ -30,7 +32,9 @@ class PooledObjective(eqx.Module):
 
     def replaced(self, i, other):
         swap = lambda a, b: a.at[i].set(b[i])  # noqa: E731
-        return PooledObjective(swap(self.pooled, other.pooled), swap(self.labels, other.labels), self.copies)
+        return PooledObjective(
+            swap(self.pooled, other.pooled), swap(self.labels, other.labels), self.copies
+        )
 
     def only(self, i):
         return PooledObjective(self.pooled[i][None], self.labels[i][None], self.copies)
@@ -45,10 +49,14 @@ class Pooled:
         self.parameters = parameters
 
     def displaced(self, displacement):
-        return Pooled(jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement))
+        return Pooled(
+            jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement)
+        )
 
     def objective(self, dataset, dtype=np.float64, chunk=None, platform="cpu"):
-        return PooledObjective(dataset.tokens.mean(1).astype(dtype), dataset.labels.astype(dtype), np.ones(1, dtype))
+        return PooledObjective(
+            dataset.tokens.mean(1).astype(dtype), dataset.labels.astype(dtype), np.ones(1, dtype)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +68,13 @@ def data():
 @pytest.fixture(scope="module")
 def network():
     rng = np.random.default_rng(0)
-    return Pooled({"hidden": rng.standard_normal((6, 5)), "out": rng.standard_normal(5), "shift": np.array(0.1)})
+    return Pooled(
+        {
+            "hidden": rng.standard_normal((6, 5)),
+            "out": rng.standard_normal(5),
+            "shift": np.array(0.1),
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +87,32 @@ def displacement(view):
 
 
 def distance_to(view, place):
-    return sum(jnp.sum((a - b) ** 2) for a, b in zip(view.displacement, place, strict=True)), view.step
+    return sum(
+        jnp.sum((a - b) ** 2) for a, b in zip(view.displacement, place, strict=True)
+    ), view.step
 
 
 def test_an_observer_keeps_what_it_sees_at_its_steps(attention, data):
     problem = make_problem(attention, data, 0.3)
     place = jax.tree.map(np.ones_like, attention.heads)
     run, seen = descend(
-        problem, {"path": Observer(displacement), "far": Observer(distance_to, np.array([0, 7, 20]), (place,))}, 20
+        problem,
+        {
+            "path": Observer(displacement),
+            "far": Observer(distance_to, np.array([0, 7, 20]), (place,)),
+        },
+        20,
     )
     squares, steps = seen["far"]
-    assert steps.tolist() == [0, 7, 20] and seen["path"].readout.shape == (21, *attention.readout.shape)
+    assert steps.tolist() == [0, 7, 20] and seen["path"].readout.shape == (
+        21,
+        *attention.readout.shape,
+    )
     assert np.array_equal(seen["path"].readout[20], run.displacement.readout)
     for k, square in zip(steps, squares, strict=True):
-        exact = mh.train(attention, data, step_size=0.3, num_steps=int(k), dtype="float64").displacement
+        exact = mh.train(
+            attention, data, step_size=0.3, num_steps=int(k), dtype="float64"
+        ).displacement
         assert all(np.array_equal(a[k], b) for a, b in zip(seen["path"], exact, strict=True))
         assert square == pytest.approx(sum(np.sum((a - 1) ** 2) for a in exact), rel=1e-12)
 
@@ -111,7 +137,9 @@ def test_many_runs_are_a_vmap(network, data):
     alone, seen = descend(problem, observers, 10)
     for a, b in zip(jax.tree.leaves(many.kept["path"]), jax.tree.leaves(seen["path"]), strict=True):
         np.testing.assert_allclose(a[1], b, rtol=1e-12, atol=1e-14)
-    assert many.finite.tolist() == [True, True, False] and many.evaluated[2] < 11 == many.evaluated[1]
+    assert (
+        many.finite.tolist() == [True, True, False] and many.evaluated[2] < 11 == many.evaluated[1]
+    )
 
 
 def test_after_a_divergence_rows_are_nan_and_the_run_stands_at_its_last_finite_point(network, data):
@@ -119,14 +147,25 @@ def test_after_a_divergence_rows_are_nan_and_the_run_stands_at_its_last_finite_p
     run, seen = descend(problem, {"path": Observer(displacement)}, 10)
     last = int(run.evaluated) - 1
     assert not run.finite and last == 0
-    assert np.isnan(seen["path"]["out"][last + 1 :]).all() and np.isfinite(seen["path"]["out"][: last + 1]).all()
+    assert (
+        np.isnan(seen["path"]["out"][last + 1 :]).all()
+        and np.isfinite(seen["path"]["out"][: last + 1]).all()
+    )
     assert np.array_equal(seen["path"]["out"][last], run.displacement["out"])
 
 
 @pytest.mark.parametrize("optimizer", ["gd", "normalized", "polyak", "adam"])
 def test_any_model_is_trained_like_autodiff_does(network, data, optimizer):
     assert isinstance(network, Model)
-    run = mh.train(network, data, step_size=0.1, num_steps=30, optimizer=optimizer, dtype="float64", record="all")
+    run = mh.train(
+        network,
+        data,
+        step_size=0.1,
+        num_steps=30,
+        optimizer=optimizer,
+        dtype="float64",
+        record="all",
+    )
     assert run.readout_norm is None and run.attention_mass is None and run.status == "finished"
     X, y = data.tokens.mean(1), data.labels
 
@@ -140,9 +179,16 @@ def test_any_model_is_trained_like_autodiff_does(network, data, optimizer):
         value, g = jax.value_and_grad(loss)(p)
         assert run.train_loss[k] == pytest.approx(float(value), rel=1e-11)
         size = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(g)))
-        rate = {"gd": 0.1, "normalized": 0.1 / size, "polyak": jnp.minimum(0.1, value / size**2), "adam": 0}[optimizer]
+        rate = {
+            "gd": 0.1,
+            "normalized": 0.1 / size,
+            "polyak": jnp.minimum(0.1, value / size**2),
+            "adam": 0,
+        }[optimizer]
         moves, state = adam.update(g, state)
-        p = jax.tree.map(lambda a, b, m, rate=rate: a + m if optimizer == "adam" else a - rate * b, p, g, moves)
+        p = jax.tree.map(
+            lambda a, b, m, rate=rate: a + m if optimizer == "adam" else a - rate * b, p, g, moves
+        )
 
 
 def test_a_run_of_any_model_is_saved_loaded_and_resumed(network, data, tmp_path):
@@ -155,7 +201,9 @@ def test_a_run_of_any_model_is_saved_loaded_and_resumed(network, data, tmp_path)
         mh.Trajectory.load(tmp_path / "run.npz")
     other = Pooled(jax.tree.map(lambda a: a * 1e-3 - 5, network.parameters))
     back = mh.Trajectory.load(tmp_path / "run.npz", like=other)
-    for a, b in zip(jax.tree.leaves(back.start.parameters), jax.tree.leaves(network.parameters), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(back.start.parameters), jax.tree.leaves(network.parameters), strict=True
+    ):
         assert np.array_equal(a, b)
     with pytest.raises(ValueError, match="another shape than like="):
         mh.Trajectory.load(tmp_path / "run.npz", like=mh.zero_start(2, num_tokens=4, dim=6))
@@ -167,7 +215,9 @@ def test_leave_one_out_of_any_model_is_training_without_an_example(network, data
     whole = mh.train(network, data, step_size=0.2, num_steps=20, dtype="float64").displacement
     for row, i in zip(found.distance, (0, 3), strict=True):
         share = np.where(np.arange(12) == i, 0, weight)
-        twin = mh.train(network, data, step_size=0.2, num_steps=20, sample_weight=share, dtype="float64").displacement
+        twin = mh.train(
+            network, data, step_size=0.2, num_steps=20, sample_weight=share, dtype="float64"
+        ).displacement
         exact = np.sqrt(sum(np.sum((whole[name] - twin[name]) ** 2) for name in whole))
         assert abs(row[-1] - exact) <= found.accuracy < 1e-9
 
@@ -181,13 +231,24 @@ def test_a_function_of_the_user_is_recorded_saved_loaded_and_resumed(attention, 
     def row(parameters, data):
         return jnp.stack(mean_score(parameters, data))
 
-    options = dict(step_size=0.2, record=10, snapshots="records", observe={"mean and sum": row}, dtype="float64")
+    options = dict(
+        step_size=0.2,
+        record=10,
+        snapshots="records",
+        observe={"mean and sum": row},
+        dtype="float64",
+    )
     whole = mh.train(attention, data, num_steps=40, **options)
     seen = whole.observed["mean and sum"]
     for k, (mean, total) in zip(whole.steps, seen, strict=True):
-        assert mean == pytest.approx(whole.model(k).scores(data).mean(), rel=1e-12) and total == data.labels.sum()
+        assert (
+            mean == pytest.approx(whole.model(k).scores(data).mean(), rel=1e-12)
+            and total == data.labels.sum()
+        )
     mh.train(attention, data, num_steps=20, checkpoint=tmp_path / "run.npz", **options)
-    assert np.array_equal(mh.Trajectory.load(tmp_path / "run.npz").observed["mean and sum"], seen[:3])
+    assert np.array_equal(
+        mh.Trajectory.load(tmp_path / "run.npz").observed["mean and sum"], seen[:3]
+    )
     rest = mh.train(attention, data, num_steps=40, resume=tmp_path / "run.npz", **options)
     assert np.array_equal(rest.observed["mean and sum"], seen)
     plain = mh.train(attention, data, num_steps=40, **{**options, "observe": None})

@@ -19,7 +19,9 @@ def data():
 
 def test_a_mask_is_not_a_mark_of_relevance(data):
     plain, flags = data
-    prints = {fingerprint(d) for d in (plain, replace(plain, mask=flags), replace(plain, relevant=flags))}
+    prints = {
+        fingerprint(d) for d in (plain, replace(plain, mask=flags), replace(plain, relevant=flags))
+    }
     assert len(prints) == 3
     assert fingerprint(plain) == fingerprint(replace(plain, tokens=plain.tokens.astype(">f8")))
 
@@ -41,4 +43,6 @@ def test_a_run_with_a_fingerprint_of_an_earlier_version_goes_on(data):
     older = replace(run, sources={"data": old, "test": None})
     assert mh.train(start, plain, num_steps=5, resume=older, **options).last_step == 5
     with pytest.raises(ValueError, match="made with other data"):
-        mh.train(start, replace(plain, tokens=2 * plain.tokens), num_steps=5, resume=older, **options)
+        mh.train(
+            start, replace(plain, tokens=2 * plain.tokens), num_steps=5, resume=older, **options
+        )

@@ -4,7 +4,16 @@ import pytest
 
 import manyheads as mh
 
-MIX = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
+MIX = dict(
+    num_tokens=8,
+    dim=10,
+    num_patterns=4,
+    sparsity=0.25,
+    signal=1.5,
+    noise_mu=0.1,
+    noise_nu=0.1,
+    noise_norm=0.4,
+)
 
 
 def mixture():
@@ -44,7 +53,9 @@ def test_sampled_start_approaches_the_population_as_one_over_root_n1():
     target = mh.population_first_phase(mix, 1).readout[0, 0]
     sizes, errors = (100, 1_600, 25_600), []
     for n1 in sizes:
-        starts = [mh.first_phase(mix.sample(n1, key=jax.random.key(i)), 1).readout[0, 0] for i in range(6)]
+        starts = [
+            mh.first_phase(mix.sample(n1, key=jax.random.key(i)), 1).readout[0, 0] for i in range(6)
+        ]
         errors.append(np.sqrt(np.mean([np.sum((u - target) ** 2) for u in starts])))
         # E|p|^2 of math: at most (S + (1 - zeta) Z)^2 / (4 n1); the printed zeta/2 would leave |zeta/4 u_*| = .13
         assert errors[-1] <= (1.5 + 0.75 * 0.4) / (2 * np.sqrt(n1)) * 1.5
@@ -53,14 +64,18 @@ def test_sampled_start_approaches_the_population_as_one_over_root_n1():
 
 
 @pytest.mark.parametrize(
-    ("heads", "counts"), [(1, [1]), (2, [1, 1]), (7, [4, 3]), (1e12, [5e11, 5e11]), (9e15, [45e14, 45e14])]
+    ("heads", "counts"),
+    [(1, [1]), (2, [1, 1]), (7, [4, 3]), (1e12, [5e11, 5e11]), (9e15, [45e14, 45e14])],
 )
 def test_balanced_signs(heads, counts):
     assert mh.population_first_phase(mixture(), heads).multiplicity.tolist() == counts
 
 
 def test_rademacher_signs_are_a_fair_binomial():
-    draws = [mh.population_first_phase(mixture(), 10**6, signs="rademacher", key=jax.random.key(i)) for i in range(40)]
+    draws = [
+        mh.population_first_phase(mixture(), 10**6, signs="rademacher", key=jax.random.key(i))
+        for i in range(40)
+    ]
     plus = np.array([model.multiplicity[0] for model in draws])
     assert all(model.num_heads == 10**6 for model in draws)
     assert abs(plus.mean() - 5e5) <= 4 * 500 / np.sqrt(40) and 300 < plus.std() < 750
@@ -69,7 +84,11 @@ def test_rademacher_signs_are_a_fair_binomial():
 def test_gaussian_scales_are_root_mean_square_norms():
     sizes = dict(num_tokens=5, dim=6, key=jax.random.key(0), key_query_scale=2.0, readout_scale=3.0)
     for model in (mh.gaussian_start(4000, **sizes), mh.gaussian_start(4000, rank=2, **sizes)):
-        W = model.key_query if not isinstance(model.key_query, tuple) else np.einsum("hdr,her->hde", *model.key_query)
+        W = (
+            model.key_query
+            if not isinstance(model.key_query, tuple)
+            else np.einsum("hdr,her->hde", *model.key_query)
+        )
         assert np.isclose(np.mean(np.sum(W**2, (1, 2))), 4, rtol=0.06)
         assert np.isclose(np.mean(np.sum(model.readout**2, (1, 2))), 9, rtol=0.03)
 

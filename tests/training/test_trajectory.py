@@ -11,9 +11,13 @@ from manyheads.data.files import read_npz, write_npz
 @pytest.fixture(scope="module")
 def run():
     mix = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis")
-    model = mh.gaussian_start(3, num_tokens=4, dim=6, rank=2, decoder="pooled", key=jax.random.key(0))
+    model = mh.gaussian_start(
+        3, num_tokens=4, dim=6, rank=2, decoder="pooled", key=jax.random.key(0)
+    )
     data, test = mix.sample(10, key=jax.random.key(1)), mix.sample(10, key=jax.random.key(2))
-    return mh.train(model, data, step_size=0.1, num_steps=30, test=test, snapshots=[3, 30], optimizer="adam")
+    return mh.train(
+        model, data, step_size=0.1, num_steps=30, test=test, snapshots=[3, 30], optimizer="adam"
+    )
 
 
 def test_saves_and_loads_equal(run, tmp_path):
@@ -45,7 +49,9 @@ def test_models_at_snapshots(run):
     assert np.array_equal(run.model(30).readout, run.final.readout)
     assert np.array_equal(run.model(0).readout, run.start.readout)
     assert not np.array_equal(run.model(3).readout, run.start.readout)
-    with pytest.raises(ValueError, match="step 4 has no snapshot; there are snapshots at 0, 3, 30, 30"):
+    with pytest.raises(
+        ValueError, match="step 4 has no snapshot; there are snapshots at 0, 3, 30, 30"
+    ):
         run.model(4)
 
 
@@ -65,7 +71,11 @@ def test_a_file_that_lacks_something_is_refused(run, tmp_path):
     run.save(tmp_path / "run.npz")
     arrays, meta = read_npz(tmp_path / "run.npz")
     for name in ("steps", "multiplicity", "start_2", "last_0", "record_train_loss"):
-        write_npz(tmp_path / "less.npz", {key: value for key, value in arrays.items() if key != name}, meta)
+        write_npz(
+            tmp_path / "less.npz",
+            {key: value for key, value in arrays.items() if key != name},
+            meta,
+        )
         with pytest.raises(ValueError, match=f"is not a whole trajectory: '{name}' is missing"):
             mh.Trajectory.load(tmp_path / "less.npz")
 
@@ -84,7 +94,9 @@ def test_parts_that_do_not_fit_are_refused(run, tmp_path):
     }
     for name, values in wrong.items():
         write_npz(tmp_path / "odd.npz", {**arrays, name: values}, meta)
-        with pytest.raises(ValueError, match=f"its .*{name.removeprefix('record_')}.* cannot be right"):
+        with pytest.raises(
+            ValueError, match=f"its .*{name.removeprefix('record_')}.* cannot be right"
+        ):
             mh.Trajectory.load(tmp_path / "odd.npz")
     for change in ({"last_step": 3}, {"status": "done"}, {"settings": []}, {"decoder": "half"}):
         write_npz(tmp_path / "odd.npz", arrays, {**meta, **change})
@@ -105,11 +117,18 @@ def test_a_file_of_version_0_1_is_read_and_its_run_goes_on():
     mix = mh.TokenizedMixture(num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, frame="axis")
     data, test = mix.sample(6, key=jax.random.key(1)), mix.sample(5, key=jax.random.key(2))
     options = dict(step_size=0.1, test=test, optimizer="adam", snapshots=[3])
-    assert old.status == "finished" and old.last_step == 6 and old.observed == {} and old.readout_norm is not None
+    assert (
+        old.status == "finished"
+        and old.last_step == 6
+        and old.observed == {}
+        and old.readout_norm is not None
+    )
     longer = mh.train(old.start, data, num_steps=12, resume=old, **options)
     whole = mh.train(old.start, data, num_steps=12, **options)
     # float32; the file was written on another machine, so that bits may differ
-    for a, b in zip(jax.tree.leaves(longer.displacement), jax.tree.leaves(whole.displacement), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(longer.displacement), jax.tree.leaves(whole.displacement), strict=True
+    ):
         assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
     assert np.allclose(longer.snapshots.readout, whole.snapshots.readout, rtol=1e-5, atol=1e-6)
 
@@ -117,6 +136,8 @@ def test_a_file_of_version_0_1_is_read_and_its_run_goes_on():
 def test_records_as_a_table_and_as_an_xarray_dataset(run):
     table, dataset = run.to_pandas(), run.to_xarray()
     assert table.index.name == "step" and table.index.tolist() == run.steps.tolist()
-    assert np.array_equal(table["train_loss"], run.train_loss) and np.array_equal(dataset.test_loss, run.test_loss)
+    assert np.array_equal(table["train_loss"], run.train_loss) and np.array_equal(
+        dataset.test_loss, run.test_loss
+    )
     assert np.array_equal(table["attention_mass_1"], run.attention_mass[:, 1])
     assert dataset.attrs["step_size"] == 0.1 and dataset.attrs["status"] == "finished"

@@ -10,13 +10,22 @@ from manyheads.theory.deora2023.expressivity import attention_margin
 from manyheads.training.together import train_together
 
 HARD = dict(
-    num_tokens=8, dim=10, num_patterns=4, sparsity=0.125, signal=1.5, noise_mu=0.5, noise_nu=0.5, noise_norm=1.5
+    num_tokens=8,
+    dim=10,
+    num_patterns=4,
+    sparsity=0.125,
+    signal=1.5,
+    noise_mu=0.5,
+    noise_nu=0.5,
+    noise_norm=1.5,
 )
 
 
 @pytest.fixture(scope="module")
 def mixture():
-    return mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=2.0, key=jax.random.key(0))
+    return mh.TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=2.0, key=jax.random.key(0)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +49,9 @@ def gradient_weighted_by_softmax(model, data):
 @pytest.mark.parametrize("rule", ["normalized", "polyak"])
 def test_the_direction_is_exact_where_the_loss_is_zero(mixture, data, rule):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
-    good = mh.train(model, data, step_size=3.0, num_steps=100, optimizer="normalized", dtype="float64").final
+    good = mh.train(
+        model, data, step_size=3.0, num_steps=100, optimizer="normalized", dtype="float64"
+    ).final
     scale = 1500 / (data.labels * good.scores(data)).min()
     far = mh.MultiHead(good.key_query, good.readout * scale, good.multiplicity)
     step = 0.5 if rule == "normalized" else 1e300
@@ -59,7 +70,9 @@ def test_the_direction_is_exact_where_the_loss_is_zero(mixture, data, rule):
 def test_float32_follows_float64_after_its_own_loss_is_zero(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
     options = dict(step_size=1.0, num_steps=120, optimizer="normalized", record="all")
-    single, double = (mh.train(model, data, dtype=kind, **options) for kind in ("float32", "float64"))
+    single, double = (
+        mh.train(model, data, dtype=kind, **options) for kind in ("float32", "float64")
+    )
     assert (single.train_loss == 0).sum() > 20 and (double.train_loss > 0).all()
     np.testing.assert_allclose(single.margin, double.margin, rtol=1e-3, atol=1e-3)
 
@@ -67,7 +80,9 @@ def test_float32_follows_float64_after_its_own_loss_is_zero(mixture, data):
 def test_polyak_goes_on_as_far_as_its_largest_step_allows(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
     options = dict(step_size=1e37, num_steps=150, optimizer="polyak", record="all")
-    single, double = (mh.train(model, data, dtype=kind, **options) for kind in ("float32", "float64"))
+    single, double = (
+        mh.train(model, data, dtype=kind, **options) for kind in ("float32", "float64")
+    )
     below = double.train_loss < 1e-20  # a weight whose square is no float32
     assert below.sum() > 20
     np.testing.assert_allclose(single.margin[below], double.margin[below], rtol=2e-2)
@@ -103,5 +118,7 @@ def test_normalized_descent_reaches_the_attention_margin_with_many_heads():
     norms = np.sqrt(np.sum(readouts**2, axis=(2, 3)) @ start.multiplicity)
     share = run.margin / norms / attention_margin(mixture)
     reached = run.steps[np.argmax(share >= 0.985)]
-    print(f"0.985 of the attention margin at step {reached}, {share[-1]:.4f} at step {run.last_step}")
+    print(
+        f"0.985 of the attention margin at step {reached}, {share[-1]:.4f} at step {run.last_step}"
+    )
     assert share[run.train_loss > 0].max() < 0.9 and share[-1] >= 0.985

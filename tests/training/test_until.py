@@ -23,11 +23,18 @@ def start():
 
 
 def same(a, b):
-    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
+    return all(
+        np.array_equal(x, y, equal_nan=True)
+        for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)
+    )
 
 
 def test_it_is_asked_at_fixed_steps_and_the_step_that_ends_the_run_is_recorded(start, monkeypatch):
-    assert asked_steps(40).tolist() == FIBONACCI and asked_steps(0).tolist() == [] and asked_steps(1).tolist() == [0]
+    assert (
+        asked_steps(40).tolist() == FIBONACCI
+        and asked_steps(0).tolist() == []
+        and asked_steps(1).tolist() == [0]
+    )
     data = setting("A").dataset
     whole = mh.train(start, data, **OPTIONS)
     for stretch in (0.2, 1e-9):
@@ -40,23 +47,38 @@ def test_it_is_asked_at_fixed_steps_and_the_step_that_ends_the_run_is_recorded(s
 
         run = mh.train(start, data, until=ten, **OPTIONS)
         assert list(asked) == FIBONACCI[:7]
-        assert (run.status, run.last_step, run.reason) == ("stopped", 13, "the condition of until= holds at step 13")
-        assert run.steps.tolist() == FIBONACCI[:7] and "stopped at step 13 of 40: the condition of until=" in str(run)
+        assert (run.status, run.last_step, run.reason) == (
+            "stopped",
+            13,
+            "the condition of until= holds at step 13",
+        )
+        assert run.steps.tolist() == FIBONACCI[
+            :7
+        ] and "stopped at step 13 of 40: the condition of until=" in str(run)
         assert same(asked[13].parameters, run.final.parameters)
-        assert run.train_loss[-1] == mh.train(start, data, **OPTIONS | {"num_steps": 13}).train_loss[-1]
+        assert (
+            run.train_loss[-1]
+            == mh.train(start, data, **OPTIONS | {"num_steps": 13}).train_loss[-1]
+        )
         rest = mh.train(start, data, resume=run, **OPTIONS)
-        assert (rest.status, rest.reason) == ("finished", "") and same(rest.displacement, whole.displacement)
+        assert (rest.status, rest.reason) == ("finished", "") and same(
+            rest.displacement, whole.displacement
+        )
 
 
 def test_a_run_that_no_condition_ends_has_the_bits_of_a_plain_one(start):
     plain = mh.train(start, setting("A").dataset, **OPTIONS)
     run = mh.train(start, setting("A").dataset, until=lambda step, model: "", **OPTIONS)
-    assert (run.status, run.last_step) == ("finished", 40) and same(run.displacement, plain.displacement)
+    assert (run.status, run.last_step) == ("finished", 40) and same(
+        run.displacement, plain.displacement
+    )
 
 
 def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
     data, told = setting("A").dataset, []
-    monkeypatch.setattr(Bar, "show", lambda self, done, loss=None, unit="", more="": told.append(more))
+    monkeypatch.setattr(
+        Bar, "show", lambda self, done, loss=None, unit="", more="": told.append(more)
+    )
     options = OPTIONS | {"forecast": True, "until": "certified"}
     run = mh.train(start, data, checkpoint=tmp_path / "run.npz", **options)
     assert run.status == "stopped" and 0 < run.last_step <= 5
@@ -74,20 +96,36 @@ def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
     again = mh.train(start, data, resume=part, **options)
     stored = mh.Trajectory.load(tmp_path / "run.npz")
     for other in (again, stored):
-        assert (other.status, other.reason, other.last_step) == (run.status, run.reason, run.last_step)
+        assert (other.status, other.reason, other.last_step) == (
+            run.status,
+            run.reason,
+            run.last_step,
+        )
         assert same((other.displacement, other.train_loss), (run.displacement, run.train_loss))
         known = ~np.isnan(other.observed["indicator"])  # the end of the part is not asked for
-        assert same(other.observed["indicator"][known], run.observed["indicator"][known]) and known.sum() >= 2
+        assert (
+            same(other.observed["indicator"][known], run.observed["indicator"][known])
+            and known.sum() >= 2
+        )
 
 
 def test_the_forecast_is_shown_and_the_run_goes_on(start, monkeypatch):
     told = []
-    monkeypatch.setattr(Bar, "show", lambda self, done, loss=None, unit="", more="": told.append(more))
+    monkeypatch.setattr(
+        Bar, "show", lambda self, done, loss=None, unit="", more="": told.append(more)
+    )
     run = mh.train(start, setting("A").dataset, forecast=True, **OPTIONS | {"num_steps": 4})
-    assert run.status == "finished" and told[-1].startswith("halves within ") and told[-1].endswith(" steps (proved)")
+    assert (
+        run.status == "finished"
+        and told[-1].startswith("halves within ")
+        and told[-1].endswith(" steps (proved)")
+    )
     asked = np.isin(run.steps, FIBONACCI)
     assert np.array_equal(np.isnan(run.observed["indicator"]), ~asked)
-    assert math.isinf(run.observed["steps_to_half"][0]) and run.observed["steps_to_half"][asked][-1] < 40
+    assert (
+        math.isinf(run.observed["steps_to_half"][0])
+        and run.observed["steps_to_half"][asked][-1] < 40
+    )
 
 
 def test_a_run_that_looked_at_its_sample_is_not_independent_of_it(start):
@@ -100,9 +138,15 @@ def test_a_run_that_looked_at_its_sample_is_not_independent_of_it(start):
 def test_what_the_forecast_cannot_speak_of_is_refused_before_training(start):
     data = setting("A").dataset
     for words, more in {
-        "the run used adam; the forecast is proved for plain gradient descent": {"optimizer": "adam"},
-        "sequences of equal weight; leave out sample_weight": {"sample_weight": np.ones(data.num_examples)},
-        "there is no condition to end a run 'certifed'; did you mean 'certified'?": {"until": "certifed"},
+        "the run used adam; the forecast is proved for plain gradient descent": {
+            "optimizer": "adam"
+        },
+        "sequences of equal weight; leave out sample_weight": {
+            "sample_weight": np.ones(data.num_examples)
+        },
+        "there is no condition to end a run 'certifed'; did you mean 'certified'?": {
+            "until": "certifed"
+        },
         "until=3 must be": {"until": 3},
     }.items():
         with pytest.raises(ValueError, match=words.replace("?", r"\?")) as error:

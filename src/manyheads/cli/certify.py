@@ -74,7 +74,15 @@ def command(
     import jax
 
     import manyheads as mh
-    from manyheads.cli.tasks import fresh_wanted, holds_run, make_start, parts, planned, stored_run, warn_of_time
+    from manyheads.cli.tasks import (
+        fresh_wanted,
+        holds_run,
+        make_start,
+        parts,
+        planned,
+        stored_run,
+        warn_of_time,
+    )
     from manyheads.theory.ledger import entry
 
     for name in statement:
@@ -84,13 +92,17 @@ def command(
     from_step = None
     if plan is not None:
         if not holds_run(source):
-            raise ValueError(f"--plan {plan} needs a run saved by `manyheads train --plan --out`; {source} is not one.")
+            raise ValueError(
+                f"--plan {plan} needs a run saved by `manyheads train --plan --out`; {source} is not one."
+            )
         found, dataset, test, _ = planned(plan, data or "")
         run = mh.Trajectory.load(source)
         statement = statement or (found.statement,)
         from_step = found.sharp.from_step if found.sharp else None
     elif holds_run(source):
-        run, task, dataset, test = stored_run(source, data, keys, examples, first_phase_examples, test_examples)
+        run, task, dataset, test = stored_run(
+            source, data, keys, examples, first_phase_examples, test_examples
+        )
     elif data is not None:
         raise ValueError(
             f"{source} holds data, not a run; leave --data out, or pass a file written by `manyheads train --out`"
@@ -98,16 +110,27 @@ def command(
     else:
         first = fresh_wanted(start, first_phase_examples)
         task, fresh, dataset, test = parts(source, keys, examples, first, test_examples)
-        model = make_start(start, heads, scale, dataset=dataset, fresh=fresh, source=task, key=keys[4])
+        model = make_start(
+            start, heads, scale, dataset=dataset, fresh=fresh, source=task, key=keys[4]
+        )
         if not quiet:
             tell(f"training {steps} steps")
             warn_of_time(steps, dataset, model, tell)
         run = mh.train(model, dataset, step_size=step_size, num_steps=steps, dtype="float64")
-    mixture = task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
+    mixture = (
+        task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
+    )
     result = mh.certify(
-        run, dataset, statement, test=test, mixture=mixture, independent=independent,
-        token_radius=token_radius, from_step=from_step, progress=None if quiet else tell,
-    )  # fmt: skip
+        run,
+        dataset,
+        statement,
+        test=test,
+        mixture=mixture,
+        independent=independent,
+        token_radius=token_radius,
+        from_step=from_step,
+        progress=None if quiet else tell,
+    )
     if not quiet:
         hush()
     if json:

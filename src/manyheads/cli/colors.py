@@ -11,7 +11,9 @@ from typing import TextIO
 
 _CODES = {"HOLDS": "32", "REPRODUCED": "32", "VIOLATED": "1;31", "SILENT": "33"}
 _WORDS = re.compile(r"\b(HOLDS|REPRODUCED|VIOLATED|SILENT)\b")
-_COLUMN = re.compile(r"\s*\S(?:\S| (?! ))*\s{2,}(?=\S)")  # everything before the second column of a line
+_COLUMN = re.compile(
+    r"\s*\S(?:\S| (?! ))*\s{2,}(?=\S)"
+)  # everything before the second column of a line
 NARROWEST = 20  # a terminal that reports a smaller width is ignored
 
 
@@ -27,7 +29,13 @@ def _lines(line: str, width: int) -> str:
     hang = column.end() if column else len(line) - len(line.lstrip()) + 2
     hang = hang if hang <= width // 2 else 2
     return "\n".join(
-        textwrap.wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
+        textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=" " * hang,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
     )
 
 

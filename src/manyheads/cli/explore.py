@@ -25,7 +25,9 @@ def command(port: int = 0, no_browser: bool = False) -> int:
     try:
         from manyheads.explorer.server import serve
     except ImportError as error:
-        raise ValueError(f"{error.name} is missing: install it with `pip install 'manyheads[explore]'`.") from None
+        raise ValueError(
+            f"{error.name} is missing: install it with `pip install 'manyheads[explore]'`."
+        ) from None
 
     def started(address: str) -> None:
         print(address, flush=True)

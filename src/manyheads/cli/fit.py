@@ -90,24 +90,40 @@ def command(
     dataset, several = classes(data, keys, examples, positive)
     progress = None
     if not quiet:
-        many = "" if several is None else f"{dataset.name}: {len(dataset)} sequences of {len(several[1])} classes"
+        many = (
+            ""
+            if several is None
+            else f"{dataset.name}: {len(dataset)} sequences of {len(several[1])} classes"
+        )
         tell(many or str(dataset))
         used = round((1 - held_out) * len(dataset)) if 0 < held_out < 1 else len(dataset)
         progress = Clock(search_stages(dataset, used, wishes.candidates), tell)
-        if ahead := progress.estimate(f"fitting about {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))):
+        if ahead := progress.estimate(
+            f"fitting about {used:,} sequences", memory(dataset, min(used, MOST_JUDGED))
+        ):
             print(ahead, file=sys.stderr)
     try:
         found = recommend(
-            dataset, classes=several, wishes=wishes, scale=scale, positions=positions,
-            intercept=intercept, held_out=held_out, seed=seed, theory=theory, progress=progress,
-        )  # fmt: skip
+            dataset,
+            classes=several,
+            wishes=wishes,
+            scale=scale,
+            positions=positions,
+            intercept=intercept,
+            held_out=held_out,
+            seed=seed,
+            theory=theory,
+            progress=progress,
+        )
     except Diverged as error:
         say(f"error: {in_options(str(error), command)}")
         return DIVERGED
     if not quiet:
         hush()
     if out is not None:
-        found.fitted.facts.update(data=dataset.name, digest=digest(dataset.tokens, dataset.mask), **found.to_dict())
+        found.fitted.facts.update(
+            data=dataset.name, digest=digest(dataset.tokens, dataset.mask), **found.to_dict()
+        )
         found.fitted.save(out)
     print(format_json.dumps(found.to_dict(), indent=2, allow_nan=False)) if json else show(found)
     if out is not None and not json:

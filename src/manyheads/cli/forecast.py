@@ -57,11 +57,15 @@ def command(
     if not holds_run(run):
         raise ValueError(f"{run!r} is not a run; pass a file written by `manyheads train --out`.")
     keys = jax.random.split(jax.random.key(seed), 5)
-    saved, _, dataset, _ = stored_run(run, data, keys, examples, first_phase_examples, test_examples)
+    saved, _, dataset, _ = stored_run(
+        run, data, keys, examples, first_phase_examples, test_examples
+    )
     step, found = saved.last_step, None
     if first:
         if step_size is not None:
-            raise ValueError("--step-size and --first exclude each other: --first uses the run's own; leave one out.")
+            raise ValueError(
+                "--step-size and --first exclude each other: --first uses the run's own; leave one out."
+            )
         if not quiet:
             tell("searching for the first certified step")
         earliest = mh.first_forecast(saved, dataset, reduce=reduce)

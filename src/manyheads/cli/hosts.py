@@ -12,7 +12,10 @@ from typing import Any
 from manyheads.cli.numbers import write_heads
 
 LOOPBACK, PORT = "127.0.0.1", 8476
-JOIN_SECONDS, HEARTBEAT_SECONDS = 120, 30  # until all are there; until one that says nothing counts as lost
+JOIN_SECONDS, HEARTBEAT_SECONDS = (
+    120,
+    30,
+)  # until all are there; until one that says nothing counts as lost
 MOST_HOSTS = 10_000
 SCRIPT = """\
 #!/bin/bash
@@ -33,11 +36,15 @@ def join(hosts: int, process: int | None, coordinator: str | None) -> bool:
     """
     process, address = _place(hosts, process, coordinator)
     _keep_stdout(speaks=process == 0)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what is to be said about a lost process is said by train
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # what is to be said about a lost process is said by train
     import jax
 
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
-    bind = address if address.startswith(f"{LOOPBACK}:") else None  # not seen from outside where all is on one machine
+    bind = (
+        address if address.startswith(f"{LOOPBACK}:") else None
+    )  # not seen from outside where all is on one machine
     try:
         jax.distributed.initialize(
             address,
@@ -51,7 +58,9 @@ def join(hosts: int, process: int | None, coordinator: str | None) -> bool:
         )
     except RuntimeError as error:
         text = " ".join(str(error).split())[:120]
-        raise ConnectionError(f"the {hosts} processes did not meet at {address} ({text}); start all of them.") from None
+        raise ConnectionError(
+            f"the {hosts} processes did not meet at {address} ({text}); start all of them."
+        ) from None
     return process == 0
 
 
@@ -61,18 +70,26 @@ def _place(hosts: int, process: int | None, coordinator: str | None) -> tuple[in
     slurm = {name: os.environ.get(f"SLURM_{name}", "") for name in ("PROCID", "NTASKS", "NNODES")}
     if process is None:
         if not slurm["PROCID"].isdigit():
-            raise ValueError(f"--hosts {hosts} needs --process I, 0 to {hosts - 1}, or `srun` of SLURM to start it.")
+            raise ValueError(
+                f"--hosts {hosts} needs --process I, 0 to {hosts - 1}, or `srun` of SLURM to start it."
+            )
         process = int(slurm["PROCID"])
         if slurm["NTASKS"] != str(hosts):
-            raise ValueError(f"--hosts {hosts} is not the {slurm['NTASKS']} tasks of this SLURM job; pass that number.")
+            raise ValueError(
+                f"--hosts {hosts} is not the {slurm['NTASKS']} tasks of this SLURM job; pass that number."
+            )
         if coordinator is None and slurm["NNODES"] not in ("", "1"):
-            raise ValueError(f"{slurm['NNODES']} nodes need --coordinator ADDRESS:PORT; --dry-run shows a script.")
+            raise ValueError(
+                f"{slurm['NNODES']} nodes need --coordinator ADDRESS:PORT; --dry-run shows a script."
+            )
     if not 0 <= process < hosts:
         raise ValueError(f"--process {process} must be from 0 to {hosts - 1}, one of each.")
     address = f"{LOOPBACK}:{PORT}" if coordinator is None else coordinator
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit() and 1 <= int(port) < 2**16):
-        raise ValueError(f"--coordinator {coordinator!r} must be ADDRESS:PORT, 10.0.0.1:{PORT} say.")
+        raise ValueError(
+            f"--coordinator {coordinator!r} must be ADDRESS:PORT, 10.0.0.1:{PORT} say."
+        )
     return process, address
 
 

@@ -29,8 +29,12 @@ def twice_ends_at_once() -> None:
     heard, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by the new thread, so that only
-    threading.Thread(target=_listen, args=(heard, program), daemon=True).start()  # the main thread gets the signal
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # inherited by the new thread, so that only
+    threading.Thread(
+        target=_listen, args=(heard, program), daemon=True
+    ).start()  # the main thread gets the signal
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

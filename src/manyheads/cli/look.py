@@ -58,7 +58,9 @@ def command(
 
     if out is not None:
         if checked_path(out, "--out").suffix.lower() != PICTURE:
-            raise ValueError(f"--out {out} must be a name and {PICTURE}, the kind of picture that is written.")
+            raise ValueError(
+                f"--out {out} must be a name and {PICTURE}, the kind of picture that is written."
+            )
         if out.resolve() == model.resolve():
             raise ValueError(f"--out {out} is the model itself; choose another name.")
     for name, value, least in (("count", count, 1), ("skip", skip, 0), ("columns", columns, 1)):
@@ -69,12 +71,20 @@ def command(
     tokens, mask, names = sequences(data, keys, examples)
     fitted.check_width(tokens, data, model)
     if skip >= len(tokens):
-        raise ValueError(f"--skip {skip} leaves none of the {len(tokens)} sequences of {data}; skip fewer.")
+        raise ValueError(
+            f"--skip {skip} leaves none of the {len(tokens)} sequences of {data}; skip fewer."
+        )
     chosen = slice(skip, skip + count)
     looks = look(
-        fitted, tokens[chosen], None if mask is None else mask[chosen], None if names is None else names[chosen], skip
+        fitted,
+        tokens[chosen],
+        None if mask is None else mask[chosen],
+        None if names is None else names[chosen],
+        skip,
     )
-    across = columns if isinstance(columns, int) else getattr(source(data, keys[0]), "columns", None)
+    across = (
+        columns if isinstance(columns, int) else getattr(source(data, keys[0]), "columns", None)
+    )
     if json:
         for one in looks:
             print(format_json.dumps(one.to_dict()))

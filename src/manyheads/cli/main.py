@@ -166,7 +166,9 @@ def _one_line(error: BaseException) -> str:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         text = str(error)
-    return _shortened("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(text.split())))
+    return _shortened(
+        "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(text.split()))
+    )
 
 
 def _shortened(text: str) -> str:

@@ -39,7 +39,9 @@ def write_heads(number: float) -> str:
     return f"{digits}e{len(text) - len(digits)}" if len(digits) == 1 and len(text) > 4 else text
 
 
-def _option(metavar: str, read: Callable[[str], Any], write: Callable[[Any], str] = str) -> PrimitiveConstructorSpec:
+def _option(
+    metavar: str, read: Callable[[str], Any], write: Callable[[Any], str] = str
+) -> PrimitiveConstructorSpec:
     """An option type that parses one word."""
     return PrimitiveConstructorSpec(
         nargs=1,

@@ -75,7 +75,12 @@ def command(
     from manyheads.estimator.promise import PlanFile, instead_of
     from manyheads.estimator.search import CANDIDATES, Wishes
     from manyheads.estimator.sharp import Proved
-    from manyheads.theory.deora2023.planner import GAUSSIAN_HEADS, MEASURED_HEADS, MOST_SAMPLED, plan
+    from manyheads.theory.deora2023.planner import (
+        GAUSSIAN_HEADS,
+        MEASURED_HEADS,
+        MOST_SAMPLED,
+        plan,
+    )
 
     if out is not None:
         checked_path(out, "--out")
@@ -89,25 +94,43 @@ def command(
         classes = (GAUSSIAN_HEADS,) if start == "gaussian" else (2,) * len(MEASURED_HEADS)
         stages = plan_stages(dataset, looked, advised, CANDIDATES, classes)
         progress = Clock(stages if trials else stages[:2], tell)
-        if ahead := progress.estimate(f"planning on {count:,} of {len(dataset):,} sequences", memory(dataset, looked)):
+        if ahead := progress.estimate(
+            f"planning on {count:,} of {len(dataset):,} sequences", memory(dataset, looked)
+        ):
             print(ahead, file=sys.stderr)
-    made_with: dict[str, Any] = dict(decoder=decoder, loss=loss, key=keys[4], planning_share=planning_share)
+    made_with: dict[str, Any] = dict(
+        decoder=decoder, loss=loss, key=keys[4], planning_share=planning_share
+    )
     result = plan(
-        dataset, start=start, target_loss=target_loss, num_steps=steps, trials=trials, progress=progress, **made_with
+        dataset,
+        start=start,
+        target_loss=target_loss,
+        num_steps=steps,
+        trials=trials,
+        progress=progress,
+        **made_with,
     )
     advice = None
     if trials and result.num_planning >= FEWEST:
         planning, _ = dataset.split(result.num_planning, key=jax.random.split(keys[4], 3)[0])
         planning = planning[:MOST_ADVISED]  # drawn at random already
         advice = recommend(
-            planning, wishes=Wishes(decoder=decoder), seed=seed, demands=result.demands, progress=progress
+            planning,
+            wishes=Wishes(decoder=decoder),
+            seed=seed,
+            demands=result.demands,
+            progress=progress,
         )
     instead = None
     if trials:
-        instead = instead_of(result, dataset, seed=seed, tell=progress or (lambda text: None), **made_with)
+        instead = instead_of(
+            result, dataset, seed=seed, tell=progress or (lambda text: None), **made_with
+        )
     proved = instead if isinstance(instead, Proved) else None
     if out is not None:
-        PlanFile.of(result, dataset, data=data, seed=seed, positive=positive, instead=proved, **made_with).save(out)
+        PlanFile.of(
+            result, dataset, data=data, seed=seed, positive=positive, instead=proved, **made_with
+        ).save(out)
     if not quiet:
         hush()
     if json:

@@ -59,7 +59,12 @@ def command(
             say(f"not compared: the data have the labels {theirs}, the model has {ours}")
         else:
             wrong, num = (
-                int(sum(known[name] != code for name, code in zip(names.tolist(), codes, strict=True))),
+                int(
+                    sum(
+                        known[name] != code
+                        for name, code in zip(names.tolist(), codes, strict=True)
+                    )
+                ),
                 len(names),
             )
             seen = fitted.trained_on(tokens, mask)

@@ -52,7 +52,11 @@ def command(
     from manyheads.studies.kit.run import plan_jobs, run_studies
 
     require_javascript()
-    asked = studies if studies not in ((), ("all",)) else tuple(n for n, s in every().items() if studies or s.in_story)
+    asked = (
+        studies
+        if studies not in ((), ("all",))
+        else tuple(n for n, s in every().items() if studies or s.in_story)
+    )
     lacking = {name: why for name in asked if (why := find(name).lacks(scale))}
     if lacking and asked == studies:
         raise ValueError("; ".join(f"study {name}: {why}" for name, why in lacking.items()))
@@ -63,12 +67,24 @@ def command(
     workers = processors() if workers is None else workers
     with _Progress(plan_jobs(names, folder, scale, seed), quiet) as progress:
         try:
-            options = {"scale": scale, "workers": workers, "seed": seed, "retry_failed": retry_failed}
+            options = {
+                "scale": scale,
+                "workers": workers,
+                "seed": seed,
+                "retry_failed": retry_failed,
+            }
             run_studies(names, folder, **options, tell=progress.show)
         except KeyboardInterrupt:
-            progress.note(f"finished cells are stored in {folder}; run the same command again to resume")
+            progress.note(
+                f"finished cells are stored in {folder}; run the same command again to resume"
+            )
             raise
-        report = build(folder, studies=[s for s in names if s.endswith(".py")], workers=workers, tell=progress.say)
+        report = build(
+            folder,
+            studies=[s for s in names if s.endswith(".py")],
+            workers=workers,
+            tell=progress.say,
+        )
     if json:
         print((folder / "data" / "findings.json").read_text())
     else:
@@ -87,7 +103,9 @@ def show_answers(report) -> None:
     console = Console(highlight=False, markup=False)
     width = max(len(chapter.study.name) for chapter in report.chapters)
     for heading, chapters in told((chapter.study, chapter) for chapter in report.chapters):
-        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False, expand=True)
+        table = Table(
+            box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False, expand=True
+        )
         table.add_column("study", width=width)
         table.add_column("question", ratio=2, overflow="fold")
         table.add_column("answer", ratio=3, overflow="fold")
@@ -116,7 +134,13 @@ class _Progress:
 
     def __init__(self, jobs: list, quiet: bool):
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
         self.quiet = quiet
         console = Console(stderr=True)
@@ -130,7 +154,9 @@ class _Progress:
             refresh_per_second=4,
             disable=not self.live,
         )
-        self.tasks = {job.folder: self.bars.add_task(job.name, total=job.sweep.num_cells) for job in jobs}
+        self.tasks = {
+            job.folder: self.bars.add_task(job.name, total=job.sweep.num_cells) for job in jobs
+        }
         self.report = self.bars.add_task("report", total=1, visible=False)
         self.told: set = set()
 
@@ -143,7 +169,12 @@ class _Progress:
 
     def show(self, job, state) -> None:
         self.bars.update(self.tasks[job.folder], completed=state.done, total=state.total)
-        if state.done == state.total and not self.live and not self.quiet and job.folder not in self.told:
+        if (
+            state.done == state.total
+            and not self.live
+            and not self.quiet
+            and job.folder not in self.told
+        ):
             self.told.add(job.folder)
             print(f"{job.name}: {state.done} cells done", file=sys.stderr, flush=True)
 

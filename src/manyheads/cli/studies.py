@@ -33,10 +33,17 @@ def command(name: Annotated[str | None, tyro.conf.Positional] = None, json: bool
         print(json_format.dumps(rows, indent=1)) if json else show(_table(rows))
         return 0
     study = find(name)
-    grids = {scale: {n: str(s) for n, s in study.plan(scale).items()} for scale in ("quick", "full")}
+    grids = {
+        scale: {n: str(s) for n, s in study.plan(scale).items()} for scale in ("quick", "full")
+    }
     if json:
         settings = [vars(setting) for setting in study.settings]
-        content = {"name": study.name, "question": study.question, "claim": study.claim, "settings": settings}
+        content = {
+            "name": study.name,
+            "question": study.question,
+            "claim": study.claim,
+            "settings": settings,
+        }
         print(json_format.dumps({**content, "grids": grids}, indent=1))
         return 0
     lines = [study.question, "", f"The paper: {study.claim}", ""]
@@ -53,7 +60,10 @@ def _table(rows: list[dict]) -> str:
     for part, same in groupby(rows, key=lambda row: row["part"]):
         lines += [
             part,
-            *(f"{'*' if row['story'] else ' '} {row['name']:<{width}}  {row['question']}" for row in same),
+            *(
+                f"{'*' if row['story'] else ' '} {row['name']:<{width}}  {row['question']}"
+                for row in same
+            ),
             "",
         ]
     return "\n".join([*lines, "* runs when `manyheads run` is given no name"])

@@ -93,7 +93,9 @@ def command(
         print(EXAMPLE, end="")
         return 0
     if spec is None:
-        raise ValueError("pass the TOML file of a sweep; `manyheads sweep --example` prints one to begin with")
+        raise ValueError(
+            "pass the TOML file of a sweep; `manyheads sweep --example` prints one to begin with"
+        )
     from manyheads.sweeps.cluster import Slurm
     from manyheads.sweeps.engine import describe, make_engine, run
     from manyheads.sweeps.spec import Sweep

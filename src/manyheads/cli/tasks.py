@@ -18,7 +18,10 @@ def use_all_cores() -> None:
     """A device for every core, unless the environment says how many devices of the processor there are."""
     from manyheads.training.devices import use_cores
 
-    if "host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and "JAX_NUM_CPU_DEVICES" not in os.environ:
+    if (
+        "host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
+        and "JAX_NUM_CPU_DEVICES" not in os.environ
+    ):
         with contextlib.suppress(ValueError):  # JAX runs already
             use_cores()
 
@@ -49,14 +52,18 @@ def parts(data: str, keys, examples: int, first: int, held_out: int, positive: s
     task = source(data, keys[0])
     if hasattr(task, "sample"):
         if positive is not None:
-            raise ValueError(f"--positive {positive} is for data of your own; leave it out for {data}.")
+            raise ValueError(
+                f"--positive {positive} is for data of your own; leave it out for {data}."
+            )
         test = task.sample(held_out, key=keys[3]) if held_out else None
         fresh = task.sample(first, key=keys[1]) if first else None
         return task, fresh, task.sample(examples, key=keys[2]), test
     loaded = whole(data, keys, examples, positive)
     quarter = loaded.num_examples // 4
     if quarter < 2 and (first or held_out):
-        raise ValueError(f"{data} has {loaded.num_examples} sequences; at least 8 are needed to set some aside.")
+        raise ValueError(
+            f"{data} has {loaded.num_examples} sequences; at least 8 are needed to set some aside."
+        )
     fresh, rest = loaded.split(min(first, quarter), key=keys[1]) if first else (None, loaded)
     test, rest = rest.split(min(held_out, quarter), key=keys[2]) if held_out else (None, rest)
     if abs(rest.labels.sum()) == rest.num_examples:
@@ -83,9 +90,14 @@ def whole(data: str, keys, examples: int, positive: str | None = None):
     if positive is None:
         return found
     return Dataset.from_arrays(
-        found.tokens, found.names, mask=found.mask, relevant=found.relevant, name=found.name,
-        norm_bound=found.norm_bound, positive=positive,
-    )  # fmt: skip
+        found.tokens,
+        found.names,
+        mask=found.mask,
+        relevant=found.relevant,
+        name=found.name,
+        norm_bound=found.norm_bound,
+        positive=positive,
+    )
 
 
 def classes(data: str, keys, examples: int, positive: str | None):
@@ -97,14 +109,20 @@ def classes(data: str, keys, examples: int, positive: str | None):
     from manyheads.data.labels import checked_labels
     from manyheads.data.mapped import is_large
 
-    if positive is None and isinstance(source(data, keys[0]), SOURCES["file"]) and not is_large(paths_of(data)[0]):
+    if (
+        positive is None
+        and isinstance(source(data, keys[0]), SOURCES["file"])
+        and not is_large(paths_of(data)[0])
+    ):
         found = read_file(*paths_of(data))
         if found.labels is not None:
             y = checked_labels(found.named[0], len(found.labels))
             values, codes = np.unique(y, return_inverse=True)
             if len(values) > 2:
                 name = Path(paths_of(data)[0]).stem
-                some = Dataset.from_arrays(found.tokens, y, mask=found.mask, name=name, positive=values[-1])
+                some = Dataset.from_arrays(
+                    found.tokens, y, mask=found.mask, name=name, positive=values[-1]
+                )
                 return some, (codes, tuple(map(str, values)))
     return whole(data, keys, examples, positive), None
 
@@ -124,7 +142,13 @@ def sequences(data: str, keys, examples: int):
         else:
             mask = np.asarray(found.mask, bool)
             tokens, _ = as_sequences(np.where(mask[:, :, None], found.tokens, 0.0))
-        return tokens, mask, None if found.labels is None else checked_labels(found.named[0], len(tokens)).astype(str)
+        return (
+            tokens,
+            mask,
+            None
+            if found.labels is None
+            else checked_labels(found.named[0], len(tokens)).astype(str),
+        )
     dataset = whole(data, keys, examples)
     return dataset.tokens, dataset.mask, dataset.names
 
@@ -141,7 +165,9 @@ def planned(path: Path, data: str):
     plan = PlanFile.load(path)
     keys = jax.random.split(jax.random.key(plan.seed), 5)
     if data not in ("", plan.data) and not all(Path(path).is_file() for path in paths_of(data)):
-        raise ValueError(f"{data!r} is not a file, and {path} was made on {plan.data}; leave it out.")
+        raise ValueError(
+            f"{data!r} is not a file, and {path} was made on {plan.data}; leave it out."
+        )
     dataset = whole(data or plan.data, keys, plan.num_examples, plan.positive)
     return plan, *plan.parts(dataset, keys[4])
 
@@ -151,7 +177,9 @@ def fresh_wanted(start: str, examples: int) -> int:
     if "num_examples" not in settings(STARTS[start]):
         return 0
     if examples == 0:
-        raise ValueError("--first-phase-examples 0 leaves the first phase without data; pass 2 or more.")
+        raise ValueError(
+            "--first-phase-examples 0 leaves the first phase without data; pass 2 or more."
+        )
     return examples
 
 
@@ -159,7 +187,9 @@ def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
     """The model at step 0; `scale` is the norm of each Gaussian head's two weight matrices."""
     scales = {"key_query_scale": scale, "readout_scale": scale}
     if scale is not None and not scales.keys() <= settings(STARTS[start]).keys():
-        raise ValueError(f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start.")
+        raise ValueError(
+            f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start."
+        )
     return STARTS[start](**({} if scale is None else scales)).make(heads, **facts)
 
 
@@ -167,7 +197,9 @@ def warn_of_time(steps: int, dataset: Any, model: Any, tell: Callable[[str], Any
     """Report a lower bound on the time of a run, if it is more than a minute."""
     from manyheads.data.budget import descent_seconds, duration
 
-    seconds = descent_seconds(steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies))
+    seconds = descent_seconds(
+        steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies)
+    )
     if seconds > 60:
         tell(f"at least {duration(seconds)}; Ctrl-C stops")
 
@@ -187,7 +219,9 @@ def stored_run(path: str, data: str | None, keys, examples: int, first: int, hel
     from manyheads.training.trajectory import Trajectory
 
     if data is None:
-        raise ValueError(f"{path} is a run; pass --data with what it was trained on, a file or a data source")
+        raise ValueError(
+            f"{path} is a run; pass --data with what it was trained on, a file or a data source"
+        )
     run = Trajectory.load(path)
     heads = run.start.heads  # after a first phase W is zero and U is not
     phased = not np.any(heads.key_query) and bool(np.any(heads.readout))

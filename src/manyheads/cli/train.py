@@ -18,7 +18,14 @@ from manyheads.cli.colors import say, show
 from manyheads.cli.hosts import job_script, join, leave
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import fresh_wanted, make_start, parts, planned, use_all_cores, warn_of_time
+from manyheads.cli.tasks import (
+    fresh_wanted,
+    make_start,
+    parts,
+    planned,
+    use_all_cores,
+    warn_of_time,
+)
 from manyheads.data.convert import paths_of
 from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
@@ -31,16 +38,29 @@ RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distan
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 DECIDED_BY = {
     "--plan": (
-        "--heads", "--start", "--scale", "--decoder", "--steps", "--step-size", "--optimizer", "--loss", "--examples",
-        "--positive", "--first-phase-examples", "--test-examples", "--seed",
+        "--heads",
+        "--start",
+        "--scale",
+        "--decoder",
+        "--steps",
+        "--step-size",
+        "--optimizer",
+        "--loss",
+        "--examples",
+        "--positive",
+        "--first-phase-examples",
+        "--test-examples",
+        "--seed",
     )
-}  # fmt: skip
+}
 KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
 DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS} (mixture if not given)."
 
 
 def command(
-    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)] = None,
+    data: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)
+    ] = None,
     *,
     heads: Heads = 8,
     start: Annotated[str, named(STARTS)] = "first_phase",
@@ -55,7 +75,9 @@ def command(
     first_phase_examples: int = 200,
     test_examples: int = 300,
     seed: Seed = 0,
-    dtype: Annotated[Literal["float32", "float64"] | None, tyro.conf.arg(metavar="{float32,float64}")] = None,
+    dtype: Annotated[
+        Literal["float32", "float64"] | None, tyro.conf.arg(metavar="{float32,float64}")
+    ] = None,
     device: Annotated[str | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
     devices: Annotated[str | None, tyro.conf.arg(metavar="{all,INT}")] = None,
     hosts: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
@@ -140,20 +162,30 @@ def command(
             raise ValueError(
                 f"--out {out} must end in .npz, the format of a trajectory; pass {out.with_suffix('.npz')}."
             )
-        if out is not None and out.exists() and any(Path(p).exists() and out.samefile(p) for p in paths_of(data)):
+        if (
+            out is not None
+            and out.exists()
+            and any(Path(p).exists() and out.samefile(p) for p in paths_of(data))
+        ):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
         if plan is not None:
             found, dataset, test, model = planned(plan, data)
             seed = found.seed
-            heads, step_size, steps = found.settings.num_heads, found.settings.step_size, found.settings.num_steps
+            heads, step_size, steps = (
+                found.settings.num_heads,
+                found.settings.step_size,
+                found.settings.num_steps,
+            )
             loss, fresh, split = found.loss, None, True
         else:
             count = 100 if examples is None else examples
             task, fresh, dataset, test = parts(data, keys, count, first, test_examples, positive)
             split = hasattr(task, "load")
             if split and examples is not None:
-                raise ValueError(f"--examples {examples} is for generated tasks; all sequences of {data} are used.")
+                raise ValueError(
+                    f"--examples {examples} is for generated tasks; all sequences of {data} are used."
+                )
             facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
             model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else say
@@ -161,17 +193,33 @@ def command(
     warn_of_time(steps, dataset, model, tell)
     if split and (fresh or test):
         counts = [(fresh, "first phase"), (test, "test")]
-        tell("set aside: " + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part))
+        tell(
+            "set aside: "
+            + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part)
+        )
     number = int(devices) if devices and devices.isdecimal() else devices
     lost = None
     with warnings.catch_warnings():
         warnings.simplefilter("error", Unsaved)
         try:
             run = mh.train(
-                model, dataset, step_size=step_size, num_steps=steps, optimizer=optimizer, loss=loss, test=test,
-                dtype=dtype, device=device, devices=number, progress=not quiet and sys.stderr.isatty(), checkpoint=out,
-                resume=resume, forecast=forecast, until=until, seed=seed,
-            )  # fmt: skip
+                model,
+                dataset,
+                step_size=step_size,
+                num_steps=steps,
+                optimizer=optimizer,
+                loss=loss,
+                test=test,
+                dtype=dtype,
+                device=device,
+                devices=number,
+                progress=not quiet and sys.stderr.isatty(),
+                checkpoint=out,
+                resume=resume,
+                forecast=forecast,
+                until=until,
+                seed=seed,
+            )
         except Unsaved as error:
             run, lost = error.run, error
         except HostLost as error:
@@ -231,7 +279,11 @@ def _saved_elsewhere(run, out: Path) -> Path | None:
 
 def _print_json(run) -> None:
     copies = run.start.copies
-    heads = {} if copies is None else {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
+    heads = (
+        {}
+        if copies is None
+        else {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
+    )
     head = heads | {"status": run.status}
     print(json.dumps(head | {"last_step": run.last_step} | run.settings))
     columns = {"step": run.steps} | {name: getattr(run, name) for name in RECORDS[1:]}

@@ -7,7 +7,12 @@ import re
 from collections.abc import Callable
 
 # Arguments that have another name as an option, where the verb has that option.
-OPTIONS = {"num_steps": "steps", "num_heads": "heads", "num_examples": "examples", "checkpoint": "out"}
+OPTIONS = {
+    "num_steps": "steps",
+    "num_heads": "heads",
+    "num_examples": "examples",
+    "checkpoint": "out",
+}
 # Advice that only a program can follow, and what a person at the command line does instead.
 INSTEAD = (
     ("; sequence= and label= name others", "; rename yours"),

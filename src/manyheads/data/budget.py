@@ -14,11 +14,17 @@ from manyheads._lazy import lazy
 
 jax = lazy("jax")
 
-MEMORY, HOURS = "MANYHEADS_MEMORY", "MANYHEADS_HOURS"  # GiB that may be used, hours that a call may take
+MEMORY, HOURS = (
+    "MANYHEADS_MEMORY",
+    "MANYHEADS_HOURS",
+)  # GiB that may be used, hours that a call may take
 USUAL_HOURS = 12.0
 FEWER = "pass fewer sequences, dataset.subset(range(1000)) say"
 STEP_SECONDS = 3e-5  # least time of a step, however small
-FLOP, ENTRY = {"cpu": 2e-11, "gpu": 2e-14}, {"cpu": 1e-9, "gpu": 1e-12}  # seconds of a core, of a GPU, at best
+FLOP, ENTRY = (
+    {"cpu": 2e-11, "gpu": 2e-14},
+    {"cpu": 1e-9, "gpu": 1e-12},
+)  # seconds of a core, of a GPU, at best
 
 
 def fits_memory(what: str, size: float, remedy: str) -> None:
@@ -35,7 +41,9 @@ def fits_time(what: str, seconds: float, remedy: str) -> None:
     """Refuse work that takes at least `seconds`, if that is more than half a day; `remedy` is what to pass instead."""
     hours = _told(HOURS, USUAL_HOURS)
     if not seconds <= 3600 * hours:
-        raise ValueError(f"{what} takes at least {duration(seconds)}; {remedy} ({HOURS}=N allows N hours).")
+        raise ValueError(
+            f"{what} takes at least {duration(seconds)}; {remedy} ({HOURS}=N allows N hours)."
+        )
 
 
 def fits_unpacked(path: Path) -> None:
@@ -72,7 +80,9 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def descent_seconds(num_steps: float, num_examples: int, num_tokens: int, dim: int, num_classes: int) -> float:
+def descent_seconds(
+    num_steps: float, num_examples: int, num_tokens: int, dim: int, num_classes: int
+) -> float:
     """The least time of that many steps of descent.
 
     A step is n H (4 T d^2 + 8 T^2 d) operations for H different heads, and passes over n H T (T + d) entries.
@@ -98,7 +108,9 @@ def _told(variable: str, usual: float) -> float:
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise ValueError(f"{variable}={text!r} must be a number >= 0; unset it, or set it to 64, say.")
+        raise ValueError(
+            f"{variable}={text!r} must be a number >= 0; unset it, or set it to 64, say."
+        )
     return value
 
 

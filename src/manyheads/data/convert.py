@@ -15,12 +15,18 @@ from manyheads.data.door import array_of, real_array, shown
 from manyheads.data.files import FORMATS, map_npy, read_npy, read_npz
 
 TABLES = (".csv", ".parquet")  # files that hold a table
-SEQUENCE, LABEL, TOKENS = "sequence", "label", "tokens"  # the columns of a table, unless others are named
+SEQUENCE, LABEL, TOKENS = (
+    "sequence",
+    "label",
+    "tokens",
+)  # the columns of a table, unless others are named
 
 
 def paths_of(data: str) -> list[str]:
     """The files that a word names: one, or the .npy files of tokens and labels with a comma between them."""
-    return data.split(",") if re.fullmatch(r"[^,]+\.npy,[^,]+\.npy", data, re.IGNORECASE) else [data]
+    return (
+        data.split(",") if re.fullmatch(r"[^,]+\.npy,[^,]+\.npy", data, re.IGNORECASE) else [data]
+    )
 
 
 class Contents(NamedTuple):
@@ -36,13 +42,22 @@ class Contents(NamedTuple):
     def named(self) -> tuple[Any, str | None]:
         """The labels by the names that the header gives, and which of them is +1; as they are where it gives none."""
         names, values = self.meta.get("label_names"), array_of(self.labels, "labels")
-        if not (isinstance(names, list) and len(names) == 2 and values.ndim == 1 and values.dtype.kind in "fiu"):
+        if not (
+            isinstance(names, list)
+            and len(names) == 2
+            and values.ndim == 1
+            and values.dtype.kind in "fiu"
+        ):
             return self.labels, None
         return np.array([str(name) for name in names])[(values > 0).astype(int)], str(names[1])
 
 
 def read_file(
-    path: str | Path, labels: str | Path | None = None, *, newest: int | None = None, mapped: bool = False
+    path: str | Path,
+    labels: str | Path | None = None,
+    *,
+    newest: int | None = None,
+    mapped: bool = False,
 ) -> Contents:
     """The content of an .npz, .npy, .csv or .parquet file; an .npy of tokens has its labels in a second file.
 
@@ -51,33 +66,47 @@ def read_file(
     path = Path(path)
     suffix = path.suffix.lower()
     if labels is not None and suffix != ".npy":
-        raise ValueError(f"labels={shown(str(labels))} go with an .npy file of tokens; {path} holds its own.")
+        raise ValueError(
+            f"labels={shown(str(labels))} go with an .npy file of tokens; {path} holds its own."
+        )
     if suffix == ".npy":
-        return Contents((map_npy if mapped else read_npy)(path), None if labels is None else read_npy(labels))
+        return Contents(
+            (map_npy if mapped else read_npy)(path), None if labels is None else read_npy(labels)
+        )
     if mapped and suffix != ".npz":
-        raise ValueError(f"{path} cannot be read block by block; pass an .npy or .npz file, or use Dataset.load.")
+        raise ValueError(
+            f"{path} cannot be read block by block; pass an .npy or .npz file, or use Dataset.load."
+        )
     if suffix in TABLES:
         table = read_table(path)
         known = LABEL in map(str, table.columns)
-        tokens, mask, found = table_parts(table if known else table.assign(**{LABEL: 0}), None, None, None)
+        tokens, mask, found = table_parts(
+            table if known else table.assign(**{LABEL: 0}), None, None, None
+        )
         return Contents(tokens, found if known else None, mask)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; pass a file in it. {FORMATS}")
     if path.is_file() and suffix != ".npz" and not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} ends in {suffix or 'nothing'}, which is no format of data. {FORMATS}")
+        raise ValueError(
+            f"{path} ends in {suffix or 'nothing'}, which is no format of data. {FORMATS}"
+        )
     arrays, meta = read_npz(path, newest, (TOKENS,) if mapped else ())
     if TOKENS not in arrays:
         held = ", ".join(sorted(arrays)) or "nothing"
         raise ValueError(
             f"{path} has no array tokens; it holds {held}. Save it with np.savez(path, tokens=..., labels=...)."
         )
-    return Contents(arrays[TOKENS], arrays.get("labels"), arrays.get("mask"), arrays.get("relevant"), meta)
+    return Contents(
+        arrays[TOKENS], arrays.get("labels"), arrays.get("mask"), arrays.get("relevant"), meta
+    )
 
 
 def padded(sequences: Any, name: str = "sequences") -> tuple[np.ndarray, np.ndarray | None]:
     """Sequences (T_i, d) of any length as one array (n, T, d), with a mask where lengths differ."""
     if isinstance(sequences, str | bytes) or not hasattr(sequences, "__iter__"):
-        raise ValueError(f"{name}={shown(sequences)} must be a list of sequences, each an array (tokens, dim).")
+        raise ValueError(
+            f"{name}={shown(sequences)} must be a list of sequences, each an array (tokens, dim)."
+        )
     parts = [real_array(f"{name}[{i}]", one) for i, one in enumerate(sequences)]
     if not parts:
         raise ValueError(f"{name} is empty; pass at least two sequences.")
@@ -126,10 +155,14 @@ def read_table(path: str | Path) -> Any:
             f"and quote cells that contain one. {FORMATS}"
         ) from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a readable CSV file: it is no UTF-8 text. {FORMATS}") from None
+        raise ValueError(
+            f"{path} is not a readable CSV file: it is no UTF-8 text. {FORMATS}"
+        ) from None
     if len(table.columns) == 1 and (found := re.search(r"[;\t|]", str(table.columns[0]))):
         separator = {"\t": "tabs"}.get(found[0], repr(found[0]))
-        raise ValueError(f"{path} has one column; its cells look separated by {separator}: separate them by commas.")
+        raise ValueError(
+            f"{path} has one column; its cells look separated by {separator}: separate them by commas."
+        )
     return table
 
 
@@ -144,7 +177,9 @@ def table_parts(
     label = LABEL if label is None else label
     _check_columns(names, [label])
     if not len(table):
-        raise ValueError(f"the table is empty: it has the columns {', '.join(names[:8])} and no rows; add some.")
+        raise ValueError(
+            f"the table is empty: it has the columns {', '.join(names[:8])} and no rows; add some."
+        )
     if sequence is None and TOKENS in names:
         tokens, mask = padded([_nested(row) for row in table[TOKENS]], "tokens")
         return tokens, mask, _labels(table[label])
@@ -155,14 +190,20 @@ def table_parts(
             f"row {_row(missing)} has an empty cell in column {sequence!r}; every row needs "
             "the sequence to which it belongs."
         )
-    columns = list(features) if features is not None else [n for n in names if n not in (sequence, label)]
-    if features is None and (unnamed := [n for n in columns if not n.strip() or re.fullmatch(r"Unnamed: \d+", n)]):
+    columns = (
+        list(features) if features is not None else [n for n in names if n not in (sequence, label)]
+    )
+    if features is None and (
+        unnamed := [n for n in columns if not n.strip() or re.fullmatch(r"Unnamed: \d+", n)]
+    ):
         raise ValueError(
             f"column {names.index(unnamed[0]) + 1} of the table has no name ({unnamed[0]!r}); if it is the index that "
             "pandas wrote, save the table with to_csv(path, index=False), else name it."
         )
     if not columns:
-        raise ValueError(f"the table has no feature columns besides {sequence!r} and {label!r}; add some.")
+        raise ValueError(
+            f"the table has no feature columns besides {sequence!r} and {label!r}; add some."
+        )
     groups = table.groupby(sequence, sort=False, dropna=False)
     if (mixed := groups[label].nunique(dropna=False) > 1).any():
         raise ValueError(
@@ -193,7 +234,9 @@ def _check_numbers(column: Any, name: str) -> None:
         return
     bad = (pandas.to_numeric(column, errors="coerce").isna() & column.notna()).to_numpy()
     if bad.all():
-        raise ValueError(f"column {name!r} holds no numbers; leave it out, or name the feature columns with features=.")
+        raise ValueError(
+            f"column {name!r} holds no numbers; leave it out, or name the feature columns with features=."
+        )
     where = _row(bad) if bad.any() else 1
     raise ValueError(
         f"row {where}, column {name!r} holds {shown(column.iloc[where - 1])}, which is no number; correct it, or name "
@@ -209,7 +252,9 @@ def _row(flags: np.ndarray) -> int:
 def _labels(column: Any) -> np.ndarray:
     """Labels as NumPy has them; pandas keeps strings as objects of its own."""
     if column.isna().any():
-        raise ValueError(f"label {int(np.argmax(column.isna().to_numpy()))} is missing; every sequence needs a label.")
+        raise ValueError(
+            f"label {int(np.argmax(column.isna().to_numpy()))} is missing; every sequence needs a label."
+        )
     values = column.to_numpy()
     return values if values.dtype.kind in "fiub" else np.array([str(value) for value in values])
 
@@ -220,6 +265,10 @@ def _nested(row: Any) -> np.ndarray:
         try:
             row = json.loads(row)
         except ValueError:
-            raise ValueError(f"tokens={shown(row)} is no list; write [[1, 2], [3, 4]], one list per token.") from None
-    array = array_of([np.asarray(token) for token in row] if hasattr(row, "__iter__") else row, "tokens")
+            raise ValueError(
+                f"tokens={shown(row)} is no list; write [[1, 2], [3, 4]], one list per token."
+            ) from None
+    array = array_of(
+        [np.asarray(token) for token in row] if hasattr(row, "__iter__") else row, "tokens"
+    )
     return array[:, None] if array.ndim == 1 and array.dtype != object else array

@@ -19,7 +19,9 @@ from manyheads.data.mapped import Mapped
 
 jax = lazy("jax")
 FORMAT_VERSION = 2
-LARGEST_TOKEN = 1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
+LARGEST_TOKEN = (
+    1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
+)
 SMALLEST_TOKEN = 1e-40  # below it they come near underflow
 
 
@@ -48,7 +50,9 @@ class Dataset:
         flags = [flag for flag in (self.mask, self.relevant) if flag is not None]
         left = isinstance(X, Mapped)  # and checked where it was opened
         if not (
-            all(isinstance(array, np.ndarray) for array in ((y, *flags) if left else (X, y, *flags)))
+            all(
+                isinstance(array, np.ndarray) for array in ((y, *flags) if left else (X, y, *flags))
+            )
             and X.ndim == 3
             and X.size
             and y.shape == X.shape[:1]
@@ -64,9 +68,17 @@ class Dataset:
 
     @classmethod
     def from_arrays(
-        cls, tokens, labels, *, mask=None, relevant=None, name: str = "data", norm_bound: float | None = None,
-        positive=None, like: Dataset | None = None,
-    ) -> Dataset:  # fmt: skip
+        cls,
+        tokens,
+        labels,
+        *,
+        mask=None,
+        relevant=None,
+        name: str = "data",
+        norm_bound: float | None = None,
+        positive=None,
+        like: Dataset | None = None,
+    ) -> Dataset:
         """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
         `positive` names the value that becomes +1 instead, against all others where there are several. `like` is
@@ -75,7 +87,9 @@ class Dataset:
         no token of the distribution is longer.
         """
         if isinstance(tokens, np.ma.MaskedArray):
-            raise ValueError("tokens is a masked array; pass tokens.data, and one flag per token as mask=.")
+            raise ValueError(
+                "tokens is a masked array; pass tokens.data, and one flag per token as mask=."
+            )
         X = np.array(real_array("tokens", tokens), dtype=np.float64)
         if X.ndim != 3:
             raise ValueError(
@@ -83,7 +97,9 @@ class Dataset:
                 "For one sequence pass tokens[None], for one token per sequence tokens[:, None, :]."
             )
         if 0 in X.shape:
-            raise ValueError(f"tokens has shape {X.shape}; every axis must have at least one entry.")
+            raise ValueError(
+                f"tokens has shape {X.shape}; every axis must have at least one entry."
+            )
         real, known = _flags(mask, X.shape[:2], "mask"), _flags(relevant, X.shape[:2], "relevant")
         if real is not None:
             X[~real] = 0.0
@@ -94,9 +110,17 @@ class Dataset:
 
     @classmethod
     def open(
-        cls, tokens, labels=None, *, mask=None, relevant=None, name: str | None = None,
-        norm_bound: float | None = None, positive=None, like: Dataset | None = None,
-    ) -> Dataset:  # fmt: skip
+        cls,
+        tokens,
+        labels=None,
+        *,
+        mask=None,
+        relevant=None,
+        name: str | None = None,
+        norm_bound: float | None = None,
+        positive=None,
+        like: Dataset | None = None,
+    ) -> Dataset:
         """A dataset whose tokens stay where they are and are read block by block: more than memory or a device holds.
 
         `tokens` is an .npy file, with `labels` a second one or an array; an .npz file that was not compressed, with its
@@ -112,7 +136,9 @@ class Dataset:
             if second is not None or labels is None:
                 labels, preset = labels_of(found, usual)
                 positive = preset if positive is None and like is None else positive
-            mask, relevant = (b if a is None else a for a, b in ((mask, found.mask), (relevant, found.relevant)))
+            mask, relevant = (
+                b if a is None else a for a, b in ((mask, found.mask), (relevant, found.relevant))
+            )
         else:
             tokens, usual = real_array("tokens", tokens), "data"
         if tokens.ndim != 3 or 0 in tokens.shape or tokens.dtype.kind not in "fiu":
@@ -120,7 +146,10 @@ class Dataset:
                 f"tokens has shape {tokens.shape} and dtype {tokens.dtype}; it must hold numbers of shape "
                 "(sequences, tokens, dim)."
             )
-        real, known = _flags(mask, tokens.shape[:2], "mask"), _flags(relevant, tokens.shape[:2], "relevant")
+        real, known = (
+            _flags(mask, tokens.shape[:2], "mask"),
+            _flags(relevant, tokens.shape[:2], "relevant"),
+        )
         X = Mapped(tokens, None, real)
         _check_sizes(X)
         y, names = signs(labels, len(X), positive, like)
@@ -183,7 +212,13 @@ class Dataset:
         n, index = self.num_examples, array_of(indices, "indices")
         if index.dtype == bool and index.shape == (n,):
             index = np.flatnonzero(index)
-        if index.ndim != 1 or index.dtype.kind not in "iu" or not index.size or index.min() < -n or index.max() >= n:
+        if (
+            index.ndim != 1
+            or index.dtype.kind not in "iu"
+            or not index.size
+            or index.min() < -n
+            or index.max() >= n
+        ):
             raise ValueError(
                 f"indices={shown(indices)} must be whole numbers from 0 to {n - 1}, at least one, or {n} flags."
             )
@@ -191,16 +226,25 @@ class Dataset:
         def pick(array):
             return None if array is None else array[index]
 
-        tokens = self.tokens.chosen(index) if isinstance(self.tokens, Mapped) else self.tokens[index]
+        tokens = (
+            self.tokens.chosen(index) if isinstance(self.tokens, Mapped) else self.tokens[index]
+        )
         return Dataset(
-            tokens, self.labels[index], pick(self.mask), pick(self.relevant), self.label_names, self.name,
+            tokens,
+            self.labels[index],
+            pick(self.mask),
+            pick(self.relevant),
+            self.label_names,
+            self.name,
             self.norm_bound,
-        )  # fmt: skip
+        )
 
     def without(self, i: int) -> Dataset:
         """All sequences but the i-th."""
         if whole("i", i, 0) >= self.num_examples:
-            raise ValueError(f"i={i} is outside 0..{self.num_examples - 1}, the sequences of this dataset.")
+            raise ValueError(
+                f"i={i} is outside 0..{self.num_examples - 1}, the sequences of this dataset."
+            )
         return self.subset(np.delete(np.arange(self.num_examples), i))
 
     def split(self, first: float, *, key) -> tuple[Dataset, Dataset]:
@@ -220,7 +264,9 @@ class Dataset:
         """The same sequences with one more feature, which is 1 for every real token."""
         real = np.ones(self.tokens.shape[:2]) if self.mask is None else self.mask
         bound = None if self.norm_bound is None else float(np.hypot(self.norm_bound, 1.0))
-        return replace(self, tokens=np.concatenate([self.tokens, real[:, :, None]], axis=2), norm_bound=bound)
+        return replace(
+            self, tokens=np.concatenate([self.tokens, real[:, :, None]], axis=2), norm_bound=bound
+        )
 
     def __len__(self) -> int:
         return self.num_examples
@@ -232,7 +278,9 @@ class Dataset:
         if not isinstance(index, int | np.integer) or isinstance(index, bool):
             return self.subset(index)
         if not -self.num_examples <= index < self.num_examples:
-            raise IndexError(f"index {index} is outside the {self.num_examples} sequences of this dataset.")
+            raise IndexError(
+                f"index {index} is outside the {self.num_examples} sequences of this dataset."
+            )
         tokens = self.tokens[index] if self.mask is None else self.tokens[index][self.mask[index]]
         return tokens, self.names[index]
 
@@ -249,13 +297,23 @@ class Dataset:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
         meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
         meta |= {"label_names": list(self.label_names), "norm_bound": self.norm_bound}
-        arrays = {"tokens": self.tokens, "labels": self.labels, "mask": self.mask, "relevant": self.relevant}
+        arrays = {
+            "tokens": self.tokens,
+            "labels": self.labels,
+            "mask": self.mask,
+            "relevant": self.relevant,
+        }
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)
 
     @classmethod
     @guarded()
     def load(
-        cls, path: str | Path, labels: str | Path | None = None, *, positive=None, like: Dataset | None = None
+        cls,
+        path: str | Path,
+        labels: str | Path | None = None,
+        *,
+        positive=None,
+        like: Dataset | None = None,
     ) -> Dataset:
         """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`; or another format.
 
@@ -267,18 +325,32 @@ class Dataset:
         if positive is None and like is None:
             positive = second
         return cls.from_arrays(
-            found.tokens, names, mask=found.mask, relevant=found.relevant, positive=positive, like=like,
-            name=found.meta.get("name", Path(path).stem), norm_bound=found.meta.get("norm_bound"),
-        )  # fmt: skip
+            found.tokens,
+            names,
+            mask=found.mask,
+            relevant=found.relevant,
+            positive=positive,
+            like=like,
+            name=found.meta.get("name", Path(path).stem),
+            norm_bound=found.meta.get("norm_bound"),
+        )
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
-        ragged = "" if self.mask is None else f", lengths {self.mask.sum(1).min()} to {self.mask.sum(1).max()}"
+        ragged = (
+            ""
+            if self.mask is None
+            else f", lengths {self.mask.sum(1).min()} to {self.mask.sum(1).max()}"
+        )
         return (
             f"{self.name}: {self.num_examples} sequences of {self.num_tokens} tokens in dimension {self.dim}{ragged}; "
             f"{up} labeled {self.label_names[1]} (+1), {self.num_examples - up} labeled {self.label_names[0]} (-1); "
             f"largest token norm {_longest(self.tokens):.4g}"
-            + (f"; read block by block{self.tokens.path and f' from {self.tokens.path}'}" if self.in_place else "")
+            + (
+                f"; read block by block{self.tokens.path and f' from {self.tokens.path}'}"
+                if self.in_place
+                else ""
+            )
         )
 
     __repr__ = __str__
@@ -289,7 +361,9 @@ class Dataset:
             self.name,
             {
                 "sequences": self.num_examples,
-                "tokens": self.num_tokens if self.mask is None else f"{self.mask.sum(1).min()} to {self.num_tokens}",
+                "tokens": self.num_tokens
+                if self.mask is None
+                else f"{self.mask.sum(1).min()} to {self.num_tokens}",
                 "dimension": self.dim,
                 f"{self.label_names[1]} (+1)": ups,
                 f"{self.label_names[0]} (-1)": self.num_examples - ups,
@@ -308,7 +382,9 @@ def _bound(norm_bound, tokens: np.ndarray | Mapped) -> float | None:
         return None
     bound, seen = finite("norm_bound", norm_bound), _longest(tokens)
     if seen > bound * (1 + 1e-11):
-        raise ValueError(f"norm_bound={bound:g} is below the largest token norm, {seen:g}; pass at least that.")
+        raise ValueError(
+            f"norm_bound={bound:g} is below the largest token norm, {seen:g}; pass at least that."
+        )
     return bound
 
 
@@ -326,7 +402,9 @@ def _check_sizes(tokens: np.ndarray | Mapped) -> None:
     if not largest <= LARGEST_TOKEN:
         blocks = tokens.blocks() if isinstance(tokens, Mapped) else [(slice(0, None), tokens)]
         first, bad = next(
-            (part.start, b) for part, x in blocks if (b := ~(np.abs(x.astype(float)) <= LARGEST_TOKEN)).any()
+            (part.start, b)
+            for part, x in blocks
+            if (b := ~(np.abs(x.astype(float)) <= LARGEST_TOKEN)).any()
         )
         i, t, _ = np.argwhere(bad)[0]
         raise ValueError(
@@ -347,5 +425,7 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; it must be {shape}, one flag per token.")
     if array.dtype != bool and not (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all()):
-        raise ValueError(f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}.")
+        raise ValueError(
+            f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}."
+        )
     return array.astype(bool)

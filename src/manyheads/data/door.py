@@ -18,7 +18,9 @@ from manyheads._fields import RANGE, allowed, judged, shown
 from manyheads._lazy import lazy
 
 jax = lazy("jax")
-protocol, losses, starts = map(lazy, ("manyheads.model.protocol", "manyheads.model.loss", "manyheads.training.start"))
+protocol, losses, starts = map(
+    lazy, ("manyheads.model.protocol", "manyheads.model.loss", "manyheads.training.start")
+)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSED = object()
@@ -97,7 +99,9 @@ def guarded(**ranges: dict[str, Any] | None) -> Callable[[Function], Function]:
             try:
                 bound = signature.bind(*arguments, **named)
             except TypeError as error:
-                raise TypeError(f"{call.__name__}: {error}; it takes {', '.join(signature.parameters)}.") from None
+                raise TypeError(
+                    f"{call.__name__}: {error}; it takes {', '.join(signature.parameters)}."
+                ) from None
             for name, value in bound.arguments.items():
                 if name in rules:
                     bound.arguments[name] = _checked(name, value, rules[name])
@@ -115,12 +119,17 @@ def _checked(name: str, value: Any, rules: Sequence[Rule]) -> Any:
     for rule in rules:
         if (found := rule.accept(value)) is not REFUSED:
             return found
-    raise ValueError(f"{name}={shown(value)} must be {' or '.join(rule.allowed for rule in rules)}.")
+    raise ValueError(
+        f"{name}={shown(value)} must be {' or '.join(rule.allowed for rule in rules)}."
+    )
 
 
 def _rules(name: str, parameter: inspect.Parameter, ranges: dict[str, Any] | None) -> list[Rule]:
     """One rule for each thing that the annotation of an argument allows; none if it names something unknown."""
-    if ranges is None or parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+    if ranges is None or parameter.kind in (
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    ):
         return []
     text = parameter.annotation if isinstance(parameter.annotation, str) else ""
     optional = text.endswith(" | None") or parameter.default is None
@@ -143,9 +152,14 @@ def _rule(word: str, ranges: dict[str, Any]) -> Rule | None:
     if word.startswith("Callable["):
         return Rule("a function", lambda value: value if callable(value) else REFUSED)
     if word == "Engine":
-        return Rule("an engine", lambda value: value if callable(getattr(value, "work", None)) else REFUSED)
+        return Rule(
+            "an engine", lambda value: value if callable(getattr(value, "work", None)) else REFUSED
+        )
     if word == "Path":
-        return Rule("a path, of names of at most 255 characters", lambda value: value if _is_path(value) else REFUSED)
+        return Rule(
+            "a path, of names of at most 255 characters",
+            lambda value: value if _is_path(value) else REFUSED,
+        )
     return None
 
 
@@ -163,9 +177,14 @@ def _number(kind: type, ranges: dict[str, Any]) -> Rule:
 
 def _each(inner: Rule, values: Any) -> Any:
     """The list of what a rule makes of every entry."""
-    if isinstance(values, str | bytes | dict | set | np.ma.MaskedArray) or not hasattr(values, "__iter__"):
+    if isinstance(values, str | bytes | dict | set | np.ma.MaskedArray) or not hasattr(
+        values, "__iter__"
+    ):
         return REFUSED
-    found = [inner.accept(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+    found = [
+        inner.accept(value)
+        for value in (values.tolist() if isinstance(values, np.ndarray) else values)
+    ]
     return REFUSED if any(value is REFUSED for value in found) else found
 
 
@@ -182,9 +201,16 @@ def _made_by(value: Any, word: str) -> bool:
 
     A data model of one's own may stand for the mixture, if it has its patterns.
     """
-    if word == "TokenizedMixture" and not isinstance(value, type) and hasattr(value, "num_patterns"):
+    if (
+        word == "TokenizedMixture"
+        and not isinstance(value, type)
+        and hasattr(value, "num_patterns")
+    ):
         return True
-    return any(kind.__name__ == word and kind.__module__.startswith("manyheads.") for kind in type(value).__mro__)
+    return any(
+        kind.__name__ == word and kind.__module__.startswith("manyheads.")
+        for kind in type(value).__mro__
+    )
 
 
 def _raising(check: Callable[[str, Any], Any]) -> Callable[[str], Rule]:
@@ -244,9 +270,17 @@ def finite(name: str, value, *, positive: bool = True, hint: str = "") -> float:
 
 def number_of(value) -> float:
     """A number as a float; NaN for what is none."""
-    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
+    if (
+        isinstance(value, np.ndarray | np.generic)
+        and value.ndim == 0
+        and not isinstance(value, np.ma.MaskedArray)
+    ):
         value = value.item()
-    if isinstance(value, bool | str | bytes) or np.ndim(value) > 0 or isinstance(value, np.ma.MaskedArray):
+    if (
+        isinstance(value, bool | str | bytes)
+        or np.ndim(value) > 0
+        or isinstance(value, np.ma.MaskedArray)
+    ):
         return np.nan
     try:
         return float(value)
@@ -259,7 +293,9 @@ def array_of(values, name: str = "the array") -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; pass {name}.data without the masked entries.")
     try:
-        if callable(getattr(values, "detach", None)):  # a tensor of PyTorch, which may have a gradient
+        if callable(
+            getattr(values, "detach", None)
+        ):  # a tensor of PyTorch, which may have a gradient
             values = values.detach().cpu()
             values = values.float() if str(values.dtype) == "torch.bfloat16" else values
         array = np.asarray(values)
@@ -277,7 +313,9 @@ def real_array(name: str, values) -> np.ndarray:
             if array.dtype == object
             else f"Convert with np.asarray({name}, dtype=float)."
         )
-        raise ValueError(f"{name} must be real numbers in one rectangular array; got dtype {array.dtype}. {remedy}")
+        raise ValueError(
+            f"{name} must be real numbers in one rectangular array; got dtype {array.dtype}. {remedy}"
+        )
     return array
 
 
@@ -290,7 +328,9 @@ def checked_key(key):
     except (TypeError, ValueError, AttributeError):
         one = False
     if not one:
-        raise ValueError(f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0.")
+        raise ValueError(
+            f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0."
+        )
     return key
 
 

@@ -76,7 +76,11 @@ def _locked(scratch: Path) -> Any:
 def remove_leftovers(path: Path) -> None:
     """Remove what killed writers of this file left behind; a writer that lives has locked its own."""
     with os.scandir(path.absolute().parent) as entries:
-        ours = [entry.path for entry in entries if entry.name.startswith(f"{path.name}.") and entry.name[-4:] == ".tmp"]
+        ours = [
+            entry.path
+            for entry in entries
+            if entry.name.startswith(f"{path.name}.") and entry.name[-4:] == ".tmp"
+        ]
     for scratch in ours:
         number = scratch[:-4].rpartition(".")[2]
         with contextlib.suppress(OSError):
@@ -163,7 +167,9 @@ class Archive:
         if not self.sealed and len(self.zip.namelist()) & 0xFFFF != _num_members(file):
             raise Damaged("its table of contents is damaged")
         for name in set(self.zip.namelist()) - set(members):
-            self.zip.open(name).close()  # not an array whose name was damaged: names are there twice
+            self.zip.open(
+                name
+            ).close()  # not an array whose name was damaged: names are there twice
 
     def __getitem__(self, name: str) -> np.ndarray:
         content = self.zip.read(f"{name}.npy")  # to its end, where ZIP's own check is
@@ -182,7 +188,9 @@ class Archive:
         """The array where it is in the file, not read; its checksum is verified first."""
         info = self.zip.getinfo(f"{name}.npy")
         if info.compress_type != zipfile.ZIP_STORED:
-            raise Damaged(f"the array {name} is compressed; np.savez writes it so that it can be read in place")
+            raise Damaged(
+                f"the array {name} is compressed; np.savez writes it so that it can be read in place"
+            )
         if not self.sealed:
             with self.zip.open(info) as member:
                 while member.read(BLOCK):
@@ -190,7 +198,11 @@ class Archive:
         with open(path, "rb") as file:
             file.seek(info.header_offset + 26)
             lengths = file.read(4)  # of the name and of the extra field
-            begin = info.header_offset + 30 + sum(int.from_bytes(lengths[k : k + 2], "little") for k in (0, 2))
+            begin = (
+                info.header_offset
+                + 30
+                + sum(int.from_bytes(lengths[k : k + 2], "little") for k in (0, 2))
+            )
             file.seek(begin)
             return _map_array(file, path)
 
@@ -229,7 +241,10 @@ def read_npz(
             meta = json.loads(text) if text else {}
             archive.check_version(meta.get("format_version", 0), newest)
             names = [name for name in archive.names if not (name == "meta" and text)]
-            return {name: archive.mapped(name, path) if name in mapped else archive[name] for name in names}, meta
+            return {
+                name: archive.mapped(name, path) if name in mapped else archive[name]
+                for name in names
+            }, meta
     except Newer as error:
         raise Newer(f"{path} {error}") from None
     except Exception as error:  # zipfile, zlib, json, tokenize and numpy each have their own
@@ -269,7 +284,11 @@ def map_npy(path: str | Path) -> np.ndarray:
 def _map_array(file: Any, path: Path) -> np.ndarray:
     """The array, in NumPy's format, that begins where an open file is."""
     version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, is_fortran, dtype = read(file)
     if dtype.hasobject or not math.prod(shape):
         raise Damaged("it holds objects, or nothing")
@@ -298,7 +317,10 @@ def read_json(path: Path, newest: int, remedy: str) -> dict[str, Any]:
     """
     raw = path.read_bytes()
     try:
-        before, digest = raw[: -DIGITS - len(JSON_END)], raw[-DIGITS - len(JSON_END) : -len(JSON_END)]
+        before, digest = (
+            raw[: -DIGITS - len(JSON_END)],
+            raw[-DIGITS - len(JSON_END) : -len(JSON_END)],
+        )
         sealed = before.endswith(JSON_MARK) and raw.endswith(JSON_END)
         if sealed and hashlib.sha256(before).hexdigest().encode() != digest:
             raise Damaged("its content does not match its checksum")
@@ -313,7 +335,10 @@ def read_json(path: Path, newest: int, remedy: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read ({short(error)}); {remedy}") from None
     if not sealed:
-        warnings.warn(f"{path} is of an older version and has no checksum; the next run here adds one", stacklevel=3)
+        warnings.warn(
+            f"{path} is of an older version and has no checksum; the next run here adds one",
+            stacklevel=3,
+        )
     content.pop("sha256", None)
     return content
 

@@ -31,25 +31,35 @@ def checked_labels(labels, num_examples: int) -> np.ndarray:
     if y.dtype == object and y.ndim == 1 and all(isinstance(value, str) for value in y):
         y = y.astype(str)  # as pandas keeps strings
     if y.shape != (num_examples,):
-        raise ValueError(f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence.")
+        raise ValueError(
+            f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence."
+        )
     if y.dtype.kind not in "fiubUSMm":
         raise ValueError(
             f"labels must be numbers or strings; got dtype {y.dtype}. Convert with np.array(labels, dtype=str)."
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label.")
+        raise ValueError(
+            f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label."
+        )
     return y
 
 
-def signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np.ndarray, tuple[str, str]]:
+def signs(
+    labels, num_examples: int, positive, like: Dataset | None
+) -> tuple[np.ndarray, tuple[str, str]]:
     """Labels as +1 and -1, and the names of -1 and +1; `positive` and `like` are those of `Dataset.from_arrays`."""
     y = checked_labels(labels, num_examples)
     values = np.unique(y)
     if like is not None:
         return _signs_like(y, values, like)
-    chosen = [value for value in values if positive is not None and _same_name(str(positive), str(value))]
+    chosen = [
+        value for value in values if positive is not None and _same_name(str(positive), str(value))
+    ]
     if positive is not None and not chosen:
-        raise ValueError(f"positive={shown(positive)} is not among the labels, {', '.join(map(str, values[:4]))}.")
+        raise ValueError(
+            f"positive={shown(positive)} is not among the labels, {', '.join(map(str, values[:4]))}."
+        )
     if chosen and len(values) > 2:
         return np.where(y == chosen[0], 1.0, -1.0), (f"not {chosen[0]}", str(chosen[0]))
     if chosen and chosen[0] == values[0]:
@@ -61,16 +71,23 @@ def signs(labels, num_examples: int, positive, like: Dataset | None) -> tuple[np
             "positive=."
         )
     if len(values) < 2:
-        raise ValueError(f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes.")
+        raise ValueError(
+            f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes."
+        )
     return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))
 
 
-def _signs_like(y: np.ndarray, values: np.ndarray, like: Dataset) -> tuple[np.ndarray, tuple[str, str]]:
+def _signs_like(
+    y: np.ndarray, values: np.ndarray, like: Dataset
+) -> tuple[np.ndarray, tuple[str, str]]:
     """Labels that have the names of another dataset's; numbers may be written differently, as 1 and 1.0."""
     if not hasattr(like, "label_names"):
         raise ValueError(f"like={shown(like)} must be a Dataset, the training data say.")
 
-    known = {str(v): [i for i, name in enumerate(like.label_names) if _same_name(str(v), name)] for v in values}
+    known = {
+        str(v): [i for i, name in enumerate(like.label_names) if _same_name(str(v), name)]
+        for v in values
+    }
     against_all = like.label_names[0] == f"not {like.label_names[1]}"
     if (strange := [value for value, places in known.items() if not places]) and not against_all:
         raise ValueError(_other_names(strange[0], like))
@@ -87,18 +104,22 @@ def _same_name(name: str, other: str) -> bool:
 
 def _other_names(name: str, like: Dataset) -> str:
     first, second = like.label_names
-    return (
-        f"label {name!r} is none of {like.name}'s, which are {first!r} and {second!r}; give both data the same labels."
-    )
+    return f"label {name!r} is none of {like.name}'s, which are {first!r} and {second!r}; give both data the same labels."
 
 
 def check_same_labels(dataset: Dataset, other: Dataset) -> None:
     """Refuse data whose labels have other names than those of the first, which would count everything as wrong."""
     if not all(map(_same_name, dataset.label_names, other.label_names)):
-        strange = [n for n in other.label_names if not any(_same_name(n, known) for known in dataset.label_names)]
+        strange = [
+            n
+            for n in other.label_names
+            if not any(_same_name(n, known) for known in dataset.label_names)
+        ]
         if not strange:
             raise ValueError(
                 f"{other.name} has {other.label_names[1]!r} as +1 and {dataset.name} has {dataset.label_names[1]!r}; "
                 "pass like= to Dataset.from_arrays, or positive= for both."
             )
-        raise ValueError(f"{_other_names(strange[0], dataset)[:-1]}, or pass like= to Dataset.from_arrays.")
+        raise ValueError(
+            f"{_other_names(strange[0], dataset)[:-1]}, or pass like= to Dataset.from_arrays."
+        )

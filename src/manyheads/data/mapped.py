@@ -28,7 +28,9 @@ class Mapped(np.lib.mixins.NDArrayOperatorsMixin):
 
     ndim = 3
 
-    def __init__(self, array: np.ndarray, rows: np.ndarray | None = None, real: np.ndarray | None = None):
+    def __init__(
+        self, array: np.ndarray, rows: np.ndarray | None = None, real: np.ndarray | None = None
+    ):
         self.array, self.rows, self.real = array, rows, real
         self.dtype = array.dtype
         self.shape = (len(array) if rows is None else len(rows), *array.shape[1:])
@@ -85,7 +87,11 @@ class Mapped(np.lib.mixins.NDArrayOperatorsMixin):
         """All of it, in memory."""
         kind = np.dtype(dtype)
         remedy = "pass fewer sequences, dataset.subset(range(10_000)) say; train alone reads them block by block"
-        fits_memory(f"reading all {len(self):,} sequences into memory", float(self.size) * kind.itemsize, remedy)
+        fits_memory(
+            f"reading all {len(self):,} sequences into memory",
+            float(self.size) * kind.itemsize,
+            remedy,
+        )
         whole = np.empty(self.shape, kind)
         for part, block in self.blocks():
             whole[part] = block
@@ -110,4 +116,6 @@ def is_large(path: str | Path) -> bool:
     path = Path(path)
     if not path.is_file() or path.stat().st_size < LARGE_BYTES:
         return False
-    return path.suffix.lower() == ".npy" or (path.suffix.lower() == ".npz" and holds_plain(path, TOKENS))
+    return path.suffix.lower() == ".npy" or (
+        path.suffix.lower() == ".npz" and holds_plain(path, TOKENS)
+    )

@@ -55,7 +55,9 @@ class TokenizedMixture:
             )
         if abs(zeta * T - round(zeta * T)) > 1e-9 * T or not 1 <= round(zeta * T) < T:
             near = min(max(round(zeta * T), 1), T - 1)
-            remedy = f"Pass sparsity={near / T:.12g}" if T > 1 else "Pass num_tokens=2, sparsity=0.5"
+            remedy = (
+                f"Pass sparsity={near / T:.12g}" if T > 1 else "Pass num_tokens=2, sparsity=0.5"
+            )
             raise ValueError(
                 f"sparsity * num_tokens = {zeta * T:g} must be a whole number between 1 and {T - 1}, the number of "
                 f"relevant tokens. {remedy}."
@@ -71,7 +73,9 @@ class TokenizedMixture:
                 f"Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass noise_norm={least * (1 + 1e-6):.9g} or more."
             )
         if self.frame == "rotated" and self.key is None:
-            raise ValueError("frame='rotated' draws a random rotation: pass key=jax.random.key(0), or frame='axis'.")
+            raise ValueError(
+                "frame='rotated' draws a random rotation: pass key=jax.random.key(0), or frame='axis'."
+            )
         if self.frame == "rotated":
             checked_key(self.key)
 
@@ -112,7 +116,11 @@ class TokenizedMixture:
     def W_star(self) -> np.ndarray:
         """W_* = μ₊μ₊ᵀ + μ₋μ₋ᵀ + Σ ν_ℓ(μ₊ + μ₋)ᵀ; its Frobenius norm is S²√(2(M + 1))."""
         plus, minus, *nus = self.patterns
-        return np.outer(plus, plus) + np.outer(minus, minus) + np.outer(np.sum(nus, axis=0), plus + minus)
+        return (
+            np.outer(plus, plus)
+            + np.outer(minus, minus)
+            + np.outer(np.sum(nus, axis=0), plus + minus)
+        )
 
     @property
     def U_opt(self) -> np.ndarray:
@@ -127,28 +135,45 @@ class TokenizedMixture:
     @property
     def token_radius(self) -> float:
         """R = max(1, √(S² + Z² + 2 Z_ν/M)), the almost-sure bound on the token norms."""
-        return max(1.0, float(np.sqrt(self.signal**2 + self.noise_norm**2 + 2 * self.noise_nu / self.num_patterns)))
+        return max(
+            1.0,
+            float(
+                np.sqrt(self.signal**2 + self.noise_norm**2 + 2 * self.noise_nu / self.num_patterns)
+            ),
+        )
 
     def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences; labels are fair coins, and a small sample that holds one class only is an error."""
         n, T, M = whole("num_examples", num_examples, 2), self.num_tokens, self.num_patterns
-        fits_memory(f"{n:,} sequences", 8.0 * 5 * n * T * self.dim + 16.0 * self.dim**2, "draw fewer of them")
+        fits_memory(
+            f"{n:,} sequences",
+            8.0 * 5 * n * T * self.dim + 16.0 * self.dim**2,
+            "draw fewer of them",
+        )
         rng = random_stream(key)
         labels = np.where(rng.random(n) < 0.5, 1.0, -1.0)
-        order = np.argsort(rng.random((n, T)), axis=1) if self.positions == "random" else np.tile(np.arange(T), (n, 1))
+        order = (
+            np.argsort(rng.random((n, T)), axis=1)
+            if self.positions == "random"
+            else np.tile(np.arange(T), (n, 1))
+        )
         relevant = order < self.num_relevant
         patterns = self.patterns
         signal = patterns[(labels < 0).astype(int)]
         nuisance = patterns[2 + rng.integers(0, M, (n, T))] + self._noise(rng, (n, T))
         tokens = np.where(relevant[:, :, None], signal[:, None, :], nuisance)
-        return Dataset(tokens, labels, None, relevant, ("-1", "+1"), "tokenized mixture", self.token_radius)._checked()
+        return Dataset(
+            tokens, labels, None, relevant, ("-1", "+1"), "tokenized mixture", self.token_radius
+        )._checked()
 
     def _noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         M, d, S = self.num_patterns, self.dim, self.signal
         vertex = self.noise == "vertex"
 
         def interval(k):
-            return rng.choice((-1.0, 1.0), (*shape, k)) if vertex else rng.uniform(-1, 1, (*shape, k))
+            return (
+                rng.choice((-1.0, 1.0), (*shape, k)) if vertex else rng.uniform(-1, 1, (*shape, k))
+            )
 
         reach = np.concatenate([np.full(2, self.noise_mu / S), np.full(M, self.noise_nu / (M * S))])
         z = np.zeros((*shape, d))

@@ -29,7 +29,9 @@ class Planted:
     num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
     dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
     teacher_heads: int = setting(4, "heads of the planted model", unit="heads", low=1, high=10**5)
-    margin: float = setting(0.0, "sequences with a smaller planted score are dropped", unit="1", low=0)
+    margin: float = setting(
+        0.0, "sequences with a smaller planted score are dropped", unit="1", low=0
+    )
     token_scale: float = setting(1.0, "standard deviation of a token's entries", unit="1", above=0)
     teacher_scale: float = setting(1.0, "scale of the planted weights", unit="1", above=0)
     key: Any = None
@@ -38,7 +40,9 @@ class Planted:
     def __post_init__(self) -> None:
         check(self)
         if self.key is None:
-            raise ValueError("a planted model draws its teacher at random: pass key=jax.random.key(0).")
+            raise ValueError(
+                "a planted model draws its teacher at random: pass key=jax.random.key(0)."
+            )
         checked_key(self.key)
 
     @cached_property
@@ -46,7 +50,9 @@ class Planted:
         rng = random_stream(self.key)
         d, H = self.dim, self.teacher_heads
         key_query = self.teacher_scale * rng.standard_normal((H, d, d)) / np.sqrt(d)
-        return key_query, self.teacher_scale * rng.standard_normal((H, self.num_tokens, d)) / np.sqrt(d)
+        return key_query, self.teacher_scale * rng.standard_normal(
+            (H, self.num_tokens, d)
+        ) / np.sqrt(d)
 
     @property
     def key_query(self) -> np.ndarray:
@@ -70,7 +76,9 @@ class Planted:
         """Draw sequences until `num_examples` pass the margin filter."""
         n, T, d = whole("num_examples", num_examples, 2), self.num_tokens, self.dim
         teacher = self.teacher_heads * (d * d + T * d + max(256, n) * 4.0 * T * T)
-        fits_memory(f"{n:,} sequences", 8.0 * (3 * max(256, n) * T * d + teacher), "draw fewer of them")
+        fits_memory(
+            f"{n:,} sequences", 8.0 * (3 * max(256, n) * T * d + teacher), "draw fewer of them"
+        )
         rng = random_stream(key)
         kept, kept_scores, tried, best = [], [], 0, 0.0
         while sum(map(len, kept)) < num_examples:
@@ -81,7 +89,9 @@ class Planted:
                     f"{num_examples} are wanted, the largest score seen is {best:.3g}. "
                     f"Pass a margin below {best / 2:.2g}, or a larger teacher_scale."
                 )
-            tokens = self.token_scale * rng.standard_normal((max(256, num_examples), self.num_tokens, self.dim))
+            tokens = self.token_scale * rng.standard_normal(
+                (max(256, num_examples), self.num_tokens, self.dim)
+            )
             with np.errstate(over="ignore", invalid="ignore"):
                 scores = self.scores(tokens)
             if not np.isfinite(scores).all():

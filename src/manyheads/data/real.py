@@ -38,7 +38,9 @@ class Digits:
     def __post_init__(self) -> None:
         check(self)
         if self.first == self.second:
-            raise ValueError(f"first and second are both {self.first}; choose two different digits.")
+            raise ValueError(
+                f"first and second are both {self.first}; choose two different digits."
+            )
 
     def load(self) -> Dataset:
         """All images of the two digits."""
@@ -51,8 +53,12 @@ class Digits:
         images, labels = load_digits(return_X_y=True)
         pair = sorted((self.first, self.second))
         chosen = np.isin(labels, pair)
-        patches = images[chosen].reshape(-1, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4) / 16
-        return Dataset.from_arrays(patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}", norm_bound=2.0)
+        patches = (
+            images[chosen].reshape(-1, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4) / 16
+        )
+        return Dataset.from_arrays(
+            patches, labels[chosen], name=f"digits {pair[0]} and {pair[1]}", norm_bound=2.0
+        )
 
 
 @guarded(first=DIGIT, second=DIGIT)
@@ -77,7 +83,9 @@ class File:
         """A hash of the file's content."""
         paths = [Path(path) for path in paths_of(self.path)]
         if not all(path.is_file() for path in paths):
-            raise FileNotFoundError(f"data.path = {self.path!r} does not exist or is not a file; check the path.")
+            raise FileNotFoundError(
+                f"data.path = {self.path!r} does not exist or is not a file; check the path."
+            )
         digest = hashlib.sha256()
         for path in paths:
             with open(path, "rb") as file:

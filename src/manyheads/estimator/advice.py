@@ -20,13 +20,17 @@ from manyheads.theory.deora2023.planner import NAMES, Demand, plan
 from manyheads.theory.verdict import PRINTED, plain
 
 CONFIDENCE = 0.95
-LEVEL = (1 - CONFIDENCE) / 3  # of each sign test; three classifiers are tested, so all together err in 5% of cases
+LEVEL = (
+    1 - CONFIDENCE
+) / 3  # of each sign test; three classifiers are tested, so all together err in 5% of cases
 DOUBT = 0.1  # below it a sign test that is not significant is called undecided instead of noise
 MOST_JUDGED = 200  # sequences on which the theory is asked
 MOST_ADVISED = 4000  # sequences on which a plan's recommendation is made
 MOST_CLASSES = 10  # that have fractions as labels; more are measurements
 FEWEST = 20  # sequences that can be split
-FEWEST_RARE = math.ceil(-math.log2(LEVEL))  # held-out sequences that the constant answer must get wrong for a test
+FEWEST_RARE = math.ceil(
+    -math.log2(LEVEL)
+)  # held-out sequences that the constant answer must get wrong for a test
 NOISE = "Labels look like noise: no better than chance."
 
 
@@ -152,16 +156,28 @@ class Recommendation:
         choice = self.fitted.choice
         measured = {
             name: {"error": one.error, "interval": list(one.interval)}
-            for name, one in (("held_out", self.attention), ("pooled", self.pooled), ("flattened", self.flattened))
+            for name, one in (
+                ("held_out", self.attention),
+                ("pooled", self.pooled),
+                ("flattened", self.flattened),
+            )
         }
         return plain(
             {
-                "heads": choice.num_heads, "start": choice.start, "step_size": choice.step_sizes[0],
-                "steps": choice.num_steps[0], **measured, "chance": self.chance, "num_train": self.num_train,
-                "num_held_out": self.attention.num_held_out, "seed": self.seed, "labels_look_like_noise": self.is_noise,
-                "too_few_to_tell": self.is_undecided, "promise": self.promise,
+                "heads": choice.num_heads,
+                "start": choice.start,
+                "step_size": choice.step_sizes[0],
+                "steps": choice.num_steps[0],
+                **measured,
+                "chance": self.chance,
+                "num_train": self.num_train,
+                "num_held_out": self.attention.num_held_out,
+                "seed": self.seed,
+                "labels_look_like_noise": self.is_noise,
+                "too_few_to_tell": self.is_undecided,
+                "promise": self.promise,
             }
-        )  # fmt: skip
+        )
 
 
 @guarded(held_out=SHARE, seed={"low": 0, "high": 2**32 - 1})
@@ -193,19 +209,38 @@ def recommend(
     codes, names = classes or ((dataset.labels > 0).astype(int), dataset.label_names)
     _check_learnable(dataset, codes, names)
     held = _held_out(codes, held_out, seed)
-    test, train, answers, codes = dataset.subset(held), dataset.subset(~held), codes[held], codes[~held]
-    with np.errstate(over="ignore", invalid="ignore"):  # of a run that diverges, which is said below
+    test, train, answers, codes = (
+        dataset.subset(held),
+        dataset.subset(~held),
+        codes[held],
+        codes[~held],
+    )
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # of a run that diverges, which is said below
         fitted = fit(
-            train.tokens, train.mask, codes, names, wishes, scale=scale, positions=positions, intercept=intercept,
-            seed=seed, tell=tell,
-        )  # fmt: skip
+            train.tokens,
+            train.mask,
+            codes,
+            names,
+            wishes,
+            scale=scale,
+            positions=positions,
+            intercept=intercept,
+            seed=seed,
+            tell=tell,
+        )
     _check_converged(fitted)
     usual = int(np.argmax(np.bincount(codes)))  # as far as the training data say
 
     def measured(name: str, guesses: np.ndarray) -> Measured:
         right, always = guesses == answers, answers == usual
         return Measured(
-            name, int((~right).sum()), len(test), int((right & ~always).sum()), int((always & ~right).sum())
+            name,
+            int((~right).sum()),
+            len(test),
+            int((right & ~always).sum()),
+            int((always & ~right).sum()),
         )
 
     attention = measured("attention", fitted.codes(test))
@@ -221,7 +256,9 @@ def recommend(
     elif theory:
         tell("what the theory promises")
         promise = _promise(fitted, wishes, seed, demands)
-    return Recommendation(fitted, attention, *linear, chance, names[usual], len(train), seed, promise)
+    return Recommendation(
+        fitted, attention, *linear, chance, names[usual], len(train), seed, promise
+    )
 
 
 def _check_learnable(dataset: Dataset, codes: np.ndarray, names: tuple[str, ...]) -> None:
@@ -229,8 +266,12 @@ def _check_learnable(dataset: Dataset, codes: np.ndarray, names: tuple[str, ...]
     X, mask = dataset.tokens, dataset.mask
     if (X == X[:1]).all() and (mask is None or (mask == mask[:1]).all()):
         what = "equal" if X.any() else "zero"
-        raise ValueError(f"all {len(X)} sequences are {what}: nothing can be learned from them; check the tokens.")
-    if len(names) > max(2, len(codes) / 2) or (len(names) > MOST_CLASSES and any(map(_is_fraction, names))):
+        raise ValueError(
+            f"all {len(X)} sequences are {what}: nothing can be learned from them; check the tokens."
+        )
+    if len(names) > max(2, len(codes) / 2) or (
+        len(names) > MOST_CLASSES and any(map(_is_fraction, names))
+    ):
         few = ", ".join(names[:3])
         raise ValueError(
             f"labels have {len(names)} values ({few}, ...) among {len(codes)} sequences: they look like numbers to be "
@@ -279,11 +320,15 @@ def _flattened(data: Dataset) -> np.ndarray:
 def _linear_codes(features: np.ndarray, codes: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The classes that logistic regression gives, one against the rest where there are more than two."""
     several = range(int(codes.max()) + 1) if codes.max() > 1 else (1,)
-    scores = [logistic_regression(features, np.where(codes == code, 1.0, -1.0))(new) for code in several]
+    scores = [
+        logistic_regression(features, np.where(codes == code, 1.0, -1.0))(new) for code in several
+    ]
     return np.argmax(scores, axis=0) if len(scores) > 1 else (scores[0] > 0).astype(int)
 
 
-def logistic_regression(features: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def logistic_regression(
+    features: np.ndarray, labels: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
     """The scores of a logistic regression, on standardized features with penalty |w|²/2 (scikit-learn's)."""
     center, spread = features.mean(axis=0), features.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
@@ -309,9 +354,14 @@ def _promise(fitted: Fitted, wishes: Wishes, seed: int, demands: tuple[Demand, .
         few = data if len(data) <= MOST_JUDGED else data.split(MOST_JUDGED, key=seed)[0]
         goal = min(max(reached, 1e-6), 0.65)
         demands = plan(
-            few, start=fitted.choice.start, target_loss=goal, trials=False, decoder=wishes.decoder,
-            key=jax.random.key(seed), planning_share=0.9,
-        ).demands  # fmt: skip
+            few,
+            start=fitted.choice.start,
+            target_loss=goal,
+            trials=False,
+            decoder=wishes.decoder,
+            key=jax.random.key(seed),
+            planning_share=0.9,
+        ).demands
     proved = [d for d in demands if math.isfinite(d.num_heads) and d.version != NAMES[PRINTED]]
     elsewhere = " `manyheads plan` looks for settings that can be promised." if asked else ""
     if not proved:

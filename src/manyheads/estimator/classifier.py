@@ -19,7 +19,12 @@ try:
     from sklearn.utils import check_random_state
     from sklearn.utils.class_weight import compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
 except ImportError:
     raise ImportError(
         "MultiHeadAttentionClassifier needs scikit-learn: install it with `pip install manyheads[data]`."
@@ -82,10 +87,24 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self, *, num_heads="auto", start="auto", step_size="auto", num_steps="auto", optimizer="gd", decoder="full",
-        early_stopping=True, validation_fraction=0.2, scale="rms", positions="none", intercept=True,
-        class_weight=None, dtype="float32", random_state=None, verbose=False,
-    ):  # fmt: skip
+        self,
+        *,
+        num_heads="auto",
+        start="auto",
+        step_size="auto",
+        num_steps="auto",
+        optimizer="gd",
+        decoder="full",
+        early_stopping=True,
+        validation_fraction=0.2,
+        scale="rms",
+        positions="none",
+        intercept=True,
+        class_weight=None,
+        dtype="float32",
+        random_state=None,
+        verbose=False,
+    ):
         self.num_heads = num_heads
         self.start = start
         self.step_size = step_size
@@ -123,25 +142,53 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(
-                sample_weight, y, dtype=np.float64, ensure_non_negative=True, allow_all_zero_weights=False
+                sample_weight,
+                y,
+                dtype=np.float64,
+                ensure_non_negative=True,
+                allow_all_zero_weights=False,
             )
         if self.class_weight is not None:
-            weight = compute_sample_weight(self.class_weight, y) * (1.0 if weight is None else weight)
+            weight = compute_sample_weight(self.class_weight, y) * (
+                1.0 if weight is None else weight
+            )
         if weight is not None and not (weight > 0).all():  # as if they were not there
             kept = weight > 0
-            tokens, y, weight, mask = tokens[kept], y[kept], weight[kept], None if mask is None else mask[kept]
+            tokens, y, weight, mask = (
+                tokens[kept],
+                y[kept],
+                weight[kept],
+                None if mask is None else mask[kept],
+            )
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class, {self.classes_[0]}; a classifier needs sequences of two classes.")
+            raise ValueError(
+                f"y holds one class, {self.classes_[0]}; a classifier needs sequences of two classes."
+            )
         wishes = Wishes(
-            self.num_heads, self.start, self.step_size, self.num_steps, self.optimizer, self.decoder,
-            self.early_stopping, self.validation_fraction, self.dtype,
-        )  # fmt: skip
+            self.num_heads,
+            self.start,
+            self.step_size,
+            self.num_steps,
+            self.optimizer,
+            self.decoder,
+            self.early_stopping,
+            self.validation_fraction,
+            self.dtype,
+        )
         self.fitted_: Fitted = fit(
-            tokens, mask, codes, tuple(map(str, self.classes_)), wishes, scale=self.scale, positions=self.positions,
-            intercept=self.intercept, weight=weight, seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            tokens,
+            mask,
+            codes,
+            tuple(map(str, self.classes_)),
+            wishes,
+            scale=self.scale,
+            positions=self.positions,
+            intercept=self.intercept,
+            weight=weight,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             tell=partial(print, flush=True) if self.verbose else None,
-        )  # fmt: skip
+        )
         chosen, found = self.fitted_.choice, self.fitted_.found
         self.num_heads_, self.start_ = chosen.num_heads, chosen.start
         self.step_size_, self.num_steps_ = np.array(chosen.step_sizes), np.array(chosen.num_steps)
@@ -153,7 +200,11 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
         """Tokens, mask and labels; a table passes through scikit-learn's own checks."""
         fitting = y is not None or not hasattr(self, "fitted_")
         array = array_of(X, "X")
-        ragged = array.dtype == object and isinstance(X, list | tuple | np.ndarray) and np.ndim(_first(X)) == 2
+        ragged = (
+            array.dtype == object
+            and isinstance(X, list | tuple | np.ndarray)
+            and np.ndim(_first(X)) == 2
+        )
         if array.ndim != 3 and not ragged:
             if not fitting:
                 X = validate_data(self, X, reset=False, dtype=np.float64)
@@ -165,7 +216,9 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = tokens.shape[2]
             y = column_or_1d(y, warn=True)
             if len(y) != len(tokens):
-                raise ValueError(f"X has {len(tokens)} sequences and y {len(y)} labels; they must be equal in number.")
+                raise ValueError(
+                    f"X has {len(tokens)} sequences and y {len(y)} labels; they must be equal in number."
+                )
         return tokens, mask, y
 
     def decision_function(self, X) -> np.ndarray:
@@ -177,7 +230,9 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X) -> np.ndarray:
         """The class of each sequence."""
         scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
+        return self.classes_[
+            (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        ]
 
     def predict_proba(self, X) -> np.ndarray:
         """(n, classes): the logistic function of the scores, made to sum to one."""
@@ -201,10 +256,15 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         found = self.fitted_.found
         if found is None or found.weighted:
-            raise AttributeError("a run with sample or class weights cannot be certified: the theory weighs all alike.")
+            raise AttributeError(
+                "a run with sample or class weights cannot be certified: the theory weighs all alike."
+            )
         if "_certificate" not in vars(self):
             self._certificate = self._by_class(
-                [certify(run, data, STATEMENTS) for run, data in zip(found.runs, found.trained_on, strict=True)]
+                [
+                    certify(run, data, STATEMENTS)
+                    for run, data in zip(found.runs, found.trained_on, strict=True)
+                ]
             )
         return self._certificate
 
@@ -218,13 +278,23 @@ class MultiHeadAttentionClassifier(ClassifierMixin, BaseEstimator):
             key, plans = jax.random.key(self.fitted_.seed % 2**32), []
             found = self.fitted_.found
             for data in () if found is None else found.trained_on:
-                few = data if len(data.labels) <= MOST_PLANNED else data.split(MOST_PLANNED, key=key)[0]
-                plans.append(plan(few, start=self.start_, trials=False, decoder=self.decoder, key=key))
+                few = (
+                    data
+                    if len(data.labels) <= MOST_PLANNED
+                    else data.split(MOST_PLANNED, key=key)[0]
+                )
+                plans.append(
+                    plan(few, start=self.start_, trials=False, decoder=self.decoder, key=key)
+                )
             self._plan = self._by_class(plans)
         return self._plan
 
     def _by_class(self, values: list) -> Any:
-        return values[0] if len(self.classes_) == 2 else dict(zip(self.classes_.tolist(), values, strict=True))
+        return (
+            values[0]
+            if len(self.classes_) == 2
+            else dict(zip(self.classes_.tolist(), values, strict=True))
+        )
 
 
 def _first(X: Any) -> Any:

@@ -44,13 +44,17 @@ class Clock:
         return f"{what}: about {duration(self.total)} and {size / 2**30:.2g} GiB of memory; Ctrl-C stops"
 
     def __call__(self, text: str) -> None:
-        ahead = (k for k in range(self.at + 1, len(self.stages)) if text.startswith(self.stages[k][0]))
+        ahead = (
+            k for k in range(self.at + 1, len(self.stages)) if text.startswith(self.stages[k][0])
+        )
         self.at = next(ahead, self.at)
         done = sum(seconds for _, seconds in self.stages[: max(self.at, 0)])
         trusted = TRUSTED * self.total
         speed = (self.now() - self.began + trusted) / (done + trusted) if done else 1.0
         left = speed * (self.total - done)
-        self.tell(f"{text} (about {duration(left)} left)" if self.total > LONG and left >= 1 else text)
+        self.tell(
+            f"{text} (about {duration(left)} left)" if self.total > LONG and left >= 1 else text
+        )
 
 
 def memory(dataset: Dataset, looked_at: int) -> float:
@@ -58,25 +62,42 @@ def memory(dataset: Dataset, looked_at: int) -> float:
     return 16.0 * dataset.tokens.size + 6 * 8.0 * looked_at**2
 
 
-def run_seconds(steps: float, num: int, dataset: Dataset, classes: float, itemsize: int = 8) -> float:
+def run_seconds(
+    steps: float, num: int, dataset: Dataset, classes: float, itemsize: int = 8
+) -> float:
     """Time of that many steps on `num` sequences, with all cores; half of it in float32, with an itemsize of 4."""
     T, d, each = dataset.num_tokens, dataset.dim, FLOP_SECONDS * itemsize / 8
-    step = max(STEP_SECONDS, num * classes * (4.0 * T * d * d + 8.0 * T * T * d) * each / processors())
+    step = max(
+        STEP_SECONDS, num * classes * (4.0 * T * d * d + 8.0 * T * T * d) * each / processors()
+    )
     return COMPILE_SECONDS + steps * step
 
 
-def search_stages(dataset: Dataset, num: int, candidates: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+def search_stages(
+    dataset: Dataset, num: int, candidates: Sequence[tuple[str, float]]
+) -> list[tuple[str, float]]:
     """What `recommend` does with `num` sequences."""
     trials = [
-        ("trying", run_seconds(1300, num, dataset, heads if kind == "gaussian" else min(heads, 2), 4))
+        (
+            "trying",
+            run_seconds(1300, num, dataset, heads if kind == "gaussian" else min(heads, 2), 4),
+        )
         for kind, heads in candidates
     ]
     last = ("training on all", max((seconds for _, seconds in trials), default=LONG) / 2)
-    return [*trials, last, ("logistic regression", 1.0 + 1e-7 * num * dataset.num_tokens * dataset.dim)]
+    return [
+        *trials,
+        last,
+        ("logistic regression", 1.0 + 1e-7 * num * dataset.num_tokens * dataset.dim),
+    ]
 
 
 def plan_stages(
-    dataset: Dataset, num: int, advised: int, candidates: Sequence[tuple[str, float]], classes: Sequence[int]
+    dataset: Dataset,
+    num: int,
+    advised: int,
+    candidates: Sequence[tuple[str, float]],
+    classes: Sequence[int],
 ) -> list[tuple[str, float]]:
     """What `plan` does: margins on `num` sequences, trial runs, a recommendation on `advised`."""
     margins = ("margins", COMPILE_SECONDS + 3.5e-6 * num**2)

@@ -59,7 +59,11 @@ class Fitted:
 
     def trained_on(self, tokens: np.ndarray, mask: np.ndarray | None) -> int:
         """How many of these sequences it was trained on, if they are those of its fit; else 0."""
-        return int(self.facts.get("num_train", 0)) if self.facts.get("digest") == digest(tokens, mask) else 0
+        return (
+            int(self.facts.get("num_train", 0))
+            if self.facts.get("digest") == digest(tokens, mask)
+            else 0
+        )
 
     def scores(self, X: Any) -> np.ndarray:
         """(n,) for two classes, above zero for the second; (n, classes) for more."""
@@ -99,7 +103,9 @@ class Fitted:
         for code, own in enumerate(self.label_names):
             if own == name or _number(own) == _number(name) is not None:
                 return code
-        against_all = len(self.label_names) == 2 and self.label_names[0] == f"not {self.label_names[1]}"
+        against_all = (
+            len(self.label_names) == 2 and self.label_names[0] == f"not {self.label_names[1]}"
+        )
         return 0 if against_all else None
 
     @guarded()
@@ -108,13 +114,24 @@ class Fitted:
         path = checked_path(path)
         tensors = {}
         for i, model in enumerate(self.models):
-            arrays = {"key_query": model.key_query, "readout": model.readout, "multiplicity": model.multiplicity}
-            tensors |= {f"{i}.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
+            arrays = {
+                "key_query": model.key_query,
+                "readout": model.readout,
+                "multiplicity": model.multiplicity,
+            }
+            tensors |= {
+                f"{i}.{name}": np.ascontiguousarray(array) for name, array in arrays.items()
+            }
         header = {
-            "kind": KIND, "format_version": FORMAT_VERSION, "layout": self.layout.to_dict(), "seed": self.seed,
-            "label_names": list(self.label_names), "choice": asdict(self.choice), "facts": self.facts,
+            "kind": KIND,
+            "format_version": FORMAT_VERSION,
+            "layout": self.layout.to_dict(),
+            "seed": self.seed,
+            "label_names": list(self.label_names),
+            "choice": asdict(self.choice),
+            "facts": self.facts,
             "models": [{"decoder": m.decoder, "exponent": m.exponent} for m in self.models],
-        }  # fmt: skip
+        }
         header["sha256"] = _seal(tensors, json.loads(json.dumps(header)))
         write_whole(path, save(tensors, metadata={"manyheads": json.dumps(header)}))
 
@@ -123,7 +140,9 @@ class Fitted:
     def load(cls, path: str | Path) -> Fitted:
         """Read what `save` wrote. Nothing in such a file is executed."""
         if not Path(path).is_file():
-            raise FileNotFoundError(f"{path} does not exist or is not a file; pass one written by `manyheads fit`.")
+            raise FileNotFoundError(
+                f"{path} does not exist or is not a file; pass one written by `manyheads fit`."
+            )
         try:
             with safe_open(str(path), framework="numpy") as file:
                 header = json.loads((file.metadata() or {}).get("manyheads", "{}"))
@@ -134,13 +153,17 @@ class Fitted:
                 "`manyheads fit`."
             ) from None
         if not isinstance(header, dict) or header.get("kind") != KIND:
-            raise ValueError(f"{path} holds no classifier of manyheads; pass one written by `manyheads fit`.")
+            raise ValueError(
+                f"{path} holds no classifier of manyheads; pass one written by `manyheads fit`."
+            )
         version, seal = header.get("format_version"), header.pop("sha256", None)
         damaged = f"{path} is damaged: its content does not match its checksum; use another copy, or fit it anew."
         if seal is not None and seal != _seal(tensors, header):
             raise Damaged(damaged)
         if isinstance(version, int) and version > FORMAT_VERSION:
-            raise ValueError(f"{path} was written by a newer version of manyheads; update manyheads.")
+            raise ValueError(
+                f"{path} was written by a newer version of manyheads; update manyheads."
+            )
         if seal is None and version not in range(1, SEALED_SINCE):  # earlier files have none
             raise Damaged(damaged)
         try:
@@ -157,11 +180,17 @@ class Fitted:
                 name: tuple(v) if isinstance(v, list) else v for name, v in header["choice"].items()
             }
             return cls(
-                Layout.from_dict(header["layout"]), models, tuple(header["label_names"]), Trial(**made),
-                header["seed"], header["facts"],
-            )  # fmt: skip
+                Layout.from_dict(header["layout"]),
+                models,
+                tuple(header["label_names"]),
+                Trial(**made),
+                header["seed"],
+                header["facts"],
+            )
         except (KeyError, TypeError):
-            raise Damaged(f"{path} is not a whole classifier: entries are missing; use another copy.") from None
+            raise Damaged(
+                f"{path} is not a whole classifier: entries are missing; use another copy."
+            ) from None
 
     def __str__(self) -> str:
         names = ", ".join(self.label_names[:6]) + (", ..." if len(self.label_names) > 6 else "")
@@ -173,7 +202,13 @@ class Fitted:
 def digest(tokens: np.ndarray, mask: np.ndarray | None) -> str:
     """A hash of sequences, by which those that were fitted are known again."""
     real = np.ones(tokens.shape[:2], bool) if mask is None else mask
-    return _hash([f"{tokens.shape}", np.where(real[:, :, None], tokens, 0.0).astype(np.float64), real.astype(bool)])
+    return _hash(
+        [
+            f"{tokens.shape}",
+            np.where(real[:, :, None], tokens, 0.0).astype(np.float64),
+            real.astype(bool),
+        ]
+    )
 
 
 def _seal(tensors: dict[str, np.ndarray], header: dict[str, Any]) -> str:
@@ -187,7 +222,9 @@ def _seal(tensors: dict[str, np.ndarray], header: dict[str, Any]) -> str:
 def _hash(parts: list[str | np.ndarray]) -> str:
     found = hashlib.sha256()
     for part in parts:
-        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
+        found.update(
+            part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes()
+        )
     return found.hexdigest()
 
 
@@ -215,10 +252,20 @@ def fit(
     """Train on sequences whose classes are `codes`, positions in `label_names`."""
     even = np.ones(len(tokens)) if weight is None else weight
     layout = Layout.measured(
-        tokens, mask, even, scale=scale, positions=positions, intercept=intercept, any_length=wishes.decoder != "full"
+        tokens,
+        mask,
+        even,
+        scale=scale,
+        positions=positions,
+        intercept=intercept,
+        any_length=wishes.decoder != "full",
     )
-    targets = [codes == 1] if len(label_names) == 2 else [codes == k for k in range(len(label_names))]
+    targets = (
+        [codes == 1] if len(label_names) == 2 else [codes == k for k in range(len(label_names))]
+    )
     problems = [layout.dataset(tokens, mask, np.where(target, 1.0, -1.0)) for target in targets]
     found = search(problems, codes, weight, wishes, seed, tell)
     models = tuple(run.final for run in found.runs)
-    return Fitted(layout, models, label_names, found.chosen, seed, {"num_train": len(tokens)}, found)
+    return Fitted(
+        layout, models, label_names, found.chosen, seed, {"num_train": len(tokens)}, found
+    )

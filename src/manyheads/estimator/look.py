@@ -54,7 +54,9 @@ class Look:
             return [f"head {g + 1}" for g in range(len(kinds))]
         if len(kinds) == 1:
             return [f"all {kinds[0]} heads"]
-        return [f"kind {g + 1}: {kind} head{'' if kind == '1' else 's'}" for g, kind in enumerate(kinds)]
+        return [
+            f"kind {g + 1}: {kind} head{'' if kind == '1' else 's'}" for g, kind in enumerate(kinds)
+        ]
 
     @property
     def shares(self) -> np.ndarray:
@@ -71,13 +73,22 @@ class Look:
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; token norms and attention as lists."""
         return {
-            "sequence": self.number, "label": self.label, "predicted": self.predicted, "probability": self.probability,
-            "heads": list(self.heads), "token_norms": self.norms.tolist(), "attention": self.attention.tolist(),
-        }  # fmt: skip
+            "sequence": self.number,
+            "label": self.label,
+            "predicted": self.predicted,
+            "probability": self.probability,
+            "heads": list(self.heads),
+            "token_norms": self.norms.tolist(),
+            "attention": self.attention.tolist(),
+        }
 
 
 def look(
-    fitted: Fitted, tokens: np.ndarray, mask: np.ndarray | None, labels: Sequence[Any] | None, number_from: int = 0
+    fitted: Fitted,
+    tokens: np.ndarray,
+    mask: np.ndarray | None,
+    labels: Sequence[Any] | None,
+    number_from: int = 0,
 ) -> list[Look]:
     """What the classifier looks at in each sequence; with several classes, the model of the predicted one."""
     codes, chances = fitted.codes((tokens, mask)), fitted.probabilities((tokens, mask))
@@ -88,7 +99,9 @@ def look(
         real = np.ones(tokens.shape[1], bool) if mask is None else np.asarray(mask[i], bool)
         end = int(np.flatnonzero(real)[-1]) + 1
         queries = maps[i, chosen][:, :, :end]
-        asked = np.flatnonzero(real) if queries.shape[1] >= end > 1 else [0]  # else the one query that is read out
+        asked = (
+            np.flatnonzero(real) if queries.shape[1] >= end > 1 else [0]
+        )  # else the one query that is read out
         found.append(
             Look(
                 number_from + i,
@@ -107,7 +120,9 @@ def look(
 def as_text(looks: Sequence[Look], columns: int | None = None, *, plain: bool = False) -> str:
     """The looks drawn with shades, tokens in rows of `columns`; `plain` uses ASCII only."""
     shades = PLAIN_SHADES if plain else SHADES
-    return "\n\n".join([*(_text(one, _across(one, columns), shades) for one in looks), LEGEND.format(*shades)])
+    return "\n\n".join(
+        [*(_text(one, _across(one, columns), shades) for one in looks), LEGEND.format(*shades)]
+    )
 
 
 def _across(one: Look, columns: int | None) -> int:
@@ -119,7 +134,10 @@ def _text(one: Look, columns: int, shades: str) -> str:
     levels = [np.ceil(_scaled(one.norms) * (len(shades) - 1)).astype(int)]
     levels += [np.digitize(row, STEPS) for row in one.shares[:MOST_BLOCKS]]
     captions = ["tokens", *one.captions[:MOST_BLOCKS]]
-    drawn = [(caption, _rows([shades[k] for k in row], columns)) for caption, row in zip(captions, levels, strict=True)]
+    drawn = [
+        (caption, _rows([shades[k] for k in row], columns))
+        for caption, row in zip(captions, levels, strict=True)
+    ]
     widest = max(map(len, captions))
     width = max(2 * columns, widest) + 3
     lines = [one.title]
@@ -128,7 +146,9 @@ def _text(one: Look, columns: int, shades: str) -> str:
             lines.append("  " + "".join(f"{cell:<{width}}" for cell in cells).rstrip())
     else:
         for caption, rows in drawn:
-            lines += [f"  {caption if k == 0 else '':<{widest}}  |{row}|" for k, row in enumerate(rows)]
+            lines += [
+                f"  {caption if k == 0 else '':<{widest}}  |{row}|" for k, row in enumerate(rows)
+            ]
     return "\n".join([*lines, *(f"  {line}" for line in (_left_out(one), one.summary()) if line)])
 
 
@@ -141,7 +161,9 @@ def _rows(signs: list[str], columns: int) -> list[str]:
     """Lines of characters, two for each token so that it is square."""
     rows = math.ceil(len(signs) / columns)
     doubled = [2 * sign for sign in signs]
-    return ["".join(doubled[k * columns : (k + 1) * columns]).ljust(2 * columns) for k in range(rows)]
+    return [
+        "".join(doubled[k * columns : (k + 1) * columns]).ljust(2 * columns) for k in range(rows)
+    ]
 
 
 def as_svg(looks: Sequence[Look], columns: int | None = None) -> str:
@@ -151,24 +173,32 @@ def as_svg(looks: Sequence[Look], columns: int | None = None) -> str:
         across = _across(one, columns)
         rows = math.ceil(len(one.norms) / across)
         below = " ".join(filter(None, (one.summary(), _left_out(one))))
-        parts.append(f'<text x="{GAP}" y="{top + 12}" class="title">{html.escape(one.title)}</text>')
+        parts.append(
+            f'<text x="{GAP}" y="{top + 12}" class="title">{html.escape(one.title)}</text>'
+        )
         parts.append(f'<text x="{GAP}" y="{top + 12 + LINE}">{html.escape(below)}</text>')
         right = max(right, GAP + 8 * max(len(one.title), len(below)))
         left, top = GAP, top + 2 * LINE + 8
         blocks = [("tokens", _scaled(one.norms), one.norms)]
         blocks += [
             (caption, np.minimum(row / STEPS[-1], 1.0), row)
-            for caption, row in zip(one.captions[:MOST_BLOCKS], one.shares[:MOST_BLOCKS], strict=True)
+            for caption, row in zip(
+                one.captions[:MOST_BLOCKS], one.shares[:MOST_BLOCKS], strict=True
+            )
         ]
         for b, (caption, shades, values) in enumerate(blocks):
-            color, unit = ("#222", "norm {:.3g}") if b == 0 else ("#1f5fbf", "{:.2f} times an even share")
+            color, unit = (
+                ("#222", "norm {:.3g}") if b == 0 else ("#1f5fbf", "{:.2f} times an even share")
+            )
             for at, (shade, value) in enumerate(zip(shades, values, strict=True)):
                 x, y = left + at % across * CELL, top + at // across * CELL
                 parts.append(
                     f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{color}" '
                     f'fill-opacity="{0.04 + 0.96 * shade:.3f}"><title>token {at}: {unit.format(value)}</title></rect>'
                 )
-            parts.append(f'<text x="{left}" y="{top + rows * CELL + 13}">{html.escape(caption)}</text>')
+            parts.append(
+                f'<text x="{left}" y="{top + rows * CELL + 13}">{html.escape(caption)}</text>'
+            )
             left += max(across * CELL, 8 * len(caption)) + GAP
         right, top = max(right, left), top + rows * CELL + 13 + GAP
     style = "text{font:12px sans-serif;fill:#222}.title{font-weight:bold}"

@@ -21,7 +21,10 @@ from manyheads.training.resume import fingerprint
 
 FORMAT_VERSION = 3
 KIND = "manyheads plan"
-STATEMENT, FORECAST = "thm1.sharp", "forecast"  # what certifies a promise: of the plan's start, of a sharp one
+STATEMENT, FORECAST = (
+    "thm1.sharp",
+    "forecast",
+)  # what certifies a promise: of the plan's start, of a sharp one
 PRACTICAL = 10**5  # heads; where Theorem 1 asks for more, the forecast is tried
 
 
@@ -36,15 +39,26 @@ class Settings:
 
 
 def instead_of(
-    plan: Plan, dataset: Dataset, *, seed: int, key: jax.Array, planning_share: float, decoder: str, loss: str,
+    plan: Plan,
+    dataset: Dataset,
+    *,
+    seed: int,
+    key: jax.Array,
+    planning_share: float,
+    decoder: str,
+    loss: str,
     tell: Callable[[str], None],
-) -> Proved | str | None:  # fmt: skip
+) -> Proved | str | None:
     """What the forecast promises where Theorem 1 is silent or not practical, or why nothing; None if it is not."""
     ours = [demand.num_heads for demand in plan.demands if demand.version == NAMES[OURS]]
     if min(ours, default=math.inf) <= PRACTICAL:
         return None
-    sample, _, _ = planned_parts(dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss))
-    return proved(sample, plan.target_loss, seed=seed, decoder=decoder, loss=get_loss(loss), tell=tell)
+    sample, _, _ = planned_parts(
+        dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss)
+    )
+    return proved(
+        sample, plan.target_loss, seed=seed, decoder=decoder, loss=get_loss(loss), tell=tell
+    )
 
 
 @dataclass(frozen=True)
@@ -72,27 +86,58 @@ class PlanFile:
 
     @classmethod
     def of(
-        cls, plan: Plan, dataset: Dataset, *, data: str, seed: int, key: jax.Array, planning_share: float,
-        decoder: str, loss: str, instead: Proved | None = None, positive: str | None = None,
-    ) -> PlanFile:  # fmt: skip
+        cls,
+        plan: Plan,
+        dataset: Dataset,
+        *,
+        data: str,
+        seed: int,
+        key: jax.Array,
+        planning_share: float,
+        decoder: str,
+        loss: str,
+        instead: Proved | None = None,
+        positive: str | None = None,
+    ) -> PlanFile:
         """What a plan found about `dataset`, and what the forecast proves `instead`."""
-        sample, _, _ = planned_parts(dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss))
+        sample, _, _ = planned_parts(
+            dataset, plan.start_kind, planning_share, key, decoder, get_loss(loss)
+        )
         promise = trial = None
-        if plan.looked_at[0] == plan.looked_at[1]:  # else it holds for a part of these sequences only
+        if (
+            plan.looked_at[0] == plan.looked_at[1]
+        ):  # else it holds for a part of these sequences only
             for demand in plan.demands:
                 if demand.version == NAMES[OURS] and math.isfinite(demand.num_heads):
                     steps = int(demand.num_steps)
-                    promise = Settings(demand.num_heads, demand.step_size, steps, demand.certified_loss)
+                    promise = Settings(
+                        demand.num_heads, demand.step_size, steps, demand.certified_loss
+                    )
             reached = [one for one in plan.measured if math.isfinite(one.num_steps)]
             if reached:
                 best = min(reached, key=lambda one: (one.num_steps, one.num_heads))
-                trial = Settings(best.num_heads, best.step_size, int(best.num_steps), plan.target_loss)
+                trial = Settings(
+                    best.num_heads, best.step_size, int(best.num_steps), plan.target_loss
+                )
         if instead is not None:
-            promise = Settings(instead.num_heads, instead.step_size, instead.num_steps, instead.loss)
+            promise = Settings(
+                instead.num_heads, instead.step_size, instead.num_steps, instead.loss
+            )
         return cls(
-            data, dataset.num_examples, seed, plan.start_kind, decoder, loss, planning_share, plan.target_loss,
-            fingerprint(sample), promise, trial, None if instead is None else instead.how, positive,
-        )  # fmt: skip
+            data,
+            dataset.num_examples,
+            seed,
+            plan.start_kind,
+            decoder,
+            loss,
+            planning_share,
+            plan.target_loss,
+            fingerprint(sample),
+            promise,
+            trial,
+            None if instead is None else instead.how,
+            positive,
+        )
 
     @property
     def statement(self) -> str:
@@ -118,7 +163,9 @@ class PlanFile:
             dataset, self.start, self.planning_share, key, self.decoder, get_loss(self.loss)
         )
         if fingerprint(sample) != self.sample:
-            raise ValueError(f"the data are not those that were planned on, {self.data}; pass the same file.")
+            raise ValueError(
+                f"the data are not those that were planned on, {self.data}; pass the same file."
+            )
         if self.sharp is None:
             return sample, rest, make(self.settings.num_heads)
         sample, rest = self.sharp.data(sample, rest)
@@ -127,7 +174,9 @@ class PlanFile:
     @guarded()
     def save(self, path: str | Path) -> None:
         """Write a JSON file with a checksum."""
-        write_json(checked_path(path), {"kind": KIND, "format_version": FORMAT_VERSION, **asdict(self)})
+        write_json(
+            checked_path(path), {"kind": KIND, "format_version": FORMAT_VERSION, **asdict(self)}
+        )
 
     @classmethod
     @guarded()
@@ -137,9 +186,13 @@ class PlanFile:
             raise FileNotFoundError(
                 f"{path} does not exist or is not a file; pass one written by `manyheads plan --out`."
             )
-        stored: dict[str, Any] = read_json(Path(path), FORMAT_VERSION, "make it anew with `manyheads plan --out`.")
+        stored: dict[str, Any] = read_json(
+            Path(path), FORMAT_VERSION, "make it anew with `manyheads plan --out`."
+        )
         if stored.pop("kind", None) != KIND:
-            raise ValueError(f"{path} holds no plan; pass a file written by `manyheads plan --out`.")
+            raise ValueError(
+                f"{path} holds no plan; pass a file written by `manyheads plan --out`."
+            )
         stored.pop("format_version")
         for name in ("promise", "trial"):
             stored[name] = None if stored[name] is None else Settings(**stored[name])

@@ -27,13 +27,19 @@ from manyheads.training.until import asked_steps
 AUTO = "auto"
 KINDS = ("zero", "first_phase", "gaussian")
 CANDIDATES = (("zero", 1.0), ("first_phase", 8.0), ("gaussian", 4.0))
-HEADS = {"zero": (1.0,), "first_phase": (2.0, 64.0), "gaussian": (1.0, 4.0, 16.0)}  # where only the start is given
+HEADS = {
+    "zero": (1.0,),
+    "first_phase": (2.0, 64.0),
+    "gaussian": (1.0, 4.0, 16.0),
+}  # where only the start is given
 USUAL_STEP = {"adam": 0.02, "normalized": 0.1, "polyak": 10.0}
 MOST_STEPS = 1000
 TRIED_STEPS = 32  # of a step size
 NUM_RECORDS = TRIED_STEPS + 1  # of every run, so that all have one shape
 POWERS = (-40, 20)  # of two, the step sizes that are tried
-PATIENCE = 3  # times in a row that the held-out loss is asked for, from step 32 on, and has not fallen
+PATIENCE = (
+    3  # times in a row that the held-out loss is asked for, from step 32 on, and has not fallen
+)
 FRESH_SHARE = 0.25  # of the sequences, for a first phase
 
 
@@ -52,9 +58,15 @@ class Wishes:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, known in (("start", (*KINDS, AUTO)), ("optimizer", OPTIMIZERS), ("decoder", DECODERS)):
+        for name, known in (
+            ("start", (*KINDS, AUTO)),
+            ("optimizer", OPTIMIZERS),
+            ("decoder", DECODERS),
+        ):
             if (value := getattr(self, name)) not in known:
-                raise ValueError(f"{name}={shown(value)} is not known; {nearest(str(value), known)}.")
+                raise ValueError(
+                    f"{name}={shown(value)} is not known; {nearest(str(value), known)}."
+                )
         if self.num_heads != AUTO:
             whole_heads(self.num_heads)
         steps, size, share = self.num_steps, self.step_size, self.validation_fraction
@@ -63,14 +75,23 @@ class Wishes:
         if size != AUTO and not (_is_number(size) and 0 < size < math.inf):
             raise ValueError(f"step_size={shown(size)} must be a finite number > 0 or 'auto'.")
         if not (_is_number(share) and 0 < share < 1):
-            raise ValueError(f"validation_fraction={shown(share)} must be a number between 0 and 1.")
+            raise ValueError(
+                f"validation_fraction={shown(share)} must be a number between 0 and 1."
+            )
 
     @property
     def candidates(self) -> list[tuple[str, float]]:
         """The starts with their numbers of heads that are compared."""
         if self.num_heads != AUTO:
-            return [(kind, float(self.num_heads)) for kind in (KINDS if self.start == AUTO else (self.start,))]
-        return list(CANDIDATES) if self.start == AUTO else [(self.start, heads) for heads in HEADS[self.start]]
+            return [
+                (kind, float(self.num_heads))
+                for kind in (KINDS if self.start == AUTO else (self.start,))
+            ]
+        return (
+            list(CANDIDATES)
+            if self.start == AUTO
+            else [(self.start, heads) for heads in HEADS[self.start]]
+        )
 
     @property
     def most_steps(self) -> int:
@@ -102,7 +123,9 @@ class Trial:
             return low if low == high else f"{low} to {high}"
 
         heads, sizes = counted(self.num_heads, "head"), told(self.step_sizes, lambda v: f"{v:.6g}")
-        steps = told(self.num_steps, lambda v: f"{v:,}") + (" step" if set(self.num_steps) == {1} else " steps")
+        steps = told(self.num_steps, lambda v: f"{v:,}") + (
+            " step" if set(self.num_steps) == {1} else " steps"
+        )
         return f"{heads}, {self.start.replace('_', ' ')} start, step size {sizes}, {steps}"
 
 
@@ -118,9 +141,13 @@ class Found:
 
 
 def search(
-    problems: Sequence[Dataset], codes: np.ndarray, weight: np.ndarray | None, wishes: Wishes, seed: int,
+    problems: Sequence[Dataset],
+    codes: np.ndarray,
+    weight: np.ndarray | None,
+    wishes: Wishes,
+    seed: int,
     tell: Callable[[str], None] | None = None,
-) -> Found:  # fmt: skip
+) -> Found:
     """Choose what is "auto", then train on all sequences: one run for each problem, which share their tokens.
 
     `codes` are the classes, by which the sequences that are held out are spread; `weight` are the sequences' weights.
@@ -130,7 +157,9 @@ def search(
     shares = np.full(len(codes), 1 / len(codes)) if weight is None else weight / weight.sum()
     candidates = wishes.candidates
     stops = wishes.early_stopping
-    held = _held_out(codes, wishes.validation_fraction if stops or len(candidates) > 1 else 0.0, rng)
+    held = _held_out(
+        codes, wishes.validation_fraction if stops or len(candidates) > 1 else 0.0, rng
+    )
     if not held.any():  # too few sequences to set some aside
         candidates, stops = candidates[:1], False
     fresh = _held_out(codes, FRESH_SHARE, rng)
@@ -147,10 +176,17 @@ def search(
     tell(f"training on all {len(codes)} sequences")
     runs, data, sizes = [], [], []
     for i, problem in enumerate(problems):
-        model, used = _start(chosen.start, chosen.num_heads, problem, fresh, wishes, key), np.ones(len(codes), bool)
+        model, used = (
+            _start(chosen.start, chosen.num_heads, problem, fresh, wishes, key),
+            np.ones(len(codes), bool),
+        )
         if chosen.start == "first_phase":
             used = ~fresh
-        rest, own = (problem, shares) if used.all() else (problem.subset(used), shares[used] / shares[used].sum())
+        rest, own = (
+            (problem, shares)
+            if used.all()
+            else (problem.subset(used), shares[used] / shares[used].sum())
+        )
         size = chosen.step_sizes[i] if chosen.step_sizes else _step_size(model, rest, own, wishes)
         given = None if weight is None else own
         runs.append(_run(model, rest, given, size, chosen.num_steps[i], wishes))
@@ -171,7 +207,9 @@ def _trial(problems, kind, heads, shares, held, fresh, wishes: Wishes, key, stop
         model = _start(kind, heads, problem, fresh & ~held, wishes, key)
         size = _step_size(model, problem, train_shares, wishes)
         watch = HeldOut(problem, held, shares)
-        run = _run(model, problem, train_shares, size, wishes.most_steps, wishes, watch if stops else None)
+        run = _run(
+            model, problem, train_shares, size, wishes.most_steps, wishes, watch if stops else None
+        )
         if run.status != "diverged":
             watch(run.last_step, run.final)
         sizes.append(size)
@@ -195,7 +233,11 @@ class HeldOut:
             self.best, self.best_step, self.since = self.last, step, 0
             return ""
         self.since += step >= TRIED_STEPS
-        return f"the held-out loss has not fallen since step {self.best_step}" if self.since >= PATIENCE else ""
+        return (
+            f"the held-out loss has not fallen since step {self.best_step}"
+            if self.since >= PATIENCE
+            else ""
+        )
 
 
 def _held_out(codes: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -207,7 +249,9 @@ def _held_out(codes: np.ndarray, share: float, rng: np.random.Generator) -> np.n
     return held
 
 
-def _start(kind: str, heads: float, problem: Dataset, fresh: np.ndarray, wishes: Wishes, key) -> MultiHead:
+def _start(
+    kind: str, heads: float, problem: Dataset, fresh: np.ndarray, wishes: Wishes, key
+) -> MultiHead:
     facts: dict[str, Any] = {"decoder": wishes.decoder, "key": key}
     if kind == "first_phase":
         facts["fresh"] = problem.subset(fresh) if fresh.any() else problem
@@ -216,17 +260,32 @@ def _start(kind: str, heads: float, problem: Dataset, fresh: np.ndarray, wishes:
 
 def _run(model, data, shares, size: float, steps: int, wishes: Wishes, until=None) -> Trajectory:
     return train(
-        model, data, step_size=size, num_steps=steps, optimizer=wishes.optimizer, sample_weight=shares,
-        record=_records(steps), dtype=wishes.dtype, until=until,
-    )  # fmt: skip
+        model,
+        data,
+        step_size=size,
+        num_steps=steps,
+        optimizer=wishes.optimizer,
+        sample_weight=shares,
+        record=_records(steps),
+        dtype=wishes.dtype,
+        until=until,
+    )
 
 
 def _records(steps: int) -> list[int]:
     """As many steps for every run that is long enough: those at which questions are asked, and others between."""
     wanted = {*asked_steps(steps).tolist(), 0, steps}
-    more = [k for k in np.unique(np.geomspace(1, max(steps, 1), 400).round().astype(int)).tolist() if k not in wanted]
+    more = [
+        k
+        for k in np.unique(np.geomspace(1, max(steps, 1), 400).round().astype(int)).tolist()
+        if k not in wanted
+    ]
     missing = max(0, min(NUM_RECORDS, steps + 1) - len(wanted))
-    extra = [more[round(i)] for i in np.linspace(0, len(more) - 1, missing)] if len(more) >= missing else more
+    extra = (
+        [more[round(i)] for i in np.linspace(0, len(more) - 1, missing)]
+        if len(more) >= missing
+        else more
+    )
     return sorted(wanted | set(extra))
 
 

@@ -53,13 +53,22 @@ class Layout:
 
     @classmethod
     def measured(
-        cls, tokens: np.ndarray, mask: np.ndarray | None, weight: np.ndarray, *, scale: str, positions: str,
-        intercept: bool, any_length: bool,
-    ) -> Layout:  # fmt: skip
+        cls,
+        tokens: np.ndarray,
+        mask: np.ndarray | None,
+        weight: np.ndarray,
+        *,
+        scale: str,
+        positions: str,
+        intercept: bool,
+        any_length: bool,
+    ) -> Layout:
         """The layout for these sequences, whose weights say how much each counts."""
         for name, value, known in (("scale", scale, SCALES), ("positions", positions, POSITIONS)):
             if value not in known:
-                raise ValueError(f"{name}={shown(value)} is not known; {nearest(str(value), known)}.")
+                raise ValueError(
+                    f"{name}={shown(value)} is not known; {nearest(str(value), known)}."
+                )
         _, T, d = tokens.shape
         share = np.broadcast_to(weight[:, None], tokens.shape[:2]) * (1.0 if mask is None else mask)
         share = share / share.sum()
@@ -71,9 +80,19 @@ class Layout:
             spread[:] = np.sqrt(np.einsum("nt,ntd->", share, tokens**2))
         spread[~(spread > 0)] = 1.0
         any_length = any_length and positions != "one-hot"
-        return cls(d, T, tuple(center.tolist()), tuple(spread.tolist()), positions, bool(intercept), any_length)
+        return cls(
+            d,
+            T,
+            tuple(center.tolist()),
+            tuple(spread.tolist()),
+            positions,
+            bool(intercept),
+            any_length,
+        )
 
-    def dataset(self, tokens: np.ndarray, mask: np.ndarray | None, labels: np.ndarray | None = None) -> Dataset:
+    def dataset(
+        self, tokens: np.ndarray, mask: np.ndarray | None, labels: np.ndarray | None = None
+    ) -> Dataset:
         """Sequences as the model takes them; they may be shorter than those it was fitted to."""
         n, T, d = tokens.shape
         if d != self.dim:
@@ -87,9 +106,13 @@ class Layout:
             )
         real = np.ones((n, T), bool) if mask is None else mask
         if not (some := real.any(axis=1)).all():
-            raise ValueError(f"sequence {int(np.argmin(some))} has no token that is not masked; leave it out.")
+            raise ValueError(
+                f"sequence {int(np.argmin(some))} has no token that is not masked; leave it out."
+            )
         if (most := float(np.abs(tokens).max())) > LARGEST:
-            raise ValueError(f"the largest entry of the tokens is {most:.3g}; entries up to {LARGEST:g} are allowed.")
+            raise ValueError(
+                f"the largest entry of the tokens is {most:.3g}; entries up to {LARGEST:g} are allowed."
+            )
         features = [(tokens - self.center) / self.spread]
         if self.intercept:
             features.append(np.ones((n, T, 1)))
@@ -117,6 +140,7 @@ class Layout:
     def from_dict(cls, values: dict[str, Any]) -> Layout:
         """What `to_dict` wrote."""
         made: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
         }
         return cls(**made)

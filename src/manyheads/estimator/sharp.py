@@ -37,7 +37,9 @@ STEPS = 1000  # of the run that is looked at
 PIECES = 60  # of one forecast
 TRIES = 4  # forecasts that are made at most
 MOST = 300  # sequences
-PIECE_SECONDS = 1e-4  # of a core for one piece of a forecast with 8 distinct heads, times sequences and tokens
+PIECE_SECONDS = (
+    1e-4  # of a core for one piece of a forecast with 8 distinct heads, times sequences and tokens
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,13 @@ class Sharp:
 
     def data(self, sample: Dataset, *others: Dataset) -> list[Dataset]:
         """The sequences less their mean over the sample, token by token, at the length of this setting."""
-        real = np.ones(sample.tokens.shape[:2]) if sample.mask is None else sample.mask.astype(float)
-        center = np.einsum("nt,ntd->td", real, sample.tokens) / np.maximum(real.sum(axis=0), 1.0)[:, None]
+        real = (
+            np.ones(sample.tokens.shape[:2]) if sample.mask is None else sample.mask.astype(float)
+        )
+        center = (
+            np.einsum("nt,ntd->td", real, sample.tokens)
+            / np.maximum(real.sum(axis=0), 1.0)[:, None]
+        )
         square = np.einsum("nt,ntd->", real, (sample.tokens - center) ** 2) / real.sum()
         scale = self.length / math.sqrt(square) if square > 0 else 1.0
 
@@ -66,11 +73,18 @@ class Sharp:
     def start(self, num_heads: float, sample: Dataset, decoder: str) -> MultiHead:
         """Sharp heads with a readout of zero, in equal shares."""
         drawn = gaussian_start(
-            self.distinct, num_tokens=sample.num_tokens, dim=sample.dim, decoder=decoder,
-            key_query_scale=self.sharpness / self.length**2, readout_scale=0.0, key=jax.random.key(self.seed),
-        )  # fmt: skip
+            self.distinct,
+            num_tokens=sample.num_tokens,
+            dim=sample.dim,
+            decoder=decoder,
+            key_query_scale=self.sharpness / self.length**2,
+            readout_scale=0.0,
+            key=jax.random.key(self.seed),
+        )
         counts = np.full(self.distinct, num_heads / self.distinct)
-        return MultiHead.create(drawn.key_query, drawn.readout, multiplicity=counts, decoder=decoder)
+        return MultiHead.create(
+            drawn.key_query, drawn.readout, multiplicity=counts, decoder=decoder
+        )
 
 
 @dataclass(frozen=True)
@@ -93,8 +107,14 @@ class Proved:
 
 
 def proved(
-    sample: Dataset, target_loss: float, *, seed: int, decoder: str, loss: Loss, tell: Callable[[str], None]
-) -> Proved | str:  # fmt: skip
+    sample: Dataset,
+    target_loss: float,
+    *,
+    seed: int,
+    decoder: str,
+    loss: Loss,
+    tell: Callable[[str], None],
+) -> Proved | str:
     """The first of a few settings about which the forecast speaks, with at most this loss; or why there is none."""
     if not loss_scope(loss).holds:
         return f"the forecast is not proved for the loss {loss.name}"
@@ -103,7 +123,9 @@ def proved(
     began, how, tries = time.perf_counter(), Sharp(seed), 0
     data = how.data(sample)[0]
     each = PIECES * PIECE_SECONDS * data.num_examples * data.num_tokens
-    tell(f"a setting that can be promised: at most {TRIES} forecasts of about {duration(max(each, 1.0))} of a core")
+    tell(
+        f"a setting that can be promised: at most {TRIES} forecasts of about {duration(max(each, 1.0))} of a core"
+    )
     for heads in HEADS:
         model = how.start(heads, data, decoder)
         first = Center.at(model, data, loss)
@@ -115,7 +137,14 @@ def proved(
         if not steps:
             continue
         run = train(
-            model, data, step_size=eta, num_steps=steps[-1], loss=loss, dtype="float64", snapshots=steps, record=10**9
+            model,
+            data,
+            step_size=eta,
+            num_steps=steps[-1],
+            loss=loss,
+            dtype="float64",
+            snapshots=steps,
+            record=10**9,
         )
         for k in steps:
             center = Center.at(run.model(k), data, loss)
@@ -136,5 +165,7 @@ def proved(
 def _quarter_of_stable(center: Center) -> float:
     """A quarter of the largest step size at which descent is stable for the model's linear part, rounded down."""
     assert center.kernel is not None  # the sequences are few
-    top = float(np.linalg.eigvalsh(center.kernel)[-1]) * center.loss.smoothness / len(center.margins)
+    top = (
+        float(np.linalg.eigvalsh(center.kernel)[-1]) * center.loss.smoothness / len(center.margins)
+    )
     return float(below(0.5 / top))

@@ -13,7 +13,13 @@ from manyheads.data.planted import Planted, RandomLabels
 from manyheads.theory.decomposition import decompose
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.training import case_of, training_conditions
-from manyheads.theory.targets import along, attention_target, measure_target, mixture_direction, readout_norm
+from manyheads.theory.targets import (
+    along,
+    attention_target,
+    measure_target,
+    mixture_direction,
+    readout_norm,
+)
 from manyheads.theory.walk import follow
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase, gaussian_start, zero_start
@@ -22,8 +28,15 @@ MIXTURE = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5)
 NOISE = dict(noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
 SMALL = dict(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0)
 HARD = {**MIXTURE, "sparsity": 0.125, "noise_mu": 0.5, "noise_nu": 0.5, "noise_norm": 1.5}
-RECORDS = {"trainLoss": "train_loss", "testLoss": "test_loss", "margin": "margin", "gradientNorm": "gradient_norm",
-           "distance": "distance", "readoutNorm": "readout_norm", "mass": "attention_mass"}  # fmt: skip
+RECORDS = {
+    "trainLoss": "train_loss",
+    "testLoss": "test_loss",
+    "margin": "margin",
+    "gradientNorm": "gradient_norm",
+    "distance": "distance",
+    "readoutNorm": "readout_norm",
+    "mass": "attention_mass",
+}
 
 # name -> changes to: noisy mixture, first phase, 8 heads, plain descent, logistic loss, full readout, no mask.
 # Few shapes of arrays, so that the library compiles few programs.
@@ -51,12 +64,27 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "last token, ragged": {"decoder": "last", "masked": True, "step_size": 1.0},
     "ragged": {"masked": True},
     "normalized": {"optimizer": "normalized", "step_size": 0.05},
-    "normalized until the loss underflows": {"optimizer": "normalized", "step_size": 3.0, "heads": 2, "data": SMALL},
-    "normalized, hyperbolic, 10^6 heads": {"optimizer": "normalized", "loss": "hyperbolic", "heads": 10**6},
+    "normalized until the loss underflows": {
+        "optimizer": "normalized",
+        "step_size": 3.0,
+        "heads": 2,
+        "data": SMALL,
+    },
+    "normalized, hyperbolic, 10^6 heads": {
+        "optimizer": "normalized",
+        "loss": "hyperbolic",
+        "heads": 10**6,
+    },
     "Polyak's step": {"optimizer": "polyak", "step_size": 1.0},
     "Adam": {"optimizer": "adam", "step_size": 0.01},
     "Adam, Gaussian": {"optimizer": "adam", "step_size": 0.01, "start": "gaussian", "heads": 4},
-    "random labels": {"data": "random_labels", "start": "gaussian", "heads": 4, "scale": 1.0, "step_size": 0.2},
+    "random labels": {
+        "data": "random_labels",
+        "start": "gaussian",
+        "heads": 4,
+        "scale": 1.0,
+        "step_size": 0.2,
+    },
     "planted": {"data": "planted", "start": "zero", "step_size": 0.2},
 }
 
@@ -76,7 +104,11 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
     }
     optimizer = wish.get("optimizer", "gd")
     run = train(start, data, test=test, optimizer=optimizer, record="log", dtype="float64", **plan)
-    records = {there: getattr(run, here) for there, here in RECORDS.items() if getattr(run, here) is not None}
+    records = {
+        there: getattr(run, here)
+        for there, here in RECORDS.items()
+        if getattr(run, here) is not None
+    }
     told = {
         "name": name,
         "optimizer": optimizer,
@@ -107,18 +139,29 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
 def _attention(model, data: Dataset) -> np.ndarray:
     """Of the first sequence."""
     with jax.enable_x64(True):
-        return np.asarray(model.attention(data.tokens[0], None if data.mask is None else data.mask[0]))
+        return np.asarray(
+            model.attention(data.tokens[0], None if data.mask is None else data.mask[0])
+        )
 
 
 def _data(wish, num_examples: int, keys) -> tuple[Any, list[Dataset]]:
-    makers = {"random_labels": lambda: RandomLabels(num_tokens=8, dim=10),
-              "planted": lambda: Planted(num_tokens=8, dim=10, teacher_heads=2, key=keys[0])}  # fmt: skip
+    makers = {
+        "random_labels": lambda: RandomLabels(num_tokens=8, dim=10),
+        "planted": lambda: Planted(num_tokens=8, dim=10, teacher_heads=2, key=keys[0]),
+    }
     task = makers[wish]() if isinstance(wish, str) else TokenizedMixture(**wish, key=keys[0])
-    return task, [task.sample(count, key=key) for count, key in zip((60, num_examples, 20), keys[1:4], strict=True)]
+    return task, [
+        task.sample(count, key=key)
+        for count, key in zip((60, num_examples, 20), keys[1:4], strict=True)
+    ]
 
 
 def _start(wish: dict, data: Dataset, fresh: Dataset, key):
-    heads, decoder, kind = wish.get("heads", 8), wish.get("decoder", "full"), wish.get("start", "first_phase")
+    heads, decoder, kind = (
+        wish.get("heads", 8),
+        wish.get("decoder", "full"),
+        wish.get("start", "first_phase"),
+    )
     shape = {"num_tokens": data.num_tokens, "dim": data.dim, "decoder": decoder}
     if kind == "zero":
         return zero_start(heads, **shape)
@@ -136,38 +179,68 @@ def _ragged(data: Dataset, seed: int) -> Dataset:
 
 
 def _lists(data: Dataset) -> dict:
-    flags = {name: None if (array := getattr(data, name)) is None else array.tolist() for name in ("mask", "relevant")}
+    flags = {
+        name: None if (array := getattr(data, name)) is None else array.tolist()
+        for name in ("mask", "relevant")
+    }
     return {"tokens": data.tokens.tolist(), "labels": data.labels.tolist(), **flags}
 
 
-def _targets(task: TokenizedMixture | None, start, data: Dataset, plan: dict, scale: float = 2.0) -> dict:
+def _targets(
+    task: TokenizedMixture | None, start, data: Dataset, plan: dict, scale: float = 2.0
+) -> dict:
     """The exact decomposition for every target that the page offers, and Theorem 1's conditions for the paper's."""
-    targets = {"end": measure_target("the start", start, data, jax.tree.map(np.zeros_like, start.heads), plan["loss"])}
+    targets = {
+        "end": measure_target(
+            "the start", start, data, jax.tree.map(np.zeros_like, start.heads), plan["loss"]
+        )
+    }
     told: dict[str, Any] = {}
     if task is not None:
         targets["paper"] = along(mixture_direction(start, task), scale, start, data, plan["loss"])
         targets["attention"] = attention_target(start, data, task, loss=plan["loss"])
         told["mixture"] = {
-            "T": task.num_tokens, "M": task.num_patterns, "signal": task.signal, "sparsity": task.sparsity,
-            "oracle": {"U": task.U_opt.ravel().tolist(), "W": task.W_opt.ravel().tolist()}, "scale": scale,
-        }  # fmt: skip
+            "T": task.num_tokens,
+            "M": task.num_patterns,
+            "signal": task.signal,
+            "sparsity": task.sparsity,
+            "oracle": {"U": task.U_opt.ravel().tolist(), "W": task.W_opt.ravel().tolist()},
+            "scale": scale,
+        }
         if plan["loss"] == "logistic":
-            case = case_of(start, data, targets["paper"], num_steps=plan["num_steps"], step_size=plan["step_size"])
+            case = case_of(
+                start,
+                data,
+                targets["paper"],
+                num_steps=plan["num_steps"],
+                step_size=plan["step_size"],
+            )
             ours = training_conditions(case)[2]
-            told["theorem"] = {"headsNeeded": ours.heads_needed, "largestStep": ours.largest_step, "bound": ours.bound,
-                               "M": case.radius}  # fmt: skip
+            told["theorem"] = {
+                "headsNeeded": ours.heads_needed,
+                "largestStep": ours.largest_step,
+                "bound": ours.bound,
+                "M": case.radius,
+            }
     end = follow(start, data, targets=list(targets.values()), **plan).displacement
     targets["end"] = measure_target("the end of the run", start, data, end, plan["loss"])
     parts = decompose(follow(start, data, targets=list(targets.values()), **plan))
     told["identity"] = {
         name: {
-            "meanLoss": part.mean_loss, "targetLoss": part.target.loss, "distanceTerm": part.distance_term,
-            "returned": part.returned, "gap": float(np.mean(part.convexity_gap)),
-            "defect": float(np.mean(part.descent_defect)), "residual": part.residual,
+            "meanLoss": part.mean_loss,
+            "targetLoss": part.target.loss,
+            "distanceTerm": part.distance_term,
+            "returned": part.returned,
+            "gap": float(np.mean(part.convexity_gap)),
+            "defect": float(np.mean(part.descent_defect)),
+            "residual": part.residual,
         }
         for name, part in zip(targets, parts, strict=True)
-    }  # fmt: skip
+    }
     if task is not None:
         part = parts[list(targets).index("paper")]
-        told["identity"]["paper"] |= {"convexityTerm": part.convexity_term, "descentTerm": part.descent_term}
+        told["identity"]["paper"] |= {
+            "convexityTerm": part.convexity_term,
+            "descentTerm": part.descent_term,
+        }
     return told

@@ -16,16 +16,60 @@ from manyheads.theory.ledger import entry
 
 ENGINE = ("random", "model", "data", "start", "descent", "theory", "setup")
 OFFERED = (
-    "LOSSES", "Objective", "Run", "decompose", "Mixture", "prepare", "leaveOneOut", "lookAt", "dataFromLists",
-    "modelFromLists", "admissibleStep", "theorem1", "paperTarget", "attentionTarget", "measureTarget", "findEdge",
-    "fullNorm", "readoutNorm", "makeRandom",
-)  # fmt: skip
+    "LOSSES",
+    "Objective",
+    "Run",
+    "decompose",
+    "Mixture",
+    "prepare",
+    "leaveOneOut",
+    "lookAt",
+    "dataFromLists",
+    "modelFromLists",
+    "admissibleStep",
+    "theorem1",
+    "paperTarget",
+    "attentionTarget",
+    "measureTarget",
+    "findEdge",
+    "fullNorm",
+    "readoutNorm",
+    "makeRandom",
+)
 VIEWS = (
-    "settings", "presets", "format", "terms", "chart", "charts", "tokens", "maps", "picture", "controls", "runs",
-    "python", "served", "verdicts", "takeaways", "tour", "main",
-)  # fmt: skip
-ROLES = ("train", "test", "plus", "minus", "measured", "ours", "reference", "attention", "mixture", "random labels",
-         "planted", "gaussian", "construction")  # fmt: skip
+    "settings",
+    "presets",
+    "format",
+    "terms",
+    "chart",
+    "charts",
+    "tokens",
+    "maps",
+    "picture",
+    "controls",
+    "runs",
+    "python",
+    "served",
+    "verdicts",
+    "takeaways",
+    "tour",
+    "main",
+)
+ROLES = (
+    "train",
+    "test",
+    "plus",
+    "minus",
+    "measured",
+    "ours",
+    "reference",
+    "attention",
+    "mixture",
+    "random labels",
+    "planted",
+    "gaussian",
+    "construction",
+)
 
 
 def render() -> str:
@@ -62,7 +106,10 @@ def _colors() -> str:
 
 def _palette() -> dict[str, dict]:
     looks = {role: look(role) for role in ROLES}
-    return {role: {"light": one.light, "dark": one.dark, "dash": list(one.dash)} for role, one in looks.items()}
+    return {
+        role: {"light": one.light, "dark": one.dark, "dash": list(one.dash)}
+        for role, one in looks.items()
+    }
 
 
 def _ledger() -> dict[str, dict]:
@@ -70,7 +117,10 @@ def _ledger() -> dict[str, dict]:
     wanted = json.loads(_text("terms.json"))
     names = sorted({term["ledger"] for term in wanted.values() if term.get("ledger")})
     quoted = {name: entry(name) for name in names}
-    return {"terms": wanted, "statements": {n: {"place": s.place, "title": s.title} for n, s in quoted.items()}}
+    return {
+        "terms": wanted,
+        "statements": {n: {"place": s.place, "title": s.title} for n, s in quoted.items()},
+    }
 
 
 def _json(value) -> str:

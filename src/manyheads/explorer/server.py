@@ -25,7 +25,11 @@ AT_ONCE = 4  # questions answered at a time
 BEAT = 0.5  # seconds between heartbeats, at which a closed tab is noticed
 LONGEST_LINE = 2**28
 HERE = ("127.0.0.1", "localhost", "[::1]")
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 def application() -> Starlette:
@@ -41,14 +45,20 @@ def application() -> Starlette:
         if refused := _refusal(request):
             return refused
         if kind not in QUESTIONS:
-            return PlainTextResponse(f"unknown question {kind!r}; ask one of {', '.join(QUESTIONS)}.", 404)
+            return PlainTextResponse(
+                f"unknown question {kind!r}; ask one of {', '.join(QUESTIONS)}.", 404
+            )
         body, sent = bytearray(), 0
-        async for chunk in request.stream():  # read to the end even if too long, or the page gets no reply
+        async for (
+            chunk
+        ) in request.stream():  # read to the end even if too long, or the page gets no reply
             sent += len(chunk)
             if sent <= MOST_BYTES:
                 body += chunk
         if sent > MOST_BYTES:
-            return PlainTextResponse(f"the request exceeds {MOST_BYTES // 10**6} MB; send less.", 413)
+            return PlainTextResponse(
+                f"the request exceeds {MOST_BYTES // 10**6} MB; send less.", 413
+            )
         extra = [request.query_params.get("name", "file")[:200]] if kind == "upload" else []
         lines = _answer([kind, *extra], bytes(body), request, turn)
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=HEADERS)
@@ -66,7 +76,9 @@ def _refusal(request: Request) -> Response | None:
     return None
 
 
-async def _answer(arguments: list[str], body: bytes, request: Request, turn: asyncio.Semaphore) -> AsyncIterator[bytes]:
+async def _answer(
+    arguments: list[str], body: bytes, request: Request, turn: asyncio.Semaphore
+) -> AsyncIterator[bytes]:
     """The output of the process, line by line; the process is killed when the tab is closed."""
     while turn.locked():
         yield _line(progress="waiting for other questions")
@@ -75,9 +87,15 @@ async def _answer(arguments: list[str], body: bytes, request: Request, turn: asy
             return
     async with turn:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "manyheads.explorer.work", *arguments, limit=LONGEST_LINE,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "manyheads.explorer.work",
+            *arguments,
+            limit=LONGEST_LINE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
         assert process.stdin is not None and process.stdout is not None
         answered = False
         try:
@@ -93,7 +111,9 @@ async def _answer(arguments: list[str], body: bytes, request: Request, turn: asy
                 answered = answered or not said.startswith(b'{"progress"')
                 yield said
             if not answered:
-                yield _line(error="the library's process ended without an answer; there may be too little memory.")
+                yield _line(
+                    error="the library's process ended without an answer; there may be too little memory."
+                )
         finally:
             if process.returncode is None:
                 process.kill()
@@ -117,6 +137,8 @@ def serve(port: int = 0, started: Callable[[str], None] = print) -> None:
                 f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); leave --port out for a free one."
             ) from None
         listening.listen()
-        config = uvicorn.Config(application(), log_level="warning", timeout_graceful_shutdown=1, lifespan="off")
+        config = uvicorn.Config(
+            application(), log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
+        )
         started(f"http://127.0.0.1:{listening.getsockname()[1]}/")
         uvicorn.Server(config).run(sockets=[listening])

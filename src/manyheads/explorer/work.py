@@ -57,8 +57,13 @@ def certify(body: bytes) -> dict:
     asked = _question(body)
     run = _trained(asked)
     radius = None if asked.mixture is None else asked.mixture.token_radius
-    found = mh.certify(run, asked.data, test=asked.test, mixture=asked.mixture, token_radius=radius, progress=tell)
-    cards = [{"verdict": c.verdict.name, "title": f"{c.statement}: {c.claim}", "lines": [c.reason]} for c in found]
+    found = mh.certify(
+        run, asked.data, test=asked.test, mixture=asked.mixture, token_radius=radius, progress=tell
+    )
+    cards = [
+        {"verdict": c.verdict.name, "title": f"{c.statement}: {c.claim}", "lines": [c.reason]}
+        for c in found
+    ]
     tally = Counter(card["verdict"] for card in cards)
     return {
         "title": f"{asked.data}",
@@ -90,13 +95,17 @@ def good_start(body: bytes) -> dict:
         directions = [good.theta_star()]
         if asked.mixture is not None:
             directions.append(mixture_direction(asked.start, asked.mixture))
-        found = mh.smallest_heads(asked.start, asked.data, directions, certified=CERTIFIED, loss=loss)
+        found = mh.smallest_heads(
+            asked.start, asked.data, directions, certified=CERTIFIED, loss=loss
+        )
         enough = have >= found.num_heads
         lines = [
             f"A mean train loss below {CERTIFIED:g} needs {np.ceil(found.num_heads):,.0f} heads; you have {have:,.0f}."
         ]
         steps, step = found.case.num_steps, found.case.step_size
-        lines.append(f"It is certified for {steps:,.0f} steps of size {step:.3g}, along {found.direction.name}.")
+        lines.append(
+            f"It is certified for {steps:,.0f} steps of size {step:.3g}, along {found.direction.name}."
+        )
         cards.append(
             {
                 "verdict": "HOLDS" if enough else "SILENT",
@@ -116,15 +125,19 @@ def margins(body: bytes) -> dict:
     asked = _question(body)
     run = _trained(asked)
     tell("measuring hard margins")
-    ladder = mh.margin_ladder(run.final, asked.data, start=asked.start, mixture=asked.mixture, key=jax.random.key(0))
+    ladder = mh.margin_ladder(
+        run.final, asked.data, start=asked.start, mixture=asked.mixture, key=jax.random.key(0)
+    )
     low, high = ladder.tangent.p3_interval
     rows = [(READOUT + "best linear classifier", str(ladder.linear))]
     if ladder.attention is not None:
         rows.append((READOUT + "attention on relevant tokens only", str(ladder.attention)))
     if ladder.iterate is not None:
         rows.append((READOUT + "this model", f"{ladder.iterate:.6g}"))
-    rows += [(READOUT + "best found by search", f"at least {ladder.found.lower:.6g}"),
-             (TANGENT + "best direction (P3)", f"in [{low:.6g}, {high:.6g}]")]  # fmt: skip
+    rows += [
+        (READOUT + "best found by search", f"at least {ladder.found.lower:.6g}"),
+        (TANGENT + "best direction (P3)", f"in [{low:.6g}, {high:.6g}]"),
+    ]
     if ladder.along_star is not None:
         rows.append((TANGENT + "along the paper's direction", f"{ladder.along_star:.6g}"))
     return {"title": "Numbers on different scales cannot be compared.", "cards": [], "rows": rows}
@@ -134,18 +147,23 @@ def draw(body: bytes) -> dict:
     """Data of the library's own generator for the settings of the page, with the code that makes them."""
     s = json.loads(body)
     seed = int(s["seed"])
-    counts = {part: int(s[name]) for part, name in (("fresh", "nFresh"), ("data", "n"), ("test", "nTest"))}
+    counts = {
+        part: int(s[name]) for part, name in (("fresh", "nFresh"), ("data", "n"), ("test", "nTest"))
+    }
     keys = jax.random.split(jax.random.key(seed), 5)
     task, made = _source(s, keys[0])
     lines = [f"keys = jax.random.split(jax.random.key({seed}), 5)", f"task = mh.{made}"]
     parts: dict[str, Dataset | None] = {}
     for place, (part, count) in enumerate(counts.items(), 1):
         parts[part] = task.sample(count, key=keys[place]) if count else None
-        lines.append(f"{part} = task.sample({count}, key=keys[{place}])" if count else f"{part} = None")
+        lines.append(
+            f"{part} = task.sample({count}, key=keys[{place}])" if count else f"{part} = None"
+        )
     data = parts["data"]
     assert data is not None
     told: dict[str, Any] = {
-        "train" if place == "data" else place: None if part is None else _lists(part) for place, part in parts.items()
+        "train" if place == "data" else place: None if part is None else _lists(part)
+        for place, part in parts.items()
     }
     told |= {
         "name": data.name,
@@ -157,9 +175,14 @@ def draw(body: bytes) -> dict:
 
         scale = float(s["scale"])
         start = gaussian_start(
-            int(s["heads"]), num_tokens=data.num_tokens, dim=data.dim, decoder=str(s["decoder"]), key=keys[4],
-            key_query_scale=scale, readout_scale=scale,
-        )  # fmt: skip
+            int(s["heads"]),
+            num_tokens=data.num_tokens,
+            dim=data.dim,
+            decoder=str(s["decoder"]),
+            key=keys[4],
+            key_query_scale=scale,
+            readout_scale=scale,
+        )
         told["start"] = {
             "keyQuery": np.asarray(start.key_query).tolist(),
             "readout": np.asarray(start.readout).tolist(),
@@ -167,7 +190,10 @@ def draw(body: bytes) -> dict:
             "decoder": start.decoder,
             "exponent": start.exponent,
         }
-    return {"text": f"Drawn by the library with seed {seed}; Python code is now a few lines.", "data": told}
+    return {
+        "text": f"Drawn by the library with seed {seed}; Python code is now a few lines.",
+        "data": told,
+    }
 
 
 def upload(body: bytes, name: str) -> dict:
@@ -184,7 +210,10 @@ def upload(body: bytes, name: str) -> dict:
             f"{name} holds {data.tokens.size:,} numbers; the page takes up to {MOST_NUMBERS:,}. "
             "Keep fewer sequences here, or use `manyheads train`."
         )
-    return {"text": f"{data}", "data": {**_lists(data), "name": data.name, "labelNames": list(data.label_names)}}
+    return {
+        "text": f"{data}",
+        "data": {**_lists(data), "name": data.name, "labelNames": list(data.label_names)},
+    }
 
 
 def read_csv(body: bytes, name: str) -> Dataset:
@@ -192,7 +221,9 @@ def read_csv(body: bytes, name: str) -> Dataset:
     try:
         rows = list(csv.reader(io.StringIO(body.decode("utf-8-sig"))))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{name} is not a readable .csv file ({error}); save it as UTF-8 text.") from None
+        raise ValueError(
+            f"{name} is not a readable .csv file ({error}); save it as UTF-8 text."
+        ) from None
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"sequence", "label"} <= set(header) or len(header) < 3:
         raise ValueError(
@@ -204,8 +235,14 @@ def read_csv(body: bytes, name: str) -> Dataset:
     for place, row in enumerate((r for r in rows[1:] if r), 2):
         try:
             token = [float(row[k]) for k in numbers]
-            flag = row[header.index("relevant")].strip() in ("1", "true", "True") if "relevant" in header else False
-            sequences.setdefault(row[header.index("sequence")], []).append((token, row[header.index("label")], flag))
+            flag = (
+                row[header.index("relevant")].strip() in ("1", "true", "True")
+                if "relevant" in header
+                else False
+            )
+            sequences.setdefault(row[header.index("sequence")], []).append(
+                (token, row[header.index("label")], flag)
+            )
         except (ValueError, IndexError):
             raise ValueError(
                 f"line {place} of {name} has {len(row)} cells that do not match the columns of the first line; fix it."
@@ -217,20 +254,26 @@ def read_csv(body: bytes, name: str) -> Dataset:
     relevant, labels = np.zeros_like(mask), []
     for i, (which, found) in enumerate(sequences.items()):
         if len({label for _, label, _ in found}) > 1:
-            raise ValueError(f"sequence {which[:40]} of {name} has several labels; give all its tokens one.")
+            raise ValueError(
+                f"sequence {which[:40]} of {name} has several labels; give all its tokens one."
+            )
         labels.append(found[0][1])
         mask[i, : len(found)] = True
         tokens[i, : len(found)] = [token for token, _, _ in found]
         relevant[i, : len(found)] = [flag for _, _, flag in found]
     marked = relevant if "relevant" in header else None
-    return Dataset.from_arrays(tokens, labels, mask=None if mask.all() else mask, relevant=marked, name=Path(name).stem)
+    return Dataset.from_arrays(
+        tokens, labels, mask=None if mask.all() else mask, relevant=marked, name=Path(name).stem
+    )
 
 
 def _read_npz(body: bytes, name: str) -> Dataset:
     try:
         size = sum(part.file_size for part in zipfile.ZipFile(io.BytesIO(body)).infolist())
     except zipfile.BadZipFile:
-        raise ValueError(f"{name} is not a readable .npz file; write it with numpy.savez.") from None
+        raise ValueError(
+            f"{name} is not a readable .npz file; write it with numpy.savez."
+        ) from None
     if size > MOST_BYTES:
         raise ValueError(
             f"{name} unpacks to {size / 2**20:,.0f} MiB; at most {MOST_BYTES / 2**20:.0f} MiB are read here."
@@ -254,16 +297,20 @@ def _question(body: bytes) -> Question:
     classes, (T, d) = int(start["classes"]), data.tokens.shape[1:]
     shape = (classes, T, d) if start["decoder"] == "full" else (classes, d)
     model = MultiHead.create(
-        _array(start["key_query"], (classes, d, d)), _array(start["readout"], shape),
-        multiplicity=start["multiplicity"], decoder=start["decoder"],
-    )  # fmt: skip
+        _array(start["key_query"], (classes, d, d)),
+        _array(start["readout"], shape),
+        multiplicity=start["multiplicity"],
+        decoder=start["decoder"],
+    )
     mixture = None
     if told["mixture"] is not None and start["decoder"] == "full":
         facts = dict(told["mixture"])
         frame = np.array(facts.pop("frame"), float)
         mixture = TokenizedMixture(**facts, frame="axis")
         mixture.__dict__["_frame"] = frame  # the page's rotation in place of the one of a key
-    return Question(data, _dataset(told["test"]) if told["test"] else None, model, mixture, told["plan"])
+    return Question(
+        data, _dataset(told["test"]) if told["test"] else None, model, mixture, told["plan"]
+    )
 
 
 def _trained(asked: Question):
@@ -276,10 +323,13 @@ def _trained(asked: Question):
 def _dataset(told: dict) -> Dataset:
     shape = tuple(map(int, told["shape"]))
     mask, relevant = (
-        None if told[k] is None else np.array(told[k], bool).reshape(shape[:2]) for k in ("mask", "relevant")
+        None if told[k] is None else np.array(told[k], bool).reshape(shape[:2])
+        for k in ("mask", "relevant")
     )
     tokens = _array(told["tokens"], shape)
-    data = Dataset.from_arrays(tokens, told["labels"], mask=mask, relevant=relevant, name="the page's data")
+    data = Dataset.from_arrays(
+        tokens, told["labels"], mask=mask, relevant=relevant, name="the page's data"
+    )
     names = (str(told["label_names"][0]), str(told["label_names"][1]))
     return Dataset(data.tokens, data.labels, data.mask, data.relevant, names, data.name)
 
@@ -301,14 +351,21 @@ def _source(s: dict, key) -> tuple[Any, str]:
         }
         made, settings, random = Planted, {**shape, **teacher}, True
     else:
-        noise = {"noise_mu": float(s["noise"]), "noise_nu": float(s["noise"]), "noise_norm": float(s["noiseNorm"])}
+        noise = {
+            "noise_mu": float(s["noise"]),
+            "noise_nu": float(s["noise"]),
+            "noise_norm": float(s["noiseNorm"]),
+        }
         mixture = {
             "num_patterns": int(s["M"]),
             "sparsity": int(s["relevant"]) / int(s["T"]),
             "signal": float(s["signal"]),
         }
         made, settings, random = TokenizedMixture, {**shape, **mixture, **noise}, True
-    code = ", ".join([f"{name}={value!r}" for name, value in settings.items()] + (["key=keys[0]"] if random else []))
+    code = ", ".join(
+        [f"{name}={value!r}" for name, value in settings.items()]
+        + (["key=keys[0]"] if random else [])
+    )
     return made(**settings, key=key) if random else made(**settings), f"{made.__name__}({code})"
 
 
@@ -319,7 +376,10 @@ def _facts(task: TokenizedMixture) -> dict:
 
 
 def _lists(data: Dataset) -> dict:
-    flags = {name: None if (array := getattr(data, name)) is None else array.tolist() for name in ("mask", "relevant")}
+    flags = {
+        name: None if (array := getattr(data, name)) is None else array.tolist()
+        for name in ("mask", "relevant")
+    }
     return {"tokens": data.tokens.tolist(), "labels": data.labels.tolist(), **flags}
 
 
@@ -347,7 +407,9 @@ def main(arguments: list[str]) -> int:
         _say({"error": " ".join(str(error).split())})
     except Exception as error:  # the page shows it, and the server keeps running
         _say(
-            {"error": f"a bug in manyheads: {type(error).__name__}: {' '.join(str(error).split())}; please report it."}
+            {
+                "error": f"a bug in manyheads: {type(error).__name__}: {' '.join(str(error).split())}; please report it."
+            }
         )
     return 0
 

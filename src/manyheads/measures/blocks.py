@@ -28,7 +28,12 @@ class Blocks:
     size: int  # sequences per block
 
     def __init__(self, sides: list[Dataset], dtype: np.dtype, devices: list[Any]):
-        self.sides, self.dtype, self.symmetric, self.devices = sides, dtype, len(sides) == 1, devices
+        self.sides, self.dtype, self.symmetric, self.devices = (
+            sides,
+            dtype,
+            len(sides) == 1,
+            devices,
+        )
         self.shape = (sides[0].num_examples, sides[-1].num_examples)
         self.on_cpu = jax.default_backend() == "cpu"
 
@@ -58,7 +63,9 @@ class Blocks:
                 noted = None if self.symmetric or rows.start else seen[1]
                 right = left if same else self._block(group, -1, columns, noted)
                 for part, product in zip(K, self.products(left, right), strict=True):
-                    part[rows, columns] += product[: rows.stop - rows.start, : columns.stop - columns.start]
+                    part[rows, columns] += product[
+                        : rows.stop - rows.start, : columns.stop - columns.start
+                    ]
 
     def _ranges(self, side: Dataset) -> list[slice]:
         n, size = side.num_examples, min(self.size, side.num_examples)

@@ -24,7 +24,12 @@ class Columns:
     norms of its two features; `size` bounds these norms.
     """
 
-    def __init__(self, compute: Callable[[np.ndarray], tuple[np.ndarray, float]], num_examples: int, size: float):
+    def __init__(
+        self,
+        compute: Callable[[np.ndarray], tuple[np.ndarray, float]],
+        num_examples: int,
+        size: float,
+    ):
         self.compute, self.size = compute, size
         self.place = np.full(num_examples, -1)
         self.matrix, self.accuracy = np.zeros((num_examples, 0)), 0.0
@@ -42,7 +47,12 @@ class Columns:
 
 
 def margin_by_columns(
-    labels: np.ndarray, columns: Columns, *, tolerance: float, first: np.ndarray | None = None, most: int = 4000
+    labels: np.ndarray,
+    columns: Columns,
+    *,
+    tolerance: float,
+    first: np.ndarray | None = None,
+    most: int = 4000,
 ) -> tuple[MarginInterval, np.ndarray]:
     """The margin of the first `len(labels)` examples, and the working set, with which a search on more may begin.
 
@@ -56,7 +66,10 @@ def margin_by_columns(
         part = columns.of(chosen)[:n]
         gram = part[chosen]
         found = hard_margin(
-            y[chosen], gram=(gram + gram.T) / 2, gram_accuracy=columns.accuracy or None, tolerance=tolerance / 4
+            y[chosen],
+            gram=(gram + gram.T) / 2,
+            gram_accuracy=columns.accuracy or None,
+            tolerance=tolerance / 4,
         )
         if found.lower > 0:
             a = found.direction  # of norm at most one
@@ -68,5 +81,7 @@ def margin_by_columns(
         done = found.lower <= 0 or found.upper - lower <= tolerance * found.upper or not len(worst)
         if done or len(chosen) >= min(n, most):
             bounds = (lower, found.upper) if found.lower > 0 else (0.0, found.upper)
-            return MarginInterval(*bounds, found.weights, found.direction, found.scale, tolerance), chosen
+            return MarginInterval(
+                *bounds, found.weights, found.direction, found.scale, tolerance
+            ), chosen
         chosen = np.concatenate([chosen, worst])

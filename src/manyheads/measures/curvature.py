@@ -48,7 +48,11 @@ class Eigenvalue:
 
     def __str__(self) -> str:
         note = "" if self.converged else ", NOT CONVERGED"
-        how = "" if self.within_class is None else f", members of class {self.within_class} against each other"
+        how = (
+            ""
+            if self.within_class is None
+            else f", members of class {self.within_class} against each other"
+        )
         return f"{self.value:.10g} (residual {self.residual:.1e}{note}{how})"
 
 
@@ -108,12 +112,20 @@ def score_curvature(
     return _extremes(model, dataset.subset([index]), None, tolerance, max_products, method, seed)
 
 
-def _extremes(model, dataset, loss: Loss | None, tolerance, max_products, method, seed) -> Curvature:
+def _extremes(
+    model, dataset, loss: Loss | None, tolerance, max_products, method, seed
+) -> Curvature:
     """Of the train loss, or without one of the summed scores."""
     if method not in (None, "dense", "lanczos"):
-        raise ValueError(f"method={method!r} is not known; choose 'dense', 'lanczos', or None to choose by size.")
+        raise ValueError(
+            f"method={method!r} is not known; choose 'dense', 'lanczos', or None to choose by size."
+        )
     with jax.enable_x64(True):
-        build = HessianOperator.of_score if loss is None else partial(HessianOperator.of_loss, loss=loss)
+        build = (
+            HessianOperator.of_score
+            if loss is None
+            else partial(HessianOperator.of_loss, loss=loss)
+        )
         operator = build(model, dataset)
         if operator.size < 4:
             method = "dense"
@@ -131,11 +143,15 @@ class _Search:
     max_products: int
     seed: int
 
-    def extremes(self, operator: HessianOperator, error: Callable[[float], tuple[float, float]]) -> Curvature:
+    def extremes(
+        self, operator: HessianOperator, error: Callable[[float], tuple[float, float]]
+    ) -> Curvature:
         """`error` is `hessian_error` for a largest eigenvalue."""
         several = np.flatnonzero(operator.counts >= 2)
         within = None
-        if len(several):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
+        if len(
+            several
+        ):  # what couples the heads is positive semidefinite: only the lower end can lie within a class
             inner = operator.within(several)
             value, vector = self.ends(inner)[0]
             within = (inner, value, *_one_class(inner, vector, several, len(operator.counts)))
@@ -153,13 +169,19 @@ class _Search:
         results = []
         for op, value, vector, direction, where in (smallest, largest):
             residual = float(np.linalg.norm(op(vector) - value * vector))
-            good = residual <= self.tolerance * scale or scale + residual <= whole  # a Hessian of zero to rounding
-            results.append(Eigenvalue(float(value), residual + rounding, bool(good), direction, where))
+            good = (
+                residual <= self.tolerance * scale or scale + residual <= whole
+            )  # a Hessian of zero to rounding
+            results.append(
+                Eigenvalue(float(value), residual + rounding, bool(good), direction, where)
+            )
         products = operator.products + (0 if within is None else within[0].products)
         total = operator.size / len(operator.counts) * float(operator.counts.sum())
         return Curvature(*results, total, products, self.method, self.tolerance)
 
-    def ends(self, operator: HessianOperator) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
+    def ends(
+        self, operator: HessianOperator
+    ) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
         """Smallest and largest eigenvalue, with their vectors.
 
         By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK measures both by one
@@ -171,11 +193,15 @@ class _Search:
         top = self.arpack(operator, "LA", 0.0)
         low = self.arpack(operator, "SA", -abs(top[0]))
         scale = max(abs(low[0]), abs(top[0]))
-        if np.linalg.norm(operator(top[1]) - top[0] * top[1]) > self.tolerance * scale:  # the lower end is the larger
+        if (
+            np.linalg.norm(operator(top[1]) - top[0] * top[1]) > self.tolerance * scale
+        ):  # the lower end is the larger
             top = self.arpack(operator, "LA", abs(low[0]))
         return low, top
 
-    def arpack(self, operator: HessianOperator, which: str, shift: float) -> tuple[float, np.ndarray]:
+    def arpack(
+        self, operator: HessianOperator, which: str, shift: float
+    ) -> tuple[float, np.ndarray]:
         size, products = operator.size, self.max_products // 2
         start = np.random.default_rng(self.seed).standard_normal(size)
         ncv = min(size - 1, 40, max(3, products))
@@ -197,13 +223,17 @@ class _Search:
         return float(unit @ shifted.matvec(unit) - shift), unit
 
 
-def _one_class(inner: HessianOperator, vector, several, num_classes: int) -> tuple[np.ndarray, Any, int]:
+def _one_class(
+    inner: HessianOperator, vector, several, num_classes: int
+) -> tuple[np.ndarray, Any, int]:
     """An eigenvector of the block-diagonal part, restricted to the class that it lives on most.
 
     Classes with a common eigenvalue may share a vector; the part on each of them is an eigenvector too.
     """
     move = inner.direction(vector)
-    sizes = sum(np.sum(leaf.reshape(len(several), -1) ** 2, axis=1) for leaf in jax.tree.leaves(move))
+    sizes = sum(
+        np.sum(leaf.reshape(len(several), -1) ** 2, axis=1) for leaf in jax.tree.leaves(move)
+    )
     chosen = int(np.argmax(sizes))
     only = (np.arange(len(several)) == chosen) / np.sqrt(sizes[chosen])
     move = jax.tree.map(lambda leaf: leaf * only.reshape(-1, *(1,) * (leaf.ndim - 1)), move)
@@ -233,7 +263,12 @@ class CurvaturePath:
             f"  {self.kind} {p:>10.6g}: smallest {a:>14.6e}, largest {b:>14.6e}, residual {r.max():.1e}"
             + ("" if ok else "  NOT CONVERGED")
             for p, a, b, r, ok in zip(
-                self.positions, self.smallest, self.largest, self.residual, self.converged, strict=True
+                self.positions,
+                self.smallest,
+                self.largest,
+                self.residual,
+                self.converged,
+                strict=True,
             )
         ]
         return "\n".join([f"eigenvalues of the Hessian at {len(self.positions)} points", *rows])
@@ -241,13 +276,22 @@ class CurvaturePath:
 
 @guarded()
 def curvature_along(
-    trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, progress: bool = False, **options
+    trajectory: Trajectory,
+    dataset: Dataset,
+    *,
+    steps: Sequence[int] | None = None,
+    progress: bool = False,
+    **options,
 ) -> CurvaturePath:
     """Extreme eigenvalues at the snapshots of a run (or at these `steps` of them), start and end included.
 
     `options` are those of `loss_curvature`; the loss is the one of the run.
     """
-    chosen = np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step]) if steps is None else np.asarray(steps)
+    chosen = (
+        np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step])
+        if steps is None
+        else np.asarray(steps)
+    )
     options.setdefault("loss", trajectory.settings.get("loss", "logistic"))
     models = (trajectory.model(step) for step in chosen.tolist())
     return _path(models, chosen, dataset, "step", progress, options)
@@ -255,11 +299,19 @@ def curvature_along(
 
 @guarded()
 def curvature_on_segment(
-    first: Any, second: Any, dataset: Dataset, *, num_points: int = 5, progress: bool = False, **options
+    first: Any,
+    second: Any,
+    dataset: Dataset,
+    *,
+    num_points: int = 5,
+    progress: bool = False,
+    **options,
 ) -> CurvaturePath:
     """Extreme eigenvalues at evenly spaced points of the segment between two models of one kind."""
     first, second = checked_model(first), checked_model(second)
-    shapes, counts = zip(*((jax.tree.map(np.shape, m.parameters), m.copies) for m in (first, second)), strict=True)
+    shapes, counts = zip(
+        *((jax.tree.map(np.shape, m.parameters), m.copies) for m in (first, second)), strict=True
+    )
     if shapes[0] != shapes[1] or not np.array_equal(*counts):
         raise ValueError(
             "the two models have different shapes or multiplicities; a segment needs the same classes of heads."
@@ -269,16 +321,26 @@ def curvature_on_segment(
         raise ValueError(f"one model has {kinds[0]}, the other {kinds[1]}; no segment joins them.")
     emptied = [m.displaced(jax.tree.map(np.negative, m.parameters)) for m in (first, second)]
     if not eqx.tree_equal(*emptied):
-        raise ValueError("the two models differ in what does not train (a frozen block, a setting); make that equal.")
+        raise ValueError(
+            "the two models differ in what does not train (a frozen block, a setting); make that equal."
+        )
     positions = np.linspace(0.0, 1.0, num_points)
-    move = jax.tree.map(lambda a, b: np.asarray(b, float) - np.asarray(a, float), first.parameters, second.parameters)
+    move = jax.tree.map(
+        lambda a, b: np.asarray(b, float) - np.asarray(a, float),
+        first.parameters,
+        second.parameters,
+    )
     models = (first.displaced(jax.tree.map(lambda leaf, s=s: s * leaf, move)) for s in positions)
     return _path(models, positions, dataset, "position", progress, options)
 
 
 def _kind(model: Any) -> str:
     full = attention_of(model)
-    return type(model).__name__ if full is None else f"decoder={full.decoder!r}, exponent={full.exponent:g}"
+    return (
+        type(model).__name__
+        if full is None
+        else f"decoder={full.decoder!r}, exponent={full.exponent:g}"
+    )
 
 
 def _path(models, positions, dataset, kind, progress, options) -> CurvaturePath:

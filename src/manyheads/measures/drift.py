@@ -40,10 +40,18 @@ class KernelDrift:
 
 @guarded()
 def kernel_drift(
-    trajectory: Trajectory, dataset: Dataset, *, steps: Sequence[int] | None = None, memory: float = MEMORY
+    trajectory: Trajectory,
+    dataset: Dataset,
+    *,
+    steps: Sequence[int] | None = None,
+    memory: float = MEMORY,
 ) -> KernelDrift:
     """The drift of the tangent kernel at the snapshots of a run (or at these `steps`), start and end included."""
-    chosen = np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step]) if steps is None else np.asarray(steps)
+    chosen = (
+        np.union1d(trajectory.snapshot_steps, [0, trajectory.last_step])
+        if steps is None
+        else np.asarray(steps)
+    )
     first = tangent_kernel(trajectory.start, dataset, memory=memory)
     K0 = first.matrix
     size = np.linalg.norm(K0)
@@ -54,8 +62,13 @@ def kernel_drift(
         change.append(np.linalg.norm(K - K0) / size)
         cosine.append(np.sum(K * K0) / (np.linalg.norm(K) * size))
         # entries to accuracy times the norms of two gradients: a matrix of that many times the trace
-        rounding.append((kernel.accuracy * np.trace(K) + (1 + change[-1]) * first.accuracy * np.trace(K0)) / size)
-    return KernelDrift(chosen.astype(np.int64), np.array(change), np.array(cosine), float(max(rounding)))
+        rounding.append(
+            (kernel.accuracy * np.trace(K) + (1 + change[-1]) * first.accuracy * np.trace(K0))
+            / size
+        )
+    return KernelDrift(
+        chosen.astype(np.int64), np.array(change), np.array(cosine), float(max(rounding))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +117,18 @@ def gaussian_limit(
     total, squares = np.zeros((n, n)), np.zeros((n, n))
     for batch_key in jax.random.split(key, num_batches):
         heads = gaussian_start(
-            per_batch, num_tokens=dataset.num_tokens, dim=dataset.dim, key=batch_key, key_query_scale=key_query_scale,
-            readout_scale=readout_scale, decoder=decoder, rank=rank,
-        )  # fmt: skip
-        K = tangent_kernel(heads, dataset, memory=memory).matrix  # 1/sqrt(H) twice: the mean over the batch
+            per_batch,
+            num_tokens=dataset.num_tokens,
+            dim=dataset.dim,
+            key=batch_key,
+            key_query_scale=key_query_scale,
+            readout_scale=readout_scale,
+            decoder=decoder,
+            rank=rank,
+        )
+        K = tangent_kernel(
+            heads, dataset, memory=memory
+        ).matrix  # 1/sqrt(H) twice: the mean over the batch
         total, squares = total + K, squares + K**2
     mean = total / num_batches
     variance = np.maximum(squares / num_batches - mean**2, 0.0) * num_batches / (num_batches - 1)

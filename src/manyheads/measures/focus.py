@@ -19,7 +19,9 @@ from manyheads.model.variants import Frozen, attention_of
 from manyheads.training.trajectory import Trajectory
 
 COPY = 1e-13  # tokens this close, relative to the largest entry, are copies of one another
-UNDERFLOW = float(-np.log(np.finfo(np.float32).tiny))  # a logit gap beyond which float32 attention is exactly zero
+UNDERFLOW = float(
+    -np.log(np.finfo(np.float32).tiny)
+)  # a logit gap beyond which float32 attention is exactly zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,9 @@ class Focus:
             parts = [f"  step {step:>8d}:"]
             if np.isfinite(self.relevant_mass[k]).all():
                 parts.append(f"on relevant tokens {self.relevant_mass[k] @ share:.4f},")
-            parts.append(f"saturation {self.saturation[k] @ share:.4f}, |W| {self.key_query_norm[k] @ share:.4g}")
+            parts.append(
+                f"saturation {self.saturation[k] @ share:.4f}, |W| {self.key_query_norm[k] @ share:.4g}"
+            )
             if np.isfinite(self.sharpness_needed):
                 parts.append(f"(of {self.sharpness_needed:.4g} needed),")
             if np.isfinite(self.key_query_alignment[k]).all():
@@ -77,7 +81,9 @@ class Focus:
             )
             lines.append(" ".join(parts))
         if self.underflows:
-            lines.append("  ALARM: float32 rounds some attention to zero here; train with dtype='float64'")
+            lines.append(
+                "  ALARM: float32 rounds some attention to zero here; train with dtype='float64'"
+            )
         return "\n".join(lines)
 
 
@@ -96,15 +102,23 @@ def attention_focus(
     that leaves at most `epsilon` of the attention on irrelevant tokens (Prop. 3).
     """
     if isinstance(run, Trajectory):
-        chosen = np.union1d(run.snapshot_steps, [0, run.last_step]) if steps is None else np.asarray(steps)
+        chosen = (
+            np.union1d(run.snapshot_steps, [0, run.last_step])
+            if steps is None
+            else np.asarray(steps)
+        )
         found = [attention_of(run.model(int(step))) for step in chosen]
     elif steps is None:
         chosen, found = np.zeros(1, np.int64), [attention_of(run)]
     else:
-        raise ValueError("steps= is for a run; a model has none. Pass the trajectory, or leave steps out.")
+        raise ValueError(
+            "steps= is for a run; a model has none. Pass the trajectory, or leave steps out."
+        )
     models = [model for model in found if model is not None]
     if not models:
-        raise ValueError("attention_focus needs the attention of a MultiHead (or of one with a frozen block).")
+        raise ValueError(
+            "attention_focus needs the attention of a MultiHead (or of one with a frozen block)."
+        )
     with jax.enable_x64(True):
         rows = [_focus_of(model, dataset, mixture) for model in models]
     needed = np.nan if mixture is None else sharpness_needed(mixture, epsilon)
@@ -129,8 +143,12 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
     W = np.asarray(full_key_query(model.key_query), float)
     U = np.asarray(model.readout, float)
     everything = np.ones((n, dataset.num_tokens), bool)
-    relevant, mask = (everything if flags is None else flags for flags in (dataset.relevant, dataset.mask))
-    found = _statistics(model.replace_heads(float64(model.heads)), N / N.sum(), dataset.tokens, relevant, mask)
+    relevant, mask = (
+        everything if flags is None else flags for flags in (dataset.relevant, dataset.mask)
+    )
+    found = _statistics(
+        model.replace_heads(float64(model.heads)), N / N.sum(), dataset.tokens, relevant, mask
+    )
     mass, top, under, scores, differ = map(np.asarray, found)
     portion = np.abs(scores)  # (n, classes): what one head of each class adds to the score
     total, squares = portion @ N, portion**2 @ N
@@ -167,7 +185,9 @@ def _statistics(model: MultiHead, share, tokens, relevant, mask):
         real = mask.astype(A.dtype) if q > 1 else jnp.ones(1)
         queries = jnp.sum(real)
         mass = jnp.einsum("gqs,s->g", A, relevant.astype(A.dtype)) / queries
-        copies = jnp.max(jnp.abs(X[:, None, :] - X[None, :, :]), axis=2) <= COPY * jnp.max(jnp.abs(X))
+        copies = jnp.max(jnp.abs(X[:, None, :] - X[None, :, :]), axis=2) <= COPY * jnp.max(
+            jnp.abs(X)
+        )
         top = jnp.sum(jnp.max(A @ copies.astype(A.dtype), axis=2), axis=1) / queries
         pairs = queries * jnp.sum(mask.astype(A.dtype))
         tiny = (A < jnp.exp(-UNDERFLOW)) & (real > 0)[None, :, None] & mask[None, None, :]

@@ -71,18 +71,27 @@ class HessianOperator(LinearOperator):
         parameters, full = float64(model.parameters), attention_of(model)
         if full is None:
             objective = model.objective(dataset)
-            return cls(AutodiffPoint(parameters, np.sqrt(counts), objective, sample_weight, loss), counts)
+            return cls(
+                AutodiffPoint(parameters, np.sqrt(counts), objective, sample_weight, loss), counts
+            )
         batch, weights = prepare(dataset, full), head_weights(full)
         padded = np.zeros(batch.labels.size)
         padded[: len(sample_weight)] = sample_weight
         heads = float64(full.heads)
-        sigma, kappa = _sample_weights(heads, weights, batch, padded.reshape(batch.labels.shape), loss)
-        return cls(AttentionPoint.build(parameters, heads, weights, np.sqrt(counts), batch, sigma, kappa), counts)
+        sigma, kappa = _sample_weights(
+            heads, weights, batch, padded.reshape(batch.labels.shape), loss
+        )
+        return cls(
+            AttentionPoint.build(parameters, heads, weights, np.sqrt(counts), batch, sigma, kappa),
+            counts,
+        )
 
     def within(self, classes: np.ndarray) -> HessianOperator:
         """$H^{-c} B_g$ on these classes: what members of a class see when they move against each other."""
         if not isinstance(self.point, AttentionPoint):
-            raise ValueError("how copies move against each other is known for MultiHead only; write the copies out.")
+            raise ValueError(
+                "how copies move against each other is known for MultiHead only; write the copies out."
+            )
         return HessianOperator(self.point.within(classes), np.ones(len(classes)))
 
     def pieces(self) -> Iterator[tuple[HessianOperator, float]]:
@@ -97,14 +106,18 @@ class HessianOperator(LinearOperator):
 
     def dense(self) -> np.ndarray:
         """The matrix itself, column by column."""
-        fits_memory(f"a Hessian of {self.size:,} rows", 4.0 * 8 * self.size**2, "pass method='lanczos'")
+        fits_memory(
+            f"a Hessian of {self.size:,} rows", 4.0 * 8 * self.size**2, "pass method='lanczos'"
+        )
         self.products += self.size
         M = np.asarray(_dense(self.point, jnp.eye(self.size)))
         return (M + M.T) / 2
 
     def direction(self, vector: np.ndarray) -> Any:
         """A vector in class coordinates as the move of one copy of every parameter."""
-        return jax.tree.map(np.asarray, unflatten(jnp.asarray(vector), self.point.parameters, 1 / self.point.root))
+        return jax.tree.map(
+            np.asarray, unflatten(jnp.asarray(vector), self.point.parameters, 1 / self.point.root)
+        )
 
 
 def class_product(point: Any, vector: jax.Array) -> jax.Array:
@@ -113,7 +126,9 @@ def class_product(point: Any, vector: jax.Array) -> jax.Array:
 
 
 _flat_product = jax.jit(class_product)
-_dense = jax.jit(lambda point, basis: jax.lax.map(partial(class_product, point), basis, batch_size=16))
+_dense = jax.jit(
+    lambda point, basis: jax.lax.map(partial(class_product, point), basis, batch_size=16)
+)
 
 
 class AutodiffPoint(eqx.Module):
@@ -126,7 +141,9 @@ class AutodiffPoint(eqx.Module):
     loss: Loss = eqx.field(static=True)
 
     def product(self, move: Any) -> Any:
-        return hessian_product(self.objective, self.parameters, self.sample_weight, move, loss=self.loss)
+        return hessian_product(
+            self.objective, self.parameters, self.sample_weight, move, loss=self.loss
+        )
 
 
 class Parts(NamedTuple):
@@ -165,7 +182,13 @@ class AttentionPoint(eqx.Module):
         weights = Weights(pick(self.weights.of_class), self.weights.of_head)
         sigma, ones = np.asarray(self.sigma), np.ones(len(classes))
         return self.build(
-            pick(self.parameters), pick(self.heads), weights, ones, self.batch, sigma, np.zeros_like(sigma)
+            pick(self.parameters),
+            pick(self.heads),
+            weights,
+            ones,
+            self.batch,
+            sigma,
+            np.zeros_like(sigma),
         )
 
     def product(self, move: Heads) -> Heads:
@@ -180,7 +203,9 @@ def _parts(heads, batch) -> Parts:
 
 
 def _folded(heads, batch) -> Folded:
-    return Folded.of(full_key_query(heads.key_query), jnp.asarray(heads.readout), batch.last is not None)
+    return Folded.of(
+        full_key_query(heads.key_query), jnp.asarray(heads.readout), batch.last is not None
+    )
 
 
 def _chunk_parts(folded: Folded, piece) -> Parts:
@@ -201,7 +226,9 @@ def _sample_weights(heads, weights, batch, sample_weight, loss):
 def _key_query_gradient(heads, weights, batch, sigma):
     r"""$H^{-c} \sum_i \sigma_i \nabla_W \Phi$ of one head per class, for the product rule of factored weights."""
     full = Heads(full_key_query(heads.key_query), heads.readout)
-    return loss_and_gradient(full, weights, batch, (sigma * batch.labels).ravel(), loss=SCORE)[2].key_query
+    return loss_and_gradient(full, weights, batch, (sigma * batch.labels).ravel(), loss=SCORE)[
+        2
+    ].key_query
 
 
 def _queries(piece: Batch):

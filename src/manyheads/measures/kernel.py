@@ -68,7 +68,9 @@ class TangentKernel:
         return first + others[0] if others else first
 
     readout = property(lambda self: self.parts["readout"], doc="The part of the gradients by U.")
-    key_query = property(lambda self: self.parts["key_query"], doc="The part of the gradients by W.")
+    key_query = property(
+        lambda self: self.parts["key_query"], doc="The part of the gradients by W."
+    )
     readout_accuracy = property(lambda self: self.accuracies["readout"])
     key_query_accuracy = property(lambda self: self.accuracies["key_query"])
 
@@ -103,11 +105,17 @@ def tangent_kernel(
     model, where = checked_model(model), choose_devices(devices)
     full = attention_of(model)
     if form not in (None, *FORMS):
-        raise ValueError(f"form={form!r} is not known; choose 'jacobian', 'tokens', 'maps', or None for the cheapest.")
+        raise ValueError(
+            f"form={form!r} is not known; choose 'jacobian', 'tokens', 'maps', or None for the cheapest."
+        )
     if full is None and form is not None:
-        raise ValueError(f"form={form!r} is a closed form of MultiHead; leave form out for {model}.")
+        raise ValueError(
+            f"form={form!r} is a closed form of MultiHead; leave form out for {model}."
+        )
     if form in ("tokens", "maps") and full is not None and isinstance(full.key_query, tuple):
-        raise ValueError(f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None.")
+        raise ValueError(
+            f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None."
+        )
     kind, sides = np.dtype(dtype), [dataset] if other is None else [dataset, other]
     n, m = dataset.num_examples, sides[-1].num_examples
     fits_memory(f"a tangent kernel of {n:,} x {m:,} entries", 4 * kind.itemsize * n * m, FEWER)
@@ -123,7 +131,10 @@ def tangent_kernel(
         names, about = ("parameters",), str(model)
     else:
         trained = [name for name in Heads._fields if getattr(model.parameters, name) is not None]
-        names, about = tuple(reversed(trained)), f"{full.num_heads:.15g} heads in {full.num_classes} classes"
+        names, about = (
+            tuple(reversed(trained)),
+            f"{full.num_heads:.15g} heads in {full.num_classes} classes",
+        )
     chosen = {name: blocks.names.index(name) for name in names}
     eps, everything = float(np.finfo(kind).eps), list(chosen.values())
     norms = np.sqrt(np.maximum(noted[0, everything].sum(axis=0), 0.0))
@@ -158,7 +169,9 @@ def _cancels(noted) -> bool:
     return of_terms > max(1e3, of_gradients)
 
 
-def count_flops(model: MultiHead, num_tokens: int, num_pairs: float, num_rows: float) -> dict[str, float]:
+def count_flops(
+    model: MultiHead, num_tokens: int, num_pairs: float, num_rows: float
+) -> dict[str, float]:
     """Multiplications and additions of the key-query part in each form, for that many pairs and sequences.
 
     Those of T×T matrices count 1 + 16/T times, which is how much slower a processor was found to do them.
@@ -192,16 +205,24 @@ class _Autodiff(Blocks):
         yield None
 
     def features(self, group, side, chosen):
-        wide, narrow = (self._gradients(side.subset(chosen), kind) for kind in (np.float64, np.float32))
+        wide, narrow = (
+            self._gradients(side.subset(chosen), kind) for kind in (np.float64, np.float32)
+        )
         square = np.sum(wide**2, axis=1)
         lost = np.sum((wide - narrow) ** 2, axis=1) / float(np.finfo(np.float32).eps) ** 2
-        lost = np.where(np.isfinite(lost), lost, square / float(np.finfo(self.dtype).eps) ** 2)  # nothing is known
-        return wide if self.dtype == np.float64 else narrow, np.stack([square, lost, np.zeros_like(lost)])[:, None, :]
+        lost = np.where(
+            np.isfinite(lost), lost, square / float(np.finfo(self.dtype).eps) ** 2
+        )  # nothing is known
+        return wide if self.dtype == np.float64 else narrow, np.stack(
+            [square, lost, np.zeros_like(lost)]
+        )[:, None, :]
 
     def _gradients(self, data: Dataset, kind) -> np.ndarray:
         with jax.enable_x64(kind == np.float64):
             parameters = jax.tree.map(lambda leaf: np.asarray(leaf, kind), self.model.parameters)
-            rows = _gradients(self.model.objective(data, kind), parameters, np.arange(data.num_examples))
+            rows = _gradients(
+                self.model.objective(data, kind), parameters, np.arange(data.num_examples)
+            )
             return np.asarray(rows)
 
     def products(self, left, right):
@@ -232,14 +253,24 @@ class _Closed(Blocks):
         q = 1 if self.model.decoder == "last" else T
         W, item = self.model.key_query, self.dtype.itemsize
         r = 2 * W.query.shape[-1] if isinstance(W, tuple) else d
-        features = {"tokens": 3 * q * d, "maps": 2 * q * d + 3 * q * T, "jacobian": 3 * q * d + 2 * d * r}[self.form]
+        features = {
+            "tokens": 3 * q * d,
+            "maps": 2 * q * d + 3 * q * T,
+            "jacobian": 3 * q * d + 2 * d * r,
+        }[self.form]
         columns = (2 * T * q + features) * item  # of one row and class
-        per_pair = ({"tokens": 3 * q * q, "maps": T * T + q * q, "jacobian": 0}[self.form] + 2) * item
+        per_pair = (
+            {"tokens": 3 * q * q, "maps": T * T + q * q, "jacobian": 0}[self.form] + 2
+        ) * item
         head = 3 * d * (r + T) * item
 
         def needed(size, group):
             blocks = 1 if self.symmetric and size >= self.shape[0] else 2
-            return size * blocks * (group * columns + 3 * T * d * item) + size * size * per_pair + group * head
+            return (
+                size * blocks * (group * columns + 3 * T * d * item)
+                + size * size * per_pair
+                + group * head
+            )
 
         size = self.largest
         while size > 1 and needed(size, 1) > memory:
@@ -293,7 +324,10 @@ class _Closed(Blocks):
         if q < T or p < S:  # one query of each sequence, x and y
             queries = iter(c)
         else:  # all tokens: the keys, and x and y that were subtracted from them
-            rows, columns = self.gram(X, y).reshape(n, T, m, 1), self.gram(x, Y).reshape(n, 1, m, S) + c
+            rows, columns = (
+                self.gram(X, y).reshape(n, T, m, 1),
+                self.gram(x, Y).reshape(n, 1, m, S) + c,
+            )
             queries = (C[i] + rows[i] + columns[i] for i in range(n))
         K = np.zeros((n, m), self.dtype)
         for i, Cq in enumerate(queries):
@@ -321,9 +355,13 @@ def _features(heads, root, X, mask, last, *, form, squares):
     real = jnp.ones((c, T, 1), X.dtype) if mask is None else mask[:, :, None].astype(X.dtype)
     mean = jnp.sum(X * real, axis=1, keepdims=True) / jnp.sum(real, axis=1, keepdims=True)
     keys = (X - mean) * real
-    _, *parts, Xq = scores_and_parts(Folded.of(W, U, by_query=True), root, X, mask, last, HIGHEST, keys)
+    _, *parts, Xq = scores_and_parts(
+        Folded.of(W, U, by_query=True), root, X, mask, last, HIGHEST, keys
+    )
     q = Xq.shape[1]
-    A, B, phi = (swapped(M, q) for M in parts)  # columns (query class): gradients come out query by query
+    A, B, phi = (
+        swapped(M, q) for M in parts
+    )  # columns (query class): gradients come out query by query
     product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
     errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi)
     weight = jnp.tile(root, q)[None, None, :]
@@ -344,7 +382,10 @@ def _features(heads, root, X, mask, last, *, form, squares):
     if squares and form == "jacobian":
         norms = jnp.stack([jnp.sum(part**2, axis=1) for part in (AX, rest[0])])
     elif squares:
-        by_z, by_x = (jnp.einsum("cid,cjd->cij", M, M, precision=HIGHEST) for M in (Z.reshape(c, q, g * d), Xq))
+        by_z, by_x = (
+            jnp.einsum("cid,cjd->cij", M, M, precision=HIGHEST)
+            for M in (Z.reshape(c, q, g * d), Xq)
+        )
         norms = jnp.stack([jnp.sum(AX**2, axis=1), jnp.sum(by_z * by_x, axis=(1, 2))])
     return (AX, *rest), jnp.stack([norms, errors, jnp.stack([jnp.zeros_like(terms), terms])])
 

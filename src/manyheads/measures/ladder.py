@@ -51,21 +51,32 @@ class MarginLadder:
     accuracy: dict[str, float]
 
     def __str__(self) -> str:
-        lines = ["margins on the readout scale, min y·score / ‖U‖:", f"  linear model        {self.linear}"]
+        lines = [
+            "margins on the readout scale, min y·score / ‖U‖:",
+            f"  linear model        {self.linear}",
+        ]
         if self.attention is not None:
             lines.append(f"  relevant tokens     {self.attention}")
         if self.iterate is not None:
-            lines.append(f"  this model          {self.iterate:.10g} ± {self.accuracy['iterate']:.1e}")
+            lines.append(
+                f"  this model          {self.iterate:.10g} ± {self.accuracy['iterate']:.1e}"
+            )
         if self.iterate_moved is not None:
-            lines.append(f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g} ± {self.accuracy['iterate_moved']:.1e}")
-        lines.append(f"  best found          at least {self.found.lower:.10g} (a lower bound by search)")
+            lines.append(
+                f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g} ± {self.accuracy['iterate_moved']:.1e}"
+            )
+        lines.append(
+            f"  best found          at least {self.found.lower:.10g} (a lower bound by search)"
+        )
         low, high = self.tangent.p3_interval
         lines += [
             "margins on the tangent scale, directions of norm √2:",
             f"  best direction      in [{low:.10g}, {high:.10g}]",
         ]
         if self.along_star is not None:
-            lines.append(f"  along theta_*       {self.along_star:.10g} ± {self.accuracy['along_star']:.1e}")
+            lines.append(
+                f"  along theta_*       {self.along_star:.10g} ± {self.accuracy['along_star']:.1e}"
+            )
         return "\n".join(lines)
 
 
@@ -87,11 +98,15 @@ def margin_ladder(
     values: dict[str, float | None] = dict.fromkeys(("iterate", "iterate_moved", "along_star"))
     accuracy: dict[str, float] = {}
     if mixture is not None:
-        values["along_star"], accuracy["along_star"] = margin_along(origin, dataset, paper_direction(origin, mixture))
+        values["along_star"], accuracy["along_star"] = margin_along(
+            origin, dataset, paper_direction(origin, mixture)
+        )
     if full is not None:
         values["iterate"], accuracy["iterate"] = iterate_margin(full, dataset)
     if full is not None and start is not None:
-        values["iterate_moved"], accuracy["iterate_moved"] = iterate_margin(full, dataset, start=attention_of(origin))
+        values["iterate_moved"], accuracy["iterate_moved"] = iterate_margin(
+            full, dataset, start=attention_of(origin)
+        )
     return MarginLadder(
         linear=linear_margin(dataset),
         attention=None if dataset.relevant is None else attention_margin(dataset),
@@ -136,13 +151,17 @@ def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterva
 
 def frobenius_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = None) -> float:
     r"""$\|\tilde U\|_F$ of all heads as the T×d matrices they stand for, or $\|\tilde U - \tilde U_0\|_F$."""
-    U = np.asarray(model.readout, float) - (0.0 if start is None else np.asarray(start.readout, float))
+    U = np.asarray(model.readout, float) - (
+        0.0 if start is None else np.asarray(start.readout, float)
+    )
     square = model.multiplicity @ np.sum(U.reshape(len(U), -1) ** 2, axis=1)
     return float(np.sqrt(square * (num_tokens if model.decoder == "pooled" else 1)))
 
 
 @guarded()
-def iterate_margin(model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None) -> tuple[float, float]:
+def iterate_margin(
+    model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None
+) -> tuple[float, float]:
     r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$ (with `start`, $\|\tilde U - \tilde U_0\|_F$) and its rounding.
 
     Heads that started with cancelling readouts dilute the first; the second measures what training added. The rounding
@@ -164,11 +183,17 @@ def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     The sign of $\alpha_h$ is read off the readout: that of $\langle U_h, U_*\rangle$ (plus for zero).
     """
     if not isinstance(model, MultiHead):
-        raise ValueError(f"the paper's direction moves both blocks of a MultiHead; leave mixture= out for {model}.")
+        raise ValueError(
+            f"the paper's direction moves both blocks of a MultiHead; leave mixture= out for {model}."
+        )
     if model.decoder != "full":
-        raise ValueError(f"the paper's direction is for a full readout; this model has decoder={model.decoder!r}.")
+        raise ValueError(
+            f"the paper's direction is for a full readout; this model has decoder={model.decoder!r}."
+        )
     if isinstance(model.key_query, tuple):
-        raise ValueError("the paper's direction is for full key-query weights; this model has factored ones.")
+        raise ValueError(
+            "the paper's direction is for full key-query weights; this model has factored ones."
+        )
     U, W, H = mixture.U_opt, mixture.W_opt, model.num_heads
     sign = np.where(np.einsum("gtd,td->g", np.asarray(model.readout, float), U) < 0, -1.0, 1.0)
     classes = np.ones(model.num_classes)[:, None, None] / np.sqrt(H)
@@ -182,12 +207,19 @@ def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[
     $\theta$ moves one head of each class and is not normalized.
     """
     rounding = np.finfo(float).eps * slope_error(model, dataset, direction)
-    return float(np.min(dataset.labels * slopes(model, dataset, Heads(*direction)))), float(rounding)
+    return float(np.min(dataset.labels * slopes(model, dataset, Heads(*direction)))), float(
+        rounding
+    )
 
 
 @guarded(num_steps=FROM_ZERO)
 def found_margin(
-    dataset: Dataset, *, num_starts: int = 16, num_steps: int = 300, key: jax.Array, tolerance: float = 1e-6
+    dataset: Dataset,
+    *,
+    num_starts: int = 16,
+    num_steps: int = 300,
+    key: jax.Array,
+    tolerance: float = 1e-6,
 ) -> MarginInterval:
     """The best readout-scale margin found over one attention head: a lower bound on the best there is.
 
@@ -195,19 +227,38 @@ def found_margin(
     exact margin of the readout. Only the lower end of the interval is a statement about all attention weights.
     """
     n, T, d = dataset.tokens.shape
-    fits_memory(f"{num_starts:,} starts", 8.0 * num_starts * (2 * d * d + T * d + n * T * d), "pass fewer num_starts")
-    fits_time(f"{num_starts:,} ascents", num_starts * descent_seconds(num_steps, n, T, d, 1), "pass fewer num_steps")
+    fits_memory(
+        f"{num_starts:,} starts",
+        8.0 * num_starts * (2 * d * d + T * d + n * T * d),
+        "pass fewer num_starts",
+    )
+    fits_time(
+        f"{num_starts:,} ascents",
+        num_starts * descent_seconds(num_steps, n, T, d, 1),
+        "pass fewer num_steps",
+    )
     size = max(dataset.token_radius, 1.0)
     mask = np.ones((n, T), bool) if dataset.mask is None else dataset.mask
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    scales = np.concatenate([[0.0], np.geomspace(0.1, 10, max(num_starts - 1, 1))])[:num_starts] / size**2
+    scales = (
+        np.concatenate([[0.0], np.geomspace(0.1, 10, max(num_starts - 1, 1))])[:num_starts]
+        / size**2
+    )
     W = rng.standard_normal((num_starts, d, d)) / np.sqrt(d) * scales[:, None, None]
-    U = np.tile(np.mean(dataset.labels[:, None, None] * dataset.tokens * mask[:, :, None], axis=0), (num_starts, 1, 1))
+    U = np.tile(
+        np.mean(dataset.labels[:, None, None] * dataset.tokens * mask[:, :, None], axis=0),
+        (num_starts, 1, 1),
+    )
     with jax.enable_x64(True):
         X, y, real = (jnp.asarray(a) for a in (dataset.tokens, dataset.labels, mask))
-        W = jax.lax.map(lambda pair: _ascend(pair, X, y, real, num_steps), (jnp.asarray(W), jnp.asarray(U)))
+        W = jax.lax.map(
+            lambda pair: _ascend(pair, X, y, real, num_steps), (jnp.asarray(W), jnp.asarray(U))
+        )
         features = np.asarray(jax.lax.map(lambda w: _attended(w, X, real), W))
-    margins = [hard_margin(dataset.labels, features=F.reshape(n, -1), tolerance=tolerance) for F in features]
+    margins = [
+        hard_margin(dataset.labels, features=F.reshape(n, -1), tolerance=tolerance)
+        for F in features
+    ]
     return max(margins, key=lambda margin: margin.lower)
 
 
@@ -225,7 +276,12 @@ def _ascend(start, X, y, mask, num_steps):
 
     def smooth(pair, sharpness):
         W, U = pair
-        margins = y * jnp.einsum("ntd,td->n", _attended(W, X, mask), U) / (jnp.sqrt(jnp.sum(U**2)) + 1e-30) / unit
+        margins = (
+            y
+            * jnp.einsum("ntd,td->n", _attended(W, X, mask), U)
+            / (jnp.sqrt(jnp.sum(U**2)) + 1e-30)
+            / unit
+        )
         return jax.nn.logsumexp(-sharpness * margins) / sharpness
 
     def step(state, k):

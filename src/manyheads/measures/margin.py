@@ -22,7 +22,9 @@ from manyheads.measures.working_set import Round, grow
 
 MOST_DIRECT = 5000  # examples that are solved at once; of more, a working set
 LARGEST_SET = 4000  # examples in a working set
-NEGLIGIBLE = 1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
+NEGLIGIBLE = (
+    1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
+)
 SMALLEST_RATIO = 1e-150  # of two feature norms in the solver; the proof takes them as they are
 BLOCK = 1 << 22  # entries converted to extended precision at a time
 
@@ -79,7 +81,9 @@ class MarginInterval:
 
 
 @guarded()
-def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None) -> MarginInterval:
+def hard_margin(
+    labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None
+) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 
     `gram_accuracy` is the error that an entry of the Gram matrix may have, relative to the norms of its two features;
@@ -89,9 +93,13 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
     """
     y = real_array("labels", labels).astype(float)
     if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):
-        raise ValueError(f"labels must be a non-empty list of +1 and -1, got an array of shape {y.shape}")
+        raise ValueError(
+            f"labels must be a non-empty list of +1 and -1, got an array of shape {y.shape}"
+        )
     if (gram is None) == (features is None):
-        raise ValueError("pass either gram=, an (n, n) matrix, or features=, an (n, p) matrix, and not both")
+        raise ValueError(
+            "pass either gram=, an (n, n) matrix, or features=, an (n, p) matrix, and not both"
+        )
     largest = len(y) if features is None else min(len(y), MOST_DIRECT)
     fits_memory(f"the margin of {len(y):,} examples", 4.0 * 8 * largest**2, "pass fewer of them")
     if features is not None:
@@ -101,7 +109,9 @@ def hard_margin(labels, *, gram=None, features=None, tolerance: float = 1e-6, gr
     if not np.allclose(K, K.T, rtol=1e-8, atol=1e-8 * np.abs(K).max()):
         raise ValueError("gram is not symmetric; pass (gram + gram.T) / 2 if that is what you mean")
     if np.any(K.diagonal() < 0):
-        raise ValueError(f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot")
+        raise ValueError(
+            f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot"
+        )
     accuracy = float(np.finfo(float).eps) if gram_accuracy is None else number_of(gram_accuracy)
     if not 0 <= accuracy < np.inf:
         raise ValueError(
@@ -133,11 +143,18 @@ def _check_inner_products(K, accuracy) -> None:
 def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
     name = "features" if columns is None else "gram"
     M = np.ascontiguousarray(real_array(name, matrix), dtype=float)
-    if M.ndim != 2 or not M.size or M.shape[0] != rows or (columns is not None and M.shape[1] != columns):
+    if (
+        M.ndim != 2
+        or not M.size
+        or M.shape[0] != rows
+        or (columns is not None and M.shape[1] != columns)
+    ):
         wanted = f"({rows}, {'p' if columns is None else columns})"
         raise ValueError(f"{name} has shape {M.shape}, but {rows} labels need shape {wanted}")
     if not np.all(np.isfinite(M)):
-        raise ValueError(f"{name} contains a value that is not finite; remove the example or lower the scale")
+        raise ValueError(
+            f"{name} contains a value that is not finite; remove the example or lower the scale"
+        )
     return M
 
 
@@ -156,7 +173,11 @@ def of_gram(K, y, tolerance, accuracy) -> MarginInterval:
         lam = lam / lam.sum()
     rounding = accuracy + (len(y) + 3) * float(np.finfo(np.longdouble).eps)
     _, v = _correlations(K, y, lam)
-    upper = np.sqrt(max(v, 0.0) + rounding * (lam @ norms) ** 2) / np.sum(lam, dtype=np.longdouble) * (1 + rounding)
+    upper = (
+        np.sqrt(max(v, 0.0) + rounding * (lam @ norms) ** 2)
+        / np.sum(lam, dtype=np.longdouble)
+        * (1 + rounding)
+    )
     lower = 0.0
     if np.any(a):
         q, v = _correlations(K, y, a)
@@ -173,7 +194,9 @@ def _of_features(G, y, tolerance) -> MarginInterval:
     largest = np.abs(G).max(axis=1, initial=0.0)
     F = G / np.where(largest > 0, largest, 1.0)[:, None]
     lengths = np.linalg.norm(F, axis=1)
-    norms = largest.astype(np.longdouble) * lengths  # of rows scaled one by one, in a range that their ratios fit
+    norms = (
+        largest.astype(np.longdouble) * lengths
+    )  # of rows scaled one by one, in a range that their ratios fit
     if norms.min() == 0:
         lam = np.eye(1, n, int(np.argmin(norms)))[0]
         return _proved(G, y, norms, lam, np.zeros(p), tolerance)
@@ -184,7 +207,9 @@ def _of_features(G, y, tolerance) -> MarginInterval:
         return _proved(G, y, norms, mu / norms, w, tolerance)
     mu, a = nearest_by_gram(F @ F.T, c, tolerance / 4)
     found = _proved(G, y, norms, mu / norms, a @ F, tolerance)
-    if found.relative_gap > tolerance:  # a Gram matrix has half of the digits, a triangular factor of the rows all
+    if (
+        found.relative_gap > tolerance
+    ):  # a Gram matrix has half of the digits, a triangular factor of the rows all
         Q, R = scipy.linalg.qr(F.T, mode="economic", check_finite=False)
         mu, w = nearest_by_rows(np.ascontiguousarray(R.T), c, tolerance / 4)
         again = _proved(G, y, norms, mu / norms, Q @ w, tolerance)
@@ -199,15 +224,21 @@ def _of_many_features(G, y, tolerance) -> MarginInterval:
     def solve(chosen) -> Round:
         found = _of_features(G[chosen], y[chosen], tolerance / 2)
         products = _along(G, y, norms, found.direction)
-        return Round(found.upper, found.weights, found.direction, products, found.verdict == "not separable")
+        return Round(
+            found.upper, found.weights, found.direction, products, found.verdict == "not separable"
+        )
 
     grown = grow(len(y), solve, tolerance, LARGEST_SET)
-    return interval_of(grown.lower, grown.upper, grown.weights, grown.direction, float(norms.max()), tolerance, 1.0)
+    return interval_of(
+        grown.lower, grown.upper, grown.weights, grown.direction, float(norms.max()), tolerance, 1.0
+    )
 
 
 def _norms(G) -> np.ndarray:
     largest = np.abs(G).max(axis=1, initial=0.0)
-    return largest.astype(np.longdouble) * np.linalg.norm(G / np.where(largest > 0, largest, 1.0)[:, None], axis=1)
+    return largest.astype(np.longdouble) * np.linalg.norm(
+        G / np.where(largest > 0, largest, 1.0)[:, None], axis=1
+    )
 
 
 def _along(G, y, norms, w) -> np.ndarray:
@@ -250,7 +281,9 @@ def _power_of_two(size: float) -> float:
 def interval_of(lower, upper, weights, direction, scale, tolerance, unit) -> MarginInterval:
     """The bounds in double precision and in the user's unit, rounded outwards."""
     if not np.isfinite(upper):
-        raise ValueError("the margin cannot be evaluated, its terms are too large or too small; rescale the features")
+        raise ValueError(
+            "the margin cannot be evaluated, its terms are too large or too small; rescale the features"
+        )
     upper = float(np.nextafter(float(upper), np.inf)) * unit if upper > 0 else 0.0
     lower = max(float(np.nextafter(float(lower), -np.inf)), 0.0) * unit
     return MarginInterval(min(lower, upper), upper, weights, direction, scale * unit, tolerance)

@@ -49,7 +49,9 @@ class Neighborhood:
             last = np.full(n, T - 1) if mask is None else T - 1 - np.argmax(mask[:, ::-1], axis=1)
             self.queries = X[np.arange(n), last][:, None, :]
         else:
-            self.queries = X if mask is None else X * mask[:, :, None]  # a masked query weighs nothing
+            self.queries = (
+                X if mask is None else X * mask[:, :, None]
+            )  # a masked query weighs nothing
         self.pooled = model.decoder == "pooled"
         real = T if mask is None else mask.sum(axis=1)
         self.spread = np.sqrt(np.broadcast_to(real, n)) if self.pooled else np.ones(n)
@@ -58,14 +60,23 @@ class Neighborhood:
         self.counted = np.ones((n, T), bool) if mask is None or model.decoder == "last" else mask
         self.counted = self.counted[:, : self.queries.shape[1]]
         self.diameter = _diameter(X, self.keys[:, 0])
-        W = np.asarray(model.key_query if not isinstance(model.key_query, tuple) else _product(model.key_query), float)
-        self.classes = [self._class(w, u) for w, u in zip(W, np.asarray(model.readout, float), strict=True)]
+        W = np.asarray(
+            model.key_query
+            if not isinstance(model.key_query, tuple)
+            else _product(model.key_query),
+            float,
+        )
+        self.classes = [
+            self._class(w, u) for w, u in zip(W, np.asarray(model.readout, float), strict=True)
+        ]
 
     def _class(self, W: np.ndarray, U: np.ndarray) -> dict[str, np.ndarray]:
         X = self.tokens
         S = np.where(self.keys, self.queries @ W @ X.transpose(0, 2, 1), -np.inf)
         if np.abs(S[np.isfinite(S)]).max() > LARGEST_LOGIT:
-            raise ValueError(f"attention logits exceed {LARGEST_LOGIT:g}; scale the tokens or the weights down.")
+            raise ValueError(
+                f"attention logits exceed {LARGEST_LOGIT:g}; scale the tokens or the weights down."
+            )
         A = np.exp(S - S.max(axis=2, keepdims=True))
         A /= A.sum(axis=2, keepdims=True)
         mean = A @ X  # n, q, d
@@ -73,8 +84,15 @@ class Neighborhood:
         values = X @ np.broadcast_to(rows, (self.queries.shape[1], X.shape[2])).T  # n, s, q
         xi = values.transpose(0, 2, 1)
         variance, radius = _spread(A, X, mean, self.keys)
-        return dict(A=A, mean=mean, xi=xi, variance=variance, radius=radius,
-                    sd=_deviation(A, xi), osc=self._oscillation(xi))  # fmt: skip
+        return dict(
+            A=A,
+            mean=mean,
+            xi=xi,
+            variance=variance,
+            radius=radius,
+            sd=_deviation(A, xi),
+            osc=self._oscillation(xi),
+        )
 
     def _oscillation(self, values: np.ndarray) -> np.ndarray:
         high = np.where(self.keys, values, -np.inf).max(axis=2)
@@ -112,7 +130,9 @@ class Neighborhood:
             E = self.spread * np.sqrt((k * self.query_norm**2).max(axis=1) * self._largest(k))
             curvature = np.maximum(curvature, _block(B, C + b * E))
             gradient = np.maximum(gradient, _block(B, C))
-        return Drift(self.scale * curvature * (1 + ENLARGE), radius * self.scale * gradient * (1 + ENLARGE))
+        return Drift(
+            self.scale * curvature * (1 + ENLARGE), radius * self.scale * gradient * (1 + ENLARGE)
+        )
 
     def third(self, radius: float) -> np.ndarray:
         r"""Per sequence, a bound over the ball on the third derivative of the score.
@@ -124,7 +144,9 @@ class Neighborhood:
             b, D = radius / np.sqrt(N), self.diameter[:, None]
             t = self._tilted(one, b * self.query_norm)
             root = np.sqrt(t.variance)
-            sd = np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root  # the readout moves by b
+            sd = (
+                np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root
+            )  # the readout moves by b
             osc = one["osc"] + b * D
             fourth = np.minimum(osc * root, D * sd) * t.square + 2 * sd * root * t.variance
             k = np.minimum(root * t.square, t.variance * D)
@@ -142,7 +164,9 @@ class Neighborhood:
         center, square, remainder, floor = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
         alone = not np.any(direction.key_query)
         X, y = self.tokens, self.labels[:, None, None]
-        for one, N, vW, vU in zip(self.classes, self.counts, direction.key_query, direction.readout, strict=True):
+        for one, N, vW, vU in zip(
+            self.classes, self.counts, direction.key_query, direction.readout, strict=True
+        ):
             A, xi, sigma = one["A"], one["xi"], np.sqrt(N) * self.scale
             t = self._tilted(one, radius / np.sqrt(N) * self.query_norm)
             rows = vU if vU.ndim == 2 else vU[None]
@@ -155,7 +179,9 @@ class Neighborhood:
             both, product0 = _centered(A, product)
             counted = self.counted
             center += sigma * np.sum((f_mean + both) * counted, axis=1)
-            to_W = (A * (f0 + product0)) @ X  # weights that add up to 0: no mean is left to subtract
+            to_W = (
+                A * (f0 + product0)
+            ) @ X  # weights that add up to 0: no mean is left to subtract
             to_U = ((A * d0) @ X) * counted[:, :, None]
             gram = np.einsum("nqd,npd->nqp", to_W, to_W)
             square += self.scale**2 * np.einsum("nqp,nqp->n", self.query_gram, gram)
@@ -167,14 +193,26 @@ class Neighborhood:
             d_osc = self._oscillation(dv)
             d_sd = np.minimum(np.sqrt(t.factor) * _deviation(A, dv), d_osc / 2)
             x_sd = np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2)
-            third = np.minimum(np.minimum(f_sd * t.square, f_osc * t.variance), t.factor * above * t.variance)
-            fourth = np.minimum(one["osc"] * d_sd, d_osc * x_sd) * t.square + 2 * x_sd * d_sd * t.variance
+            third = np.minimum(
+                np.minimum(f_sd * t.square, f_osc * t.variance), t.factor * above * t.variance
+            )
+            fourth = (
+                np.minimum(one["osc"] * d_sd, d_osc * x_sd) * t.square
+                + 2 * x_sd * d_sd * t.variance
+            )
             mixed = np.minimum(d_osc * t.variance, t.radius * d_sd * np.sqrt(t.variance))
-            second = _block(self.spread * np.sqrt(self._largest(mixed**2)), self._largest(third + fourth))
+            second = _block(
+                self.spread * np.sqrt(self._largest(mixed**2)), self._largest(third + fourth)
+            )
             remainder = np.maximum(remainder, second / np.sqrt(N))
             floor += sigma * np.sum((low + above / t.factor) * counted, axis=1)
         slack = ENLARGE * (np.abs(center) + radius * np.sqrt(square) + 1e-300)
-        bound = center - radius * np.sqrt(square) - 0.5 * radius**2 * self.scale * remainder * (1 + ENLARGE) - slack
+        bound = (
+            center
+            - radius * np.sqrt(square)
+            - 0.5 * radius**2 * self.scale * remainder * (1 + ENLARGE)
+            - slack
+        )
         if alone:
             bound = np.maximum(bound, floor - ENLARGE * np.abs(floor))
         return bound
@@ -188,7 +226,9 @@ def _diameter(X: np.ndarray, real: np.ndarray) -> np.ndarray:
     """The largest distance between two real tokens of each sequence."""
     difference = X[:, :, None, :] - X[:, None, :, :]
     squares = np.einsum("nstd,nstd->nst", difference, difference)
-    return np.sqrt(np.where(real[:, :, None] & real[:, None, :], squares, 0).max(axis=(1, 2))) * (1 + ENLARGE)
+    return np.sqrt(np.where(real[:, :, None] & real[:, None, :], squares, 0).max(axis=(1, 2))) * (
+        1 + ENLARGE
+    )
 
 
 def _spread(A, X, mean, keys) -> tuple[np.ndarray, np.ndarray]:
@@ -199,7 +239,11 @@ def _spread(A, X, mean, keys) -> tuple[np.ndarray, np.ndarray]:
         away = X - mean[:, t, None, :]
         radius[:, t] = np.sqrt(np.where(keys[:, 0], np.sum(away**2, axis=2), 0).max(axis=1))
         rooted = np.sqrt(A[:, t, :, None]) * away
-        small = rooted @ rooted.transpose(0, 2, 1) if T <= X.shape[2] else rooted.transpose(0, 2, 1) @ rooted
+        small = (
+            rooted @ rooted.transpose(0, 2, 1)
+            if T <= X.shape[2]
+            else rooted.transpose(0, 2, 1) @ rooted
+        )
         variance[:, t] = _top(small)
     size = np.sum(X**2, axis=2).max(axis=1)[:, None]  # what rounding of the centered tokens can add
     return variance * (1 + ENLARGE) + 1e-28 * size, radius * (1 + ENLARGE) + 1e-14 * np.sqrt(size)

@@ -69,14 +69,20 @@ def optimism(
     estimate it without bias.
     """
     model, n = checked_model(model), dataset.num_examples
-    compared = np.union1d(listed_steps([] if steps is None else steps, num_steps, "steps"), [num_steps])
+    compared = np.union1d(
+        listed_steps([] if steps is None else steps, num_steps, "steps"), [num_steps]
+    )
     if num_probes is None:
         probes = np.eye(n) * np.sqrt(n)
     elif key is None:
-        raise ValueError(f"num_probes={num_probes} directions are drawn at random: pass key=jax.random.key(0).")
+        raise ValueError(
+            f"num_probes={num_probes} directions are drawn at random: pass key=jax.random.key(0)."
+        )
     else:
         probes = np.asarray(jax.random.rademacher(key, (num_probes, n)), float)
-    check_descent(model, dataset, num_steps, 2 * len(probes), records=len(compared) * n * (2 + len(probes)))
+    check_descent(
+        model, dataset, num_steps, 2 * len(probes), records=len(compared) * n * (2 + len(probes))
+    )
     probes = probes - probes.mean(axis=1, keepdims=True)
     problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=get_loss(loss)))
     with jax.enable_x64(True):
@@ -84,7 +90,9 @@ def optimism(
     products = -np.einsum("pi,psi->ps", probes, along) / n
     error = np.zeros(len(compared))
     if num_probes is not None:
-        error = products.std(axis=0, ddof=1) / np.sqrt(num_probes) if num_probes > 1 else error + np.nan
+        error = (
+            products.std(axis=0, ddof=1) / np.sqrt(num_probes) if num_probes > 1 else error + np.nan
+        )
     return Optimism(compared, products.mean(axis=0), error, losses.mean(axis=1), n)
 
 
@@ -98,7 +106,9 @@ def _derivatives(problem: Problem, steps, directions) -> tuple[jax.Array, jax.Ar
     observers = {"losses": Observer(_losses, steps)}
 
     def losses(weight):
-        changed = Problem(problem.start, problem.objective, weight, problem.step_size, problem.method)
+        changed = Problem(
+            problem.start, problem.objective, weight, problem.step_size, problem.method
+        )
         return whole_run(changed, observers, steps[-1]).kept["losses"]
 
     weight = jax.numpy.asarray(problem.sample_weight)

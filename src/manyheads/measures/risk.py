@@ -63,9 +63,16 @@ def risk(model: Any, train: Dataset, test: Dataset, *, loss: str | Loss = "logis
     p = errors / m
     upper = 1.0 if errors == m else float(beta.ppf(0.95, errors + 1, m - errors))
     return Risk(
-        float(here.mean()), float(there.mean()), float(spread),
-        float(train_wrong.mean()), p, float(np.sqrt(p * (1 - p) / m)), upper, len(here), m,
-    )  # fmt: skip
+        float(here.mean()),
+        float(there.mean()),
+        float(spread),
+        float(train_wrong.mean()),
+        p,
+        float(np.sqrt(p * (1 - p) / m)),
+        upper,
+        len(here),
+        m,
+    )
 
 
 def _losses(model: Any, data: Dataset, loss: Loss) -> tuple[np.ndarray, np.ndarray]:

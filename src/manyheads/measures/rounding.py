@@ -70,7 +70,9 @@ def score_error(model: Any, dataset: Dataset) -> float:
 
 def _measured_score_error(model: Any, dataset: Dataset) -> float:
     exact, single = scores(model, dataset), scores(model, dataset, np.float32)
-    return float(4 * np.max(np.abs(exact)) + 2 * np.max(np.abs(exact - single)) / np.finfo(np.float32).eps)
+    return float(
+        4 * np.max(np.abs(exact)) + 2 * np.max(np.abs(exact - single)) / np.finfo(np.float32).eps
+    )
 
 
 def slope_error(model: MultiHead, dataset: Dataset, direction: Heads) -> float:
@@ -89,11 +91,15 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
     r, q, W, U, _ = sizes(full, dataset)
     share = full.multiplicity * full.num_heads ** (-2 * full.exponent)
     chain = W if isinstance(full.key_query, tuple) else np.ones_like(W)
-    by_key_query = q**2 * r**6 * (share @ (U**2 * chain))  # |B - phi| is 2 r |u| at most, and half of that on average
+    by_key_query = (
+        q**2 * r**6 * (share @ (U**2 * chain))
+    )  # |B - phi| is 2 r |u| at most, and half of that on average
     return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))
 
 
-def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: float) -> tuple[float, float]:
+def hessian_error(
+    model: Any, dataset: Dataset, loss: Loss | None, largest: float
+) -> tuple[float, float]:
     r"""Error of an eigenvalue of the Hessian of the train loss, in units; and the size of a Hessian with slopes of one.
 
     The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two
@@ -114,7 +120,9 @@ def hessian_error(model: Any, dataset: Dataset, loss: Loss | None, largest: floa
     return float(by_score + by_attention), float(np.mean(squares))
 
 
-def _loss_derivatives(model: Any, dataset: Dataset, loss: Loss | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _loss_derivatives(
+    model: Any, dataset: Dataset, loss: Loss | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sizes of the first three derivatives of the loss at the margins; of a sum of scores the first alone."""
     n = dataset.num_examples
     if loss is None:
@@ -155,7 +163,9 @@ def gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi):
     of_U = of_U if heads.readout.ndim == 3 else jnp.sum(of_U, axis=1, keepdims=True)
     queries = queries[:, :, None]
     of_W = jnp.sum(over_keys(by_D) * queries, axis=1)  # c, g
-    terms = jnp.sum(over_keys(A * centered) * jnp.maximum(queries, middle + size[:, :q, None]), axis=1)
+    terms = jnp.sum(
+        over_keys(A * centered) * jnp.maximum(queries, middle + size[:, :q, None]), axis=1
+    )
     chain = jnp.ones(g, keys.dtype)
     if isinstance(heads.key_query, tuple):
         query, key = heads.key_query

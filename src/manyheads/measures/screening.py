@@ -62,7 +62,11 @@ class StabilityEstimate:
         return (
             f"{text}  on {m} examples done exactly: relative error of the distance "
             f"{np.median(self.relative_error):.1%} (median), {self.relative_error.max():.1%} (largest), "
-            + (f"correlation {self.correlation:.4f}" if np.isfinite(self.correlation) else "no spread to correlate")
+            + (
+                f"correlation {self.correlation:.4f}"
+                if np.isfinite(self.correlation)
+                else "no spread to correlate"
+            )
         )
 
 
@@ -88,14 +92,25 @@ def estimate_leave_one_out(
         raise ValueError(f"num_exact={num_exact} must be between 2 and the {n} examples there are.")
     loss = get_loss(loss)
     numbers = (2.0 * num_kernels + 6) * n * n + float(num_steps) * n
-    fits_memory(f"{num_kernels:,} kernels of {n:,} examples and {num_steps:,} steps", 8 * numbers, FEWER)
+    fits_memory(
+        f"{num_kernels:,} kernels of {n:,} examples and {num_steps:,} steps", 8 * numbers, FEWER
+    )
     check_descent(model, dataset, num_steps, 1 + num_exact)
     distance, losses = screen(model, dataset, step_size, num_steps, num_kernels, loss, memory)
     chosen = choose_examples(n, num_exact, None, key)
     exact = leave_one_out(
-        model, dataset, step_size=step_size, num_steps=num_steps, indices=chosen.tolist(), loss=loss, progress=progress
+        model,
+        dataset,
+        step_size=step_size,
+        num_steps=num_steps,
+        indices=chosen.tolist(),
+        loss=loss,
+        progress=progress,
     )
-    true, guess = exact.distance[:, -1], distance[exact.indices]  # fewer than asked for after an interruption
+    true, guess = (
+        exact.distance[:, -1],
+        distance[exact.indices],
+    )  # fewer than asked for after an interruption
     vary = len(true) >= 2 and np.ptp(guess) > 0 and np.ptp(true) > 0
     correlation = float(np.corrcoef(guess, true)[0, 1]) if vary else np.nan
     ratio = np.where(guess == true, 1.0, np.inf)
@@ -104,17 +119,29 @@ def estimate_leave_one_out(
 
 
 def screen(
-    model: Any, dataset: Dataset, step_size: float, num_steps: int, num_kernels: int, loss: Loss, memory=MEMORY
+    model: Any,
+    dataset: Dataset,
+    step_size: float,
+    num_steps: int,
+    num_kernels: int,
+    loss: Loss,
+    memory=MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances and left-out losses at the last step for all n examples, by the dynamics in function space alone."""
     ends, middles = _segments(num_steps, num_kernels)
     problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss))
-    _, seen = descend(problem, {"scores": Observer(_scores), "moved": Observer(displacement, middles)}, num_steps)
+    _, seen = descend(
+        problem, {"scores": Observer(_scores), "moved": Observer(displacement, middles)}, num_steps
+    )
     points = [jax.tree.map(lambda leaf, k=k: leaf[k], seen["moved"]) for k in range(len(middles))]
-    kernels = np.stack([tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points])
+    kernels = np.stack(
+        [tangent_kernel(model.displaced(p), dataset, memory=memory).matrix for p in points]
+    )
     segment = np.searchsorted(ends, np.arange(num_steps), side="right")
     with jax.enable_x64(True):
-        squares, last = _difference(kernels, seen["scores"], dataset.labels, float(step_size), segment, loss)
+        squares, last = _difference(
+            kernels, seen["scores"], dataset.labels, float(step_size), segment, loss
+        )
         losses = np.asarray(loss.value(jnp.asarray(dataset.labels * np.asarray(last))))
     return np.sqrt(np.maximum(np.asarray(squares), 0.0)), losses
 

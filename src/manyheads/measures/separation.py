@@ -17,7 +17,9 @@ PASSES = 3  # rescaled solves of the homogeneous form
 RIDGE = 1e-14  # first ridge of the support system, relative to unit rows
 
 
-def nearest_by_gram(C: np.ndarray, c: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+def nearest_by_gram(
+    C: np.ndarray, c: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Hull weights and direction coefficients from the Gram matrix of the unit rows.
 
     First the dual program; where its gap stays open (small margin, steep spectrum), the homogeneous primal program in
@@ -51,7 +53,9 @@ def nearest_by_gram(C: np.ndarray, c: np.ndarray, tolerance: float) -> tuple[np.
     return best.mu, best.a
 
 
-def nearest_by_rows(F: np.ndarray, c: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+def nearest_by_rows(
+    F: np.ndarray, c: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Hull weights and direction from the unit rows themselves; for more rows than columns."""
     upper, lower, best_mu, best_w = 1.0, -np.inf, np.zeros(0), np.zeros(0)
     for _ in range(PASSES):
@@ -116,7 +120,9 @@ def _dual(C: np.ndarray, c: np.ndarray) -> np.ndarray:
     n = len(c)
     solver = piqp.DenseSolver()
     _settings(solver, 1e-13, 22)
-    solver.setup(C, np.zeros(n), c[None], np.ones(1), None, None, None, np.zeros(n), np.full(n, np.inf))
+    solver.setup(
+        C, np.zeros(n), c[None], np.ones(1), None, None, None, np.zeros(n), np.full(n, np.inf)
+    )
     solver.solve()
     return _on_hull(solver.result.x, c)
 
@@ -142,7 +148,9 @@ def _factor(C: np.ndarray) -> np.ndarray:
     return L
 
 
-def _support_minimizer(C: np.ndarray, c: np.ndarray, mu: np.ndarray, products: np.ndarray) -> np.ndarray:
+def _support_minimizer(
+    C: np.ndarray, c: np.ndarray, mu: np.ndarray, products: np.ndarray
+) -> np.ndarray:
     """The nearest point of the affine hull of the support, as coefficients; its signs are free.
 
     The support is where the weight, in units of its mean, exceeds the relative slack. The ridge that makes a singular

@@ -103,14 +103,25 @@ def spectral_density(
     each stands for. `width` defaults to 1/100 of the range.
     """
     if num_probes < 2:
-        raise ValueError(f"num_probes={num_probes} must be at least 2, so that there is a standard error.")
+        raise ValueError(
+            f"num_probes={num_probes} must be at least 2, so that there is a standard error."
+        )
     with jax.enable_x64(True):
         parts = list(HessianOperator.of_loss(model, dataset, get_loss(loss)).pieces())
         rows = max(part.size for part, _ in parts)
-        numbers = float(num_probes) * max(rows, min(num_products, rows) * max(num_products, num_points))
-        fits_memory("a spectral density of that many probes, products and points", 8 * numbers, "pass fewer of them")
+        numbers = float(num_probes) * max(
+            rows, min(num_products, rows) * max(num_products, num_points)
+        )
+        fits_memory(
+            "a spectral density of that many probes, products and points",
+            8 * numbers,
+            "pass fewer of them",
+        )
         keys = jax.random.split(key, len(parts))
-        quadratures = [_quadrature(op, num_probes, num_products, k) for (op, _), k in zip(parts, keys, strict=True)]
+        quadratures = [
+            _quadrature(op, num_probes, num_products, k)
+            for (op, _), k in zip(parts, keys, strict=True)
+        ]
     counts = np.array([part.size * count for part, count in parts])
     low = min(nodes.min() for nodes, _ in quadratures)
     high = max(nodes.max() for nodes, _ in quadratures)
@@ -119,17 +130,26 @@ def spectral_density(
     grid = np.linspace(low - 4 * width, high + 4 * width, num_points)
     by_probe, traces = np.zeros((num_probes, num_points)), np.zeros(num_probes)
     for (nodes, weights), count in zip(quadratures, counts, strict=True):
-        blur = np.exp(-0.5 * ((grid - nodes[:, :, None]) / width) ** 2) / (width * np.sqrt(2 * np.pi))
+        blur = np.exp(-0.5 * ((grid - nodes[:, :, None]) / width) ** 2) / (
+            width * np.sqrt(2 * np.pi)
+        )
         by_probe += count / counts.sum() * np.einsum("pk,pkx->px", weights, blur)
         traces += count * np.sum(weights * nodes, axis=1)
     root = np.sqrt(num_probes)
     return SpectralDensity(
-        grid, by_probe.mean(0), by_probe.std(0, ddof=1) / root, width,
-        float(traces.mean()), float(traces.std(ddof=1) / root), num_probes,
-    )  # fmt: skip
+        grid,
+        by_probe.mean(0),
+        by_probe.std(0, ddof=1) / root,
+        width,
+        float(traces.mean()),
+        float(traces.std(ddof=1) / root),
+        num_probes,
+    )
 
 
-def _quadrature(operator: HessianOperator, num_probes, num_products, key) -> tuple[np.ndarray, np.ndarray]:
+def _quadrature(
+    operator: HessianOperator, num_probes, num_products, key
+) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of the Gauss quadratures that random signs give, one row per probe."""
     from matfree import decomp
 
@@ -138,7 +158,9 @@ def _quadrature(operator: HessianOperator, num_probes, num_products, key) -> tup
 
     def one_probe(signs):
         unit = signs / np.sqrt(operator.size)
-        return tridiagonalize(lambda v, point: class_product(point, v), unit, operator.point).J_small
+        return tridiagonalize(
+            lambda v, point: class_product(point, v), unit, operator.point
+        ).J_small
 
     probes = jax.random.rademacher(key, (num_probes, operator.size)).astype(float)
     diagonals, offs = jax.jit(lambda rows: jax.lax.map(one_probe, rows))(probes)

@@ -79,7 +79,9 @@ class Stability:
     @property
     def cross_validation(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean left-out loss at each step and its standard error, as an estimate of the mean over all n examples."""
-        return self.left_out_loss.mean(axis=0), _standard_error(self.left_out_loss, self.num_examples)
+        return self.left_out_loss.mean(axis=0), _standard_error(
+            self.left_out_loss, self.num_examples
+        )
 
     def __str__(self) -> str:
         m, n = len(self.indices), self.num_examples
@@ -141,18 +143,32 @@ def leave_one_out(
     n, last = dataset.num_examples, num_steps
     compared = np.union1d([] if steps is None else np.asarray(steps), [last]).astype(np.int64)
     if compared[0] < 0 or compared[-1] > last:
-        raise ValueError(f"steps must lie between 0 and num_steps={last}; got {compared.min()} to {compared.max()}.")
+        raise ValueError(
+            f"steps must lie between 0 and num_steps={last}; got {compared.min()} to {compared.max()}."
+        )
     chosen = choose_examples(n, num_left_out, indices, key)
     check_descent(model, dataset, last, 1 + len(chosen), records=len(compared) * (1 + n / 2))
-    kind, precision, loss = "leave-one-out" if replacements is None else "replace-one", np.dtype(dtype), get_loss(loss)
+    kind, precision, loss = (
+        "leave-one-out" if replacements is None else "replace-one",
+        np.dtype(dtype),
+        get_loss(loss),
+    )
     where = choose_devices(devices)
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
     size = min(batch or BATCH[platform], len(chosen))
-    problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss), dtype=precision, platform=platform)
-    other = None if replacements is None else model.objective(replacements, precision, chunk_of(problem), platform)
+    problem = make_problem(
+        model, dataset, step_size, PLAIN._replace(loss=loss), dtype=precision, platform=platform
+    )
+    other = (
+        None
+        if replacements is None
+        else model.objective(replacements, precision, chunk_of(problem), platform)
+    )
     with jax.enable_x64(precision == np.float64):
         problem, other = jax.device_put((problem, other))
-        reference = descend(problem, {"reference": Observer(_reference, compared)}, last)[1]["reference"]
+        reference = descend(problem, {"reference": Observer(_reference, compared)}, last)[1][
+            "reference"
+        ]
         setup = Setup(problem, other, reference.displacement, compared.astype(np.int32))
         rows, status = _all_runs(setup, chosen, size, expansion, progress, checkpoint, kind, where)
         accuracy, loss_accuracy = _rounding(model, dataset, problem, reference, last)
@@ -174,7 +190,13 @@ def leave_one_out(
 
 @guarded()
 def replace_one(
-    model: Any, dataset: Dataset, replacements: Dataset, *, step_size: float, num_steps: int, **options
+    model: Any,
+    dataset: Dataset,
+    replacements: Dataset,
+    *,
+    step_size: float,
+    num_steps: int,
+    **options,
 ) -> Stability:
     """Train with each example in turn replaced by the one of `replacements` at the same place; else as `leave_one_out`.
 
@@ -186,10 +208,14 @@ def replace_one(
             "pass one replacement for every example."
         )
     if (replacements.mask is None) != (dataset.mask is None):
-        raise ValueError("either both the data and the replacements have a mask, or neither; pass mask= to both.")
+        raise ValueError(
+            "either both the data and the replacements have a mask, or neither; pass mask= to both."
+        )
     known = list(inspect.signature(leave_one_out).parameters)[2:]
     if unknown := set(options) - set(known):
-        raise ValueError(f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
+        raise ValueError(
+            f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(known)}."
+        )
     options |= {"step_size": step_size, "num_steps": num_steps, "replacements": replacements}
     return leave_one_out(model, dataset, **options)
 
@@ -241,7 +267,9 @@ def twin_runs(setup: Setup, indices: jax.Array, *, expansion: bool) -> Twin:
         problem = setup.problem
         own = problem.objective.only(i)
         if setup.replacements is None:
-            changed = replace(problem, sample_weight=jnp.asarray(problem.sample_weight).at[i].set(0.0))
+            changed = replace(
+                problem, sample_weight=jnp.asarray(problem.sample_weight).at[i].set(0.0)
+            )
         else:
             changed = replace(problem, objective=problem.objective.replaced(i, setup.replacements))
         observer = Observer(partial(_twin, expansion), setup.steps, (own, setup.reference))
@@ -259,13 +287,17 @@ def _twin(expansion: bool, view: View, own: Any, reference: Any) -> Twin:
     distance = norm(objective.copies, gap)
     ratio = jnp.full_like(distance, jnp.nan)
     if expansion:
-        step = jax.tree.map(lambda e, a, b: e - problem.step_size * (a - b), gap, view.gradient, view.at(there)[2])
+        step = jax.tree.map(
+            lambda e, a, b: e - problem.step_size * (a - b), gap, view.gradient, view.at(there)[2]
+        )
         ratio = jnp.where(distance > 0, norm(objective.copies, step) / distance, jnp.nan)
     loss = problem.method.loss.value(own.labels[0] * own.scores(view.point)[0])
     return Twin(distance, loss, view.readout_norm, ratio)
 
 
-def _rounding(model, dataset, problem: Problem, reference: Reference, num_steps: int) -> tuple[float, float]:
+def _rounding(
+    model, dataset, problem: Problem, reference: Reference, num_steps: int
+) -> tuple[float, float]:
     """What rounding may leave in a distance and in a loss: an error in every slope of every step, at random."""
     last = jax.tree.map(lambda leaf: np.asarray(leaf[-1], float), reference.displacement)
     if isinstance(model, MultiHead):
@@ -276,7 +308,11 @@ def _rounding(model, dataset, problem: Problem, reference: Reference, num_steps:
         score, size = map(float, _sizes(problem, jax.tree.map(jnp.asarray, last)))
     eps, walk = float(np.finfo(problem.step_size.dtype).eps), float(np.sqrt(num_steps))
     loss, step_size = problem.method.loss, float(problem.step_size)
-    distance = eps * walk * (float(np.max(reference.distance)) + step_size * loss.smoothness * size * score)
+    distance = (
+        eps
+        * walk
+        * (float(np.max(reference.distance)) + step_size * loss.smoothness * size * score)
+    )
     rounded = 4 * eps * float(loss.value(jnp.zeros(())))  # of a loss whose score is exact
     return distance, rounded + loss.lipschitz * (eps * score + size * distance)
 
@@ -291,11 +327,15 @@ def _sizes(problem: Problem, displacement) -> tuple[jax.Array, jax.Array]:
             scores, back = jax.vjp(objective.only(i).scores, point)
             return norm(1 / objective.copies, back(jnp.ones_like(scores))[0])
 
-        return jnp.max(jnp.abs(objective.scores(point))), jax.lax.map(gradient_norm, jnp.arange(len(objective.labels)))
+        return jnp.max(jnp.abs(objective.scores(point))), jax.lax.map(
+            gradient_norm, jnp.arange(len(objective.labels))
+        )
 
     start = jax.tree.map(jnp.asarray, problem.start)
     ends = [one(point) for point in (start, jax.tree.map(jnp.add, start, displacement))]
-    return jnp.max(jnp.stack([jnp.ones(()), *(s for s, _ in ends)])), jnp.max(jnp.stack([g for _, g in ends]))
+    return jnp.max(jnp.stack([jnp.ones(()), *(s for s, _ in ends)])), jnp.max(
+        jnp.stack([g for _, g in ends])
+    )
 
 
 def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
@@ -303,7 +343,9 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
     if indices is not None:
         chosen = np.unique(np.asarray(indices, dtype=np.int64))
         if len(chosen) == 0 or chosen[0] < 0 or chosen[-1] >= n:
-            raise ValueError(f"indices must lie between 0 and {n - 1} and not be empty; got {list(indices)[:5]}.")
+            raise ValueError(
+                f"indices must lie between 0 and {n - 1} and not be empty; got {list(indices)[:5]}."
+            )
         return chosen
     if count is None or count == n:
         return np.arange(n)
@@ -318,7 +360,9 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
 
 def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind, devices):
     """Every run, in blocks of `size` over the devices; what a checkpoint already has is not run again."""
-    rows: dict[str, np.ndarray] = {name: np.full((len(chosen), len(setup.steps)), np.nan) for name in Twin._fields}
+    rows: dict[str, np.ndarray] = {
+        name: np.full((len(chosen), len(setup.steps)), np.nan) for name in Twin._fields
+    }
     rows["done"] = np.zeros(len(chosen), bool)
     hosts = Hosts(make_mesh(devices))
     mark = ""
@@ -327,7 +371,9 @@ def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind,
         _restore(rows, checkpoint, mark)
     checkpoint, progress = (checkpoint, progress) if hosts.first else (None, False)
     own = [device for device in devices if device.process_index == jax.process_index()]
-    setups = {device: setup if len(devices) == 1 else jax.device_put(setup, device) for device in own}
+    setups = {
+        device: setup if len(devices) == 1 else jax.device_put(setup, device) for device in own
+    }
 
     def run(todo, device):
         padded = np.resize(todo, size)  # the last block repeats, so that one program does all
@@ -335,7 +381,9 @@ def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind,
         return jax.block_until_ready(twin_runs(setups[device], indices, expansion=expansion))
 
     left = np.flatnonzero(~rows["done"])
-    blocks = [left[first : first + size] for first in range(0, len(left), size)][hosts.index :: hosts.count]
+    blocks = [left[first : first + size] for first in range(0, len(left), size)][
+        hosts.index :: hosts.count
+    ]
     status, saved = "finished", time.monotonic()
     with Bar(len(chosen), int(rows["done"].sum()), progress, kind) as bar:
         try:
@@ -350,7 +398,10 @@ def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind,
         except KeyboardInterrupt:
             status = "interrupted"
     if hosts.count > 1:
-        rows, status = _of_all(hosts, rows, left), hosts.first_text(status.replace("finished", "")) or "finished"
+        rows, status = (
+            _of_all(hosts, rows, left),
+            hosts.first_text(status.replace("finished", "")) or "finished",
+        )
     if checkpoint is not None:
         _save(rows, checkpoint, mark)
     return rows, status
@@ -380,7 +431,11 @@ def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:
 
 def _save(rows, checkpoint, mark) -> None:
     with failing_warns(checkpoint):
-        write_npz(checkpoint, rows, {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark})
+        write_npz(
+            checkpoint,
+            rows,
+            {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark},
+        )
 
 
 def _restore(rows, checkpoint, mark) -> None:
@@ -391,7 +446,9 @@ def _restore(rows, checkpoint, mark) -> None:
         return
     arrays, meta = read_npz(path, FORMAT_VERSION)
     if meta.get("kind") != "stability":
-        raise ValueError(f"checkpoint={checkpoint} is not a file of this measure and version; pass another path.")
+        raise ValueError(
+            f"checkpoint={checkpoint} is not a file of this measure and version; pass another path."
+        )
     if meta["fingerprint"] != mark:
         raise ValueError(
             f"checkpoint={checkpoint} belongs to other data, another start or other settings; pass another path, "

@@ -39,12 +39,18 @@ def tangent_margin(
     model, n = checked_model(model), dataset.num_examples
     if n <= MOST_DIRECT:
         kernel = tangent_kernel(model, dataset)
-        return hard_margin(dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=tolerance)
+        return hard_margin(
+            dataset.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=tolerance
+        )
     fits_memory(
-        f"the tangent margin of {n:,} sequences", memory, "pass a smaller memory=, which may widen the interval"
+        f"the tangent margin of {n:,} sequences",
+        memory,
+        "pass a smaller memory=, which may widen the interval",
     )
     columns, y = _Columns(model, dataset, memory), dataset.labels.astype(float)
-    grown = grow(n, lambda chosen: columns.solve(chosen, y, tolerance), tolerance, columns.most, progress)
+    grown = grow(
+        n, lambda chosen: columns.solve(chosen, y, tolerance), tolerance, columns.most, progress
+    )
     direction = np.zeros(n)
     direction[grown.chosen] = grown.direction
     scale = float(columns.norms.max())

@@ -30,7 +30,9 @@ class Round(NamedTuple):
     upper: float
     weights: np.ndarray  # of the working set
     direction: np.ndarray
-    products: np.ndarray  # (n,) at least so large is the product of each feature with the unit direction
+    products: (
+        np.ndarray
+    )  # (n,) at least so large is the product of each feature with the unit direction
     inseparable: bool
 
 
@@ -45,7 +47,9 @@ class Grown(NamedTuple):
     rounds: int
 
 
-def grow(num: int, solve: Callable[[np.ndarray], Round], tolerance: float, most: int, tell: Any = None) -> Grown:
+def grow(
+    num: int, solve: Callable[[np.ndarray], Round], tolerance: float, most: int, tell: Any = None
+) -> Grown:
     """Bounds on the margin of `num` features from working sets of at most `most` of them, which `solve` solves."""
     chosen = np.unique(np.linspace(0, num - 1, min(FIRST, num, most)).round().astype(int))
     best = Grown(0.0, np.inf, np.zeros(num), np.zeros(0), chosen, 0)
@@ -59,10 +63,14 @@ def grow(num: int, solve: Callable[[np.ndarray], Round], tolerance: float, most:
         if (lower := float(np.min(found.products))) > best.lower or not len(best.direction):
             best = best._replace(lower=max(lower, 0.0), direction=found.direction, chosen=chosen)
         if tell is not None:
-            tell(f"{len(chosen):,} of {num:,} sequences: margin in [{best.lower:.6g}, {best.upper:.6g}]")
+            tell(
+                f"{len(chosen):,} of {num:,} sequences: margin in [{best.lower:.6g}, {best.upper:.6g}]"
+            )
         if found.inseparable or best.upper - best.lower <= tolerance * best.upper:
             return best
-        behind = np.setdiff1d(np.flatnonzero(found.products < (1 - 0.9 * tolerance) * best.upper), chosen)
+        behind = np.setdiff1d(
+            np.flatnonzero(found.products < (1 - 0.9 * tolerance) * best.upper), chosen
+        )
         room = min(max(LEAST_ADDED, len(chosen) // 2), MOST_ADDED, most - len(chosen))
         if not len(behind) or room <= 0:
             return best

@@ -19,7 +19,10 @@ HIGHEST = jax.lax.Precision.HIGHEST
 EACH_TOKEN = (((2,), (0,)), ((), ()))  # every token times one matrix
 EACH_PAIR = (((2,), (2,)), ((0,), (0,)))  # the tokens of a sequence with one another
 EACH_KEY = (((1,), (1,)), ((0,), (0,)))  # a sum over the keys of each sequence
-EACH_QUERY = (((2,), (1,)), ((0,), (0,)))  # a sum over the queries of each sequence, last on the left
+EACH_QUERY = (
+    ((2,), (1,)),
+    ((0,), (0,)),
+)  # a sum over the queries of each sequence, last on the left
 EACH_ROW = (((0, 1), (0, 1)), ((), ()))  # a sum over sequences and rows
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
 
@@ -73,7 +76,12 @@ class MultiHead(eqx.Module):
         _check_decoder(decoder)
         W, (classes, dim) = _checked_key_query(key_query)
         U = _weights(readout, "readout")
-        if U.ndim != (3 if decoder == "full" else 2) or U.shape[0] != classes or U.shape[-1] != dim or 0 in U.shape:
+        if (
+            U.ndim != (3 if decoder == "full" else 2)
+            or U.shape[0] != classes
+            or U.shape[-1] != dim
+            or 0 in U.shape
+        ):
             wanted = "(classes, tokens, dim)" if decoder == "full" else "(classes, dim)"
             raise ValueError(
                 f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}, "
@@ -121,7 +129,9 @@ class MultiHead(eqx.Module):
 
     def displaced(self, displacement: Heads) -> MultiHead:
         """The model at these parameters plus a displacement of each head, in NumPy."""
-        return self.replace_heads(jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.heads, displacement))
+        return self.replace_heads(
+            jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.heads, displacement)
+        )
 
     def attention(
         self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None
@@ -131,7 +141,11 @@ class MultiHead(eqx.Module):
         queries = jnp.ones(X.shape[0], bool) if mask is None else jnp.asarray(mask)
         Xq = X
         if self.decoder == "last":
-            last = X.shape[0] - 1 if mask is None else jnp.max(jnp.where(queries, jnp.arange(X.shape[0]), 0))
+            last = (
+                X.shape[0] - 1
+                if mask is None
+                else jnp.max(jnp.where(queries, jnp.arange(X.shape[0]), 0))
+            )
             Xq, queries = X[last][None], jnp.ones(1, bool)
         S = jnp.einsum("td,gde,se->gts", Xq, W, X, precision=HIGHEST)
         if mask is not None:
@@ -143,8 +157,12 @@ class MultiHead(eqx.Module):
     ) -> Float[Array, ""]:
         X, U = self._one_sequence(tokens), jnp.asarray(self.readout)
         A = self.attention(X, mask)
-        by_class = jnp.einsum("gtd,gts,sd->g" if U.ndim == 3 else "gd,gts,sd->g", U, A, X, precision=HIGHEST)
-        N = self.multiplicity  # NumPy, so that the weights are computed in float64; a tracer inside jit
+        by_class = jnp.einsum(
+            "gtd,gts,sd->g" if U.ndim == 3 else "gd,gts,sd->g", U, A, X, precision=HIGHEST
+        )
+        N = (
+            self.multiplicity
+        )  # NumPy, so that the weights are computed in float64; a tracer inside jit
         return jnp.sum(jnp.asarray(N / N.sum() ** self.exponent, by_class.dtype) * by_class)
 
     def _one_sequence(self, tokens) -> jax.Array:
@@ -156,7 +174,9 @@ class MultiHead(eqx.Module):
             )
         return X
 
-    def objective(self, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"):
+    def objective(
+        self, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
+    ):
         """The closed form of loss and gradient on a dataset."""
         from manyheads.model.gradient import attention_objective
 
@@ -173,7 +193,11 @@ class MultiHead(eqx.Module):
         return np.array(dataset.label_names)[(self.scores(dataset) > 0).astype(int)]
 
     def __str__(self) -> str:
-        kind = f"rank-{self.key_query.query.shape[-1]} " if isinstance(self.key_query, Factored) else ""
+        kind = (
+            f"rank-{self.key_query.query.shape[-1]} "
+            if isinstance(self.key_query, Factored)
+            else ""
+        )
         size = f"d={self.dim}" if self.num_tokens is None else f"T={self.num_tokens}, d={self.dim}"
         heads = "head" if self.num_heads == 1 else "heads"
         classes = "class" if self.num_classes == 1 else "classes"
@@ -193,7 +217,9 @@ def _weights(values, name: str) -> np.ndarray:
 
 def _check_decoder(decoder: str) -> None:
     if decoder not in DECODERS:
-        raise ValueError(f"decoder={shown(decoder)} is not known; choose 'full', 'pooled' or 'last'.")
+        raise ValueError(
+            f"decoder={shown(decoder)} is not known; choose 'full', 'pooled' or 'last'."
+        )
 
 
 def _checked_key_query(key_query) -> tuple[Any, tuple[int, int]]:
@@ -201,13 +227,17 @@ def _checked_key_query(key_query) -> tuple[Any, tuple[int, int]]:
     factored = isinstance(key_query, tuple) and len(key_query) == 2
     given = [_weights(w, "key_query") for w in (key_query if factored else (key_query,))]
     shapes = [w.shape for w in given]
-    if any(len(s) != 3 or 0 in s for s in shapes) or (not factored and shapes[0][1] != shapes[0][2]):
+    if any(len(s) != 3 or 0 in s for s in shapes) or (
+        not factored and shapes[0][1] != shapes[0][2]
+    ):
         raise ValueError(
             f"key_query has shape {shapes}; it must be (classes, dim, dim), or Factored(query, key) with both "
             "(classes, dim, rank), and no axis may be empty."
         )
     if len(set(shapes)) > 1:
-        raise ValueError(f"query and key have shapes {shapes[0]} and {shapes[1]}; they must be equal.")
+        raise ValueError(
+            f"query and key have shapes {shapes[0]} and {shapes[1]}; they must be equal."
+        )
     return Factored(*given) if factored else given[0], shapes[0][:2]
 
 
@@ -238,7 +268,9 @@ def collapse(model: MultiHead) -> MultiHead:
     seen: dict[bytes, int] = {}
     first, counts = [], []
     for g in range(model.num_classes):
-        fingerprint = b"".join((leaf[g] + 0.0).tobytes() for leaf in leaves)  # + 0.0 makes -0.0 equal 0.0
+        fingerprint = b"".join(
+            (leaf[g] + 0.0).tobytes() for leaf in leaves
+        )  # + 0.0 makes -0.0 equal 0.0
         if fingerprint not in seen:
             seen[fingerprint] = len(first)
             first.append(g)

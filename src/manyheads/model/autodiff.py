@@ -41,7 +41,9 @@ def as_model(thing: Any) -> Any:
         raise ValueError(f"{type(thing).__name__} has no __call__(self, tokens, mask); {EXAMPLE}.")
     parameters, rest = eqx.partition(thing, _trains)
     if not jax.tree.leaves(parameters):
-        raise ValueError(f"{type(thing).__name__} has no floating-point array to train; store its weights in fields.")
+        raise ValueError(
+            f"{type(thing).__name__} has no floating-point array to train; store its weights in fields."
+        )
     return ModuleModel(jax.tree.map(np.asarray, parameters), rest)
 
 
@@ -65,15 +67,26 @@ class ModuleModel(eqx.Module):
         return eqx.combine(self.parameters, self.rest)
 
     def displaced(self, displacement: Any) -> ModuleModel:
-        moved = jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement)
+        moved = jax.tree.map(
+            lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement
+        )
         return ModuleModel(moved, self.rest)
 
     def objective(
-        self, dataset: Dataset, dtype: Any = np.float64, chunk: int | None = None, platform: str = "cpu"
+        self,
+        dataset: Dataset,
+        dtype: Any = np.float64,
+        chunk: int | None = None,
+        platform: str = "cpu",
     ) -> ModuleObjective:
         """The module on a dataset, once it is known to return one number for each sequence."""
         n, T, d = checked_dataset(dataset).tokens.shape
-        size = min(n, whole("chunk", chunk) if chunk is not None else CHUNK["cpu" if platform == "cpu" else "gpu"])
+        size = min(
+            n,
+            whole("chunk", chunk)
+            if chunk is not None
+            else CHUNK["cpu" if platform == "cpu" else "gpu"],
+        )
         mask = np.ones((n, T), bool) if dataset.mask is None else dataset.mask
         fixed, static = eqx.partition(self.rest, eqx.is_array)
         leaves, tree = jax.tree.flatten(static)
@@ -85,20 +98,28 @@ class ModuleModel(eqx.Module):
             fixed,
             (tree, tuple(leaves)),
         )
-        self._check_output(result, jax.ShapeDtypeStruct((T, d), dtype), jax.ShapeDtypeStruct((T,), bool))
+        self._check_output(
+            result, jax.ShapeDtypeStruct((T, d), dtype), jax.ShapeDtypeStruct((T,), bool)
+        )
         return result
 
     def _check_output(self, objective: ModuleObjective, tokens: Any, mask: Any) -> None:
         name = type(self.rest).__name__
-        parameters = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, tokens.dtype), self.parameters)
+        parameters = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct(a.shape, tokens.dtype), self.parameters
+        )
         try:
             out = jax.eval_shape(objective.score, parameters, tokens, mask)
         except Exception as error:  # whatever the module raises
             text = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-            raise ValueError(f"{name} fails on tokens {tokens.shape} with a mask {mask.shape} ({text}).") from None
+            raise ValueError(
+                f"{name} fails on tokens {tokens.shape} with a mask {mask.shape} ({text})."
+            ) from None
         if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
             got = shown(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", out))
-            raise ValueError(f"{name} returns {got} for one sequence; it must return one real number, shape ().")
+            raise ValueError(
+                f"{name} returns {got} for one sequence; it must return one real number, shape ()."
+            )
 
     def scores(self, dataset: Dataset) -> np.ndarray:
         """The score of every sequence of a dataset, in float64."""
@@ -139,7 +160,9 @@ class ModuleObjective(eqx.Module):
 
         def one_chunk(carry, piece):
             X, mask, y, w = piece
-            phi, back = jax.vjp(lambda p: jax.vmap(lambda x, m: self.score(p, x, m, precision))(X, mask), parameters)
+            phi, back = jax.vjp(
+                lambda p: jax.vmap(lambda x, m: self.score(p, x, m, precision))(X, mask), parameters
+            )
             margins = y * phi
             (gradient,) = back(w * loss.slope(margins) * y)
             part = (jnp.sum(w * loss.value(margins)), gradient)
@@ -170,7 +193,9 @@ class ModuleObjective(eqx.Module):
 def chunked(array: Any, size: int) -> Any:
     """Cut the leading axis into pieces of `size`; the last piece repeats the last entry."""
     n = array.shape[0]
-    return array[np.minimum(np.arange(-(-n // size) * size), n - 1)].reshape(-1, size, *array.shape[1:])
+    return array[np.minimum(np.arange(-(-n // size) * size), n - 1)].reshape(
+        -1, size, *array.shape[1:]
+    )
 
 
 def float64(tree: Any) -> Any:
@@ -187,7 +212,9 @@ def unflatten(vector: Any, like: Any, factor: Any) -> Any:
     """A vector as a tree shaped like `like`, the entries of a class times its factor."""
     leaves, tree = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-    pieces = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(vector, ends), leaves, strict=True)]
+    pieces = [
+        part.reshape(leaf.shape) for part, leaf in zip(jnp.split(vector, ends), leaves, strict=True)
+    ]
     return scaled(jax.tree.unflatten(tree, pieces), factor)
 
 
@@ -207,17 +234,23 @@ def loss_and_gradient(model: Any, dataset: Dataset, loss: Loss) -> tuple[float, 
     model, n = checked_model(model), dataset.num_examples
     with jax.enable_x64(True):
         objective = model.objective(dataset)
-        value, gradient = _loss_and_gradient(objective, float64(model.parameters), np.full(n, 1 / n), loss)
+        value, gradient = _loss_and_gradient(
+            objective, float64(model.parameters), np.full(n, 1 / n), loss
+        )
         return float(value), jax.tree.map(np.asarray, gradient)
 
 
 @partial(jax.jit, static_argnames="loss")
 def _loss_and_gradient(objective, parameters, sample_weight, loss):
-    value, _, gradient = objective.loss_and_gradient(parameters, sample_weight, loss=loss, precision=HIGHEST)
+    value, _, gradient = objective.loss_and_gradient(
+        parameters, sample_weight, loss=loss, precision=HIGHEST
+    )
     return value, gradient
 
 
-def hessian_product(objective: Objective, parameters: Any, sample_weight: Any, move: Any, *, loss: Loss) -> Any:
+def hessian_product(
+    objective: Objective, parameters: Any, sample_weight: Any, move: Any, *, loss: Loss
+) -> Any:
     """The change of the gradient of one copy when all copies move along `move`; inside jit."""
 
     def gradient(point):
@@ -226,7 +259,9 @@ def hessian_product(objective: Objective, parameters: Any, sample_weight: Any, m
     return jax.jvp(gradient, (parameters,), (move,))[1]
 
 
-def score_gradients(objective: Objective, parameters: Any, indices: Any, reduce: Any = None) -> jax.Array:
+def score_gradients(
+    objective: Objective, parameters: Any, indices: Any, reduce: Any = None
+) -> jax.Array:
     """The gradients of the scores of these sequences, a flat row in class coordinates each; inside jit.
 
     `reduce` is what is kept of a row; all of it by default.
@@ -245,7 +280,9 @@ def gradient_norms(model: Any, dataset: Dataset) -> np.ndarray:
     model = checked_model(model)
     with jax.enable_x64(True):
         indices = np.arange(dataset.num_examples)
-        return np.asarray(_gradient_norms(model.objective(dataset), float64(model.parameters), indices))
+        return np.asarray(
+            _gradient_norms(model.objective(dataset), float64(model.parameters), indices)
+        )
 
 
 _gradient_norms = jax.jit(partial(score_gradients, reduce=jnp.linalg.norm))
@@ -255,7 +292,11 @@ def slopes(model: Any, dataset: Dataset, direction: Any) -> np.ndarray:
     r"""$\langle\nabla\Phi(X_i), \theta\rangle$ for a move $\theta$ of one copy of every parameter, in float64."""
     model = checked_model(model)
     with jax.enable_x64(True):
-        return np.asarray(_slopes(model.objective(dataset), float64(model.parameters), float64(direction)))
+        return np.asarray(
+            _slopes(model.objective(dataset), float64(model.parameters), float64(direction))
+        )
 
 
-_slopes = jax.jit(lambda objective, parameters, move: jax.jvp(objective.scores, (parameters,), (move,))[1])
+_slopes = jax.jit(
+    lambda objective, parameters, move: jax.jvp(objective.scores, (parameters,), (move,))[1]
+)

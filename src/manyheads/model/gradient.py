@@ -70,7 +70,9 @@ def head_weights(model: MultiHead, dtype=np.float64) -> Weights:
     return Weights(np.asarray(model.multiplicity * scale, dtype), np.asarray(scale, dtype))
 
 
-def chunk_size(num_examples: int, num_tokens: int, dim: int, num_classes: int, itemsize: int, platform: str) -> int:
+def chunk_size(
+    num_examples: int, num_tokens: int, dim: int, num_classes: int, itemsize: int, platform: str
+) -> int:
     """Sequences per chunk: chunks of nearly equal size, whose intermediates fill the cache and no more."""
     per_sequence = num_tokens * num_classes * (3 * num_tokens + 2 * dim) * itemsize
     chunks = -(-num_examples * per_sequence // CHUNK_BYTES["cpu" if platform == "cpu" else "gpu"])
@@ -108,7 +110,11 @@ def prepare(
         whole("chunk", chunk)
     size = chunk or chunk_size(n, T, d, model.num_classes, np.dtype(dtype).itemsize, platform)
     size = min(size, n)
-    tokens = Streamed(Feed(dataset.tokens, size, dtype)) if stream and isinstance(dataset.tokens, Mapped) else None
+    tokens = (
+        Streamed(Feed(dataset.tokens, size, dtype))
+        if stream and isinstance(dataset.tokens, Mapped)
+        else None
+    )
     chunks = -(-n // size) if tokens is None else tokens.shape[0]
 
     def cut(array, fill):
@@ -136,7 +142,9 @@ class Folded(eqx.Module):
     the queries, which is less work where one query is read.
     """
 
-    key_query: jax.Array  # d of the key, (g, d of the query); `by_query`: d of the query, (g, d of the key)
+    key_query: (
+        jax.Array
+    )  # d of the key, (g, d of the query); `by_query`: d of the query, (g, d of the key)
     readout: jax.Array  # d, (g t), or d, g
     num_classes: int = eqx.field(static=True)
     by_query: bool = eqx.field(static=True)
@@ -167,7 +175,11 @@ class Folded(eqx.Module):
         """u_t x_s as [c, s, (g t)]; a pooled readout u is that of every query."""
         (c, T, _), q, g = X.shape, num_queries, self.num_classes
         B = jax.lax.dot_general(X, self.readout, EACH_TOKEN, precision=precision)
-        return B if B.shape[2] == g * q else jnp.broadcast_to(B[..., None], (c, T, g, q)).reshape(c, T, g * q)
+        return (
+            B
+            if B.shape[2] == g * q
+            else jnp.broadcast_to(B[..., None], (c, T, g, q)).reshape(c, T, g * q)
+        )
 
     def plus(self, D, A, weight, X, Xq, precision) -> Folded:
         """With the terms x_t D_ts x_sᵀ and A_ts x_s of one chunk, D and A as [c, s, (g t)], weighted by sequence."""
@@ -178,8 +190,14 @@ class Folded(eqx.Module):
         if self.by_query:
             dW = dot(weight * Xq, dot(swapped(D, q), X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
         else:
-            dW = dot(weight * X, dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d), EACH_ROW)
-        if self.by_query and A.shape[2] < d:  # the left factor is transposed: the narrower one, behind a barrier
+            dW = dot(
+                weight * X,
+                dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d),
+                EACH_ROW,
+            )
+        if (
+            self.by_query and A.shape[2] < d
+        ):  # the left factor is transposed: the narrower one, behind a barrier
             dU = jax.lax.optimization_barrier(dot(A, weight * X, EACH_ROW)).T
         else:
             dU = dot(weight * X, A, EACH_ROW)  # the tokens are transposed for dW already
@@ -252,7 +270,12 @@ def evaluate(
     g = folded.num_classes
     chunks, size = batch.labels.shape
     n = sample_weight.shape[0]
-    padded = jnp.zeros(chunks * size, sample_weight.dtype).at[:n].set(sample_weight).reshape(chunks, size)
+    padded = (
+        jnp.zeros(chunks * size, sample_weight.dtype)
+        .at[:n]
+        .set(sample_weight)
+        .reshape(chunks, size)
+    )
 
     def one_chunk(carry, piece):
         total, sums, mass = carry
@@ -263,13 +286,19 @@ def evaluate(
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
         sums = sums.plus(A * (B - phi[:, None, :]), A, slope, X, Xq, precision)
         if flags is not None:
-            looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g)
+            looked = partial(
+                _mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g
+            )
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
         return (total, sums, mass), scores
 
     dtype = batch.tokens.dtype
     none = None if relevant is None else jnp.zeros(g, dtype)
-    start = (jnp.zeros((), dtype), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype), folded), none)
+    start = (
+        jnp.zeros((), dtype),
+        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype), folded),
+        none,
+    )
     pieces = (batch, padded, relevant)
     if isinstance(batch.tokens, Streamed):
         (total, sums, mass), scores = streamed_scan(one_chunk, start, pieces)
@@ -296,7 +325,9 @@ def batch_scores(
     folded = Folded.of(W, U, batch.last is not None)
 
     def one_chunk(piece):
-        return scores_and_parts(folded, weights.of_class, piece.tokens, piece.mask, piece.last, precision)[0]
+        return scores_and_parts(
+            folded, weights.of_class, piece.tokens, piece.mask, piece.last, precision
+        )[0]
 
     if isinstance(batch.tokens, Streamed):
         found = streamed_scan(lambda carry, piece: (carry, one_chunk(piece[0])), None, (batch,))[1]
@@ -322,13 +353,35 @@ class AttentionObjective(eqx.Module):
         return batch_scores(parameters, self.weights, self.batch, self.num_examples)
 
     def loss_and_gradient(
-        self, parameters: Heads, sample_weight: AnyArray, *, loss: Loss = LOGISTIC, precision=HIGHEST
+        self,
+        parameters: Heads,
+        sample_weight: AnyArray,
+        *,
+        loss: Loss = LOGISTIC,
+        precision=HIGHEST,
     ) -> tuple[jax.Array, jax.Array, Heads]:
-        return loss_and_gradient(parameters, self.weights, self.batch, sample_weight, loss=loss, precision=precision)
+        return loss_and_gradient(
+            parameters, self.weights, self.batch, sample_weight, loss=loss, precision=precision
+        )
 
-    def evaluate(self, parameters: Heads, sample_weight: AnyArray, due, *, loss: Loss = LOGISTIC, precision=HIGHEST):
+    def evaluate(
+        self,
+        parameters: Heads,
+        sample_weight: AnyArray,
+        due,
+        *,
+        loss: Loss = LOGISTIC,
+        precision=HIGHEST,
+    ):
         *found, mass = evaluate(
-            parameters, self.weights, self.batch, sample_weight, self.relevant, due, loss=loss, precision=precision
+            parameters,
+            self.weights,
+            self.batch,
+            sample_weight,
+            self.relevant,
+            due,
+            loss=loss,
+            precision=precision,
         )
         return *found, {} if mass is None else {"attention_mass": mass}
 
@@ -336,7 +389,11 @@ class AttentionObjective(eqx.Module):
         r"""`readout_norm` $= \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
         U = parameters.readout
         repeat = self.batch.tokens.shape[-2] if U.ndim == 2 and self.batch.last is None else 1
-        return {"readout_norm": jnp.sqrt(repeat * jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1)))}
+        return {
+            "readout_norm": jnp.sqrt(
+                repeat * jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1))
+            )
+        }
 
     def replaced(self, i: AnyArray, other: AttentionObjective) -> AttentionObjective:
         where = self._resident()._place(i)
@@ -362,10 +419,17 @@ class AttentionObjective(eqx.Module):
 
 
 def attention_objective(
-    model: MultiHead, dataset: Dataset, dtype=np.float64, chunk: int | None = None, platform: str = "cpu"
+    model: MultiHead,
+    dataset: Dataset,
+    dtype=np.float64,
+    chunk: int | None = None,
+    platform: str = "cpu",
 ) -> AttentionObjective:
     """`MultiHead.objective`, in NumPy."""
-    batch, weights = prepare(dataset, model, dtype, chunk, platform, stream=True), head_weights(model, dtype)
+    batch, weights = (
+        prepare(dataset, model, dtype, chunk, platform, stream=True),
+        head_weights(model, dtype),
+    )
     if not weights.of_head > 0:
         raise ValueError(
             f"H^-{model.exponent:g} is zero in {np.dtype(dtype)}; no head would move. Pass a smaller exponent."
@@ -384,5 +448,9 @@ def _mass_of_chunk(A, flags, use, mask, last, num_classes: int) -> jax.Array:
     c, T, columns = A.shape
     by_token = A.reshape(c, T, num_classes, columns // num_classes).sum(axis=3)
     on_flagged = jnp.sum(jnp.where(flags[:, :, None], by_token, 0.0), axis=1)
-    queries = columns // num_classes if mask is None or last is not None else mask.sum(axis=1, keepdims=True)
+    queries = (
+        columns // num_classes
+        if mask is None or last is not None
+        else mask.sum(axis=1, keepdims=True)
+    )
     return jnp.sum(jnp.where(use[:, None], on_flagged / queries, 0.0), axis=0)

@@ -28,14 +28,35 @@ from manyheads.model.attention import MultiHead
 
 # How files call the projections of queries, keys, values and the output.
 NAMES = (
-    ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),  # BERT
-    ("attention.attention.query", "attention.attention.key", "attention.attention.value", "attention.output.dense"),
+    (
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+        "attention.output.dense",
+    ),  # BERT
+    (
+        "attention.attention.query",
+        "attention.attention.key",
+        "attention.attention.value",
+        "attention.output.dense",
+    ),
     ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),  # DistilBERT
     ("q_proj", "k_proj", "v_proj", "out_proj"),
 )
-PACKED = "in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"  # torch.nn.MultiheadAttention
-COUNTS = ("num_attention_heads", "n_heads", "num_heads")  # how config.json calls the number of heads
-NEGLIGIBLE = 1e-9  # of the largest singular value: what is left of a product of low rank by rounding
+PACKED = (
+    "in_proj_weight",
+    "in_proj_bias",
+    "out_proj.weight",
+    "out_proj.bias",
+)  # torch.nn.MultiheadAttention
+COUNTS = (
+    "num_attention_heads",
+    "n_heads",
+    "num_heads",
+)  # how config.json calls the number of heads
+NEGLIGIBLE = (
+    1e-9  # of the largest singular value: what is left of a product of low rank by rounding
+)
 
 
 class Layer(NamedTuple):
@@ -59,7 +80,8 @@ def from_torch(layer: Any, readout: Any, *, decoder: str | None = None) -> Multi
     tokens with a constant feature: `dataset.with_constant()`.
     """
     if not any(
-        kind.__name__ == "MultiheadAttention" and kind.__module__.startswith("torch") for kind in type(layer).__mro__
+        kind.__name__ == "MultiheadAttention" and kind.__module__.startswith("torch")
+        for kind in type(layer).__mro__
     ):
         raise ValueError(
             f"layer={shown(layer)} must be a torch.nn.MultiheadAttention; weights of other modules can be saved with "
@@ -96,17 +118,27 @@ def from_safetensors(
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist or is not a file; pass a .safetensors file.")
+        raise FileNotFoundError(
+            f"{path} does not exist or is not a file; pass a .safetensors file."
+        )
     try:
         with safe_open(str(path), framework="numpy") as file:
             start, names = _chosen(list(file.keys()), layer, path)  # noqa: SIM118
             wanted = [f"{start}{name}" for name in _tensors(names)]
             present = set(file.keys())
-            weights = {name: array_of(file.get_tensor(name), name) for name in wanted if name in present}
+            weights = {
+                name: array_of(file.get_tensor(name), name) for name in wanted if name in present
+            }
     except (SafetensorError, OSError) as error:
-        raise Damaged(f"{path} is not a readable safetensors file ({short(error)}); use another copy.") from None
+        raise Damaged(
+            f"{path} is not a readable safetensors file ({short(error)}); use another copy."
+        ) from None
     heads = _configured(path) if num_heads is None else num_heads
-    made = _packed(weights, start, heads) if names == PACKED else _separate(weights, start, names, heads)
+    made = (
+        _packed(weights, start, heads)
+        if names == PACKED
+        else _separate(weights, start, names, heads)
+    )
     return _folded(made, readout, decoder)
 
 
@@ -124,12 +156,21 @@ def to_torch(model: MultiHead, *, constant: bool = False) -> tuple[Any, np.ndarr
     except ImportError:
         raise ValueError("to_torch needs PyTorch; install it with `pip install torch`.") from None
     heads, rank, wide = layer.query.shape
-    made = torch.nn.MultiheadAttention(wide - 1, heads, bias=constant, batch_first=True, dtype=torch.float64)
-    stacked = np.concatenate([part.reshape(-1, wide) for part in (layer.query, layer.key, layer.value)])
-    state = {"in_proj_weight": stacked[:, :-1], "out_proj.weight": layer.output.reshape(wide - 1, heads * rank)}
+    made = torch.nn.MultiheadAttention(
+        wide - 1, heads, bias=constant, batch_first=True, dtype=torch.float64
+    )
+    stacked = np.concatenate(
+        [part.reshape(-1, wide) for part in (layer.query, layer.key, layer.value)]
+    )
+    state = {
+        "in_proj_weight": stacked[:, :-1],
+        "out_proj.weight": layer.output.reshape(wide - 1, heads * rank),
+    }
     if constant:
         state |= {"in_proj_bias": stacked[:, -1], "out_proj.bias": layer.output_bias}
-    made.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()})
+    made.load_state_dict(
+        {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
+    )
     return made.eval(), readout
 
 
@@ -137,11 +178,15 @@ def _folded(layer: Layer, readout: Any, decoder: str | None) -> MultiHead:
     """The model whose scores are those of the layer with a readout."""
     R, dim = array_of(readout, "readout"), layer.output.shape[0]
     if R.dtype.kind not in "fiu" or R.ndim not in (1, 2) or R.shape[-1] != dim or 0 in R.shape:
-        raise ValueError(f"readout has shape {R.shape}; the layer's output needs (tokens, {dim}) or ({dim},).")
+        raise ValueError(
+            f"readout has shape {R.shape}; the layer's output needs (tokens, {dim}) or ({dim},)."
+        )
     kinds = ("full",) if R.ndim == 2 else ("pooled", "last")
     kind = decoder or kinds[0]
     if kind not in kinds:
-        raise ValueError(f"decoder={kind!r} does not fit a readout of shape {R.shape}; it takes {' or '.join(kinds)}.")
+        raise ValueError(
+            f"decoder={kind!r} does not fit a readout of shape {R.shape}; it takes {' or '.join(kinds)}."
+        )
     Q, K, V, out, bias, has_bias = layer
     H, rank, _ = Q.shape
     W = np.einsum("hrd,hre->hde", Q, K) / np.sqrt(rank)
@@ -163,7 +208,11 @@ def _unfolded(model: MultiHead, constant: bool) -> tuple[Layer, np.ndarray]:
         )
     rank, wide = dim // heads, dim + 1
     W = model.key_query
-    W = np.einsum("gdr,ger->gde", *W, dtype=np.float64) if isinstance(W, tuple) else np.array(W, np.float64)
+    W = (
+        np.einsum("gdr,ger->gde", *W, dtype=np.float64)
+        if isinstance(W, tuple)
+        else np.array(W, np.float64)
+    )
     U = np.array(model.readout, np.float64)
     if not constant:
         W, U = np.pad(W, ((0, 0), (0, 1), (0, 1))), np.pad(U, [(0, 0)] * (U.ndim - 1) + [(0, 1)])
@@ -177,9 +226,13 @@ def _unfolded(model: MultiHead, constant: bool) -> tuple[Layer, np.ndarray]:
     rest = U.reshape(heads, -1, wide)[:, :, -1].sum(axis=0)  # the constant part, one number per row
     bias = np.linalg.lstsq(readout, rest, rcond=None)[0]
     if np.abs(readout @ bias - rest).max() > NEGLIGIBLE * max(1.0, np.abs(rest).max()):
-        raise ValueError("the constant part of the readout is none that a bias of PyTorch's output projection gives.")
+        raise ValueError(
+            "the constant part of the readout is none that a bias of PyTorch's output projection gives."
+        )
     output = np.eye(dim).reshape(dim, heads, rank)
-    layer = Layer(rank**0.25 * queries.transpose(0, 2, 1), rank**0.25 * keys, values, output, bias, constant)
+    layer = Layer(
+        rank**0.25 * queries.transpose(0, 2, 1), rank**0.25 * keys, values, output, bias, constant
+    )
     return layer, readout if U.ndim == 3 else readout[0]
 
 
@@ -206,9 +259,13 @@ def _packed(weights: Mapping[str, np.ndarray], start: str, num_heads: int | None
     return _layer([*parts, np.asarray(outside)], [*biases, outside_bias], num_heads)
 
 
-def _separate(weights: Mapping[str, np.ndarray], start: str, names: tuple, num_heads: int | None) -> Layer:
+def _separate(
+    weights: Mapping[str, np.ndarray], start: str, names: tuple, num_heads: int | None
+) -> Layer:
     """The layer of a matrix each for queries, keys, values and the output."""
-    kinds = ([weights.get(f"{start}{name}.{kind}") for name in names] for kind in ("weight", "bias"))
+    kinds = (
+        [weights.get(f"{start}{name}.{kind}") for name in names] for kind in ("weight", "bias")
+    )
     return _layer(*kinds, num_heads)
 
 
@@ -217,22 +274,35 @@ def _layer(weights: list, biases: list, num_heads: int | None) -> Layer:
     shapes = [np.shape(matrix) for matrix in weights]
     dim = shapes[0][-1]
     if set(shapes) != {(dim, dim)}:
-        raise ValueError(f"the projections have shapes {shapes}; all must be (dim, dim), as many values as features.")
+        raise ValueError(
+            f"the projections have shapes {shapes}; all must be (dim, dim), as many values as features."
+        )
     if num_heads is None:
         raise ValueError("the file does not say how many heads the layer has; pass num_heads=.")
     if dim % num_heads:
-        raise ValueError(f"num_heads={num_heads} does not divide the dimension {dim}; pass the layer's own number.")
+        raise ValueError(
+            f"num_heads={num_heads} does not divide the dimension {dim}; pass the layer's own number."
+        )
     vectors = [np.zeros(dim) if bias is None else np.asarray(bias, np.float64) for bias in biases]
     vectors[1] = np.zeros(dim)
-    wide = [np.concatenate([w, b[:, None]], axis=1) for w, b in zip(weights[:3], vectors[:3], strict=True)]
-    Q, K, V = (part.astype(np.float64).reshape(num_heads, dim // num_heads, dim + 1) for part in wide)
+    wide = [
+        np.concatenate([w, b[:, None]], axis=1)
+        for w, b in zip(weights[:3], vectors[:3], strict=True)
+    ]
+    Q, K, V = (
+        part.astype(np.float64).reshape(num_heads, dim // num_heads, dim + 1) for part in wide
+    )
     out = np.asarray(weights[3], np.float64).reshape(dim, num_heads, dim // num_heads)
     return Layer(Q, K, V, out, vectors[3], any(bias is not None for bias in biases))
 
 
 def _tensors(names: tuple[str, ...]) -> list[str]:
     """The names of the tensors of a layer."""
-    return list(PACKED) if names == PACKED else [f"{name}.{kind}" for name in names for kind in ("weight", "bias")]
+    return (
+        list(PACKED)
+        if names == PACKED
+        else [f"{name}.{kind}" for name in names for kind in ("weight", "bias")]
+    )
 
 
 def _chosen(present: list[str], layer: int | str | None, path: Path) -> tuple[str, tuple[str, ...]]:
@@ -243,7 +313,11 @@ def _chosen(present: list[str], layer: int | str | None, path: Path) -> tuple[st
         needed = [PACKED[0], PACKED[2]] if names == PACKED else [f"{name}.weight" for name in names]
         for name in present:
             start = name.removesuffix(needed[0])
-            if start != name and (not start or start[-1] == ".") and {f"{start}{n}" for n in needed} <= known:
+            if (
+                start != name
+                and (not start or start[-1] == ".")
+                and {f"{start}{n}" for n in needed} <= known
+            ):
                 found.setdefault(start, names)
     if not found:
         raise ValueError(
@@ -254,7 +328,9 @@ def _chosen(present: list[str], layer: int | str | None, path: Path) -> tuple[st
     if len(fits) != 1:
         listed = ", ".join(repr(start.rstrip(".")) for start in list(fits or found)[:4])
         many = "several layers" if fits else f"no layer {shown(layer)}"
-        raise ValueError(f"{path} has {many} among {listed}{', ...' if len(fits or found) > 4 else ''}; pass layer=.")
+        raise ValueError(
+            f"{path} has {many} among {listed}{', ...' if len(fits or found) > 4 else ''}; pass layer=."
+        )
     return fits[0], found[fits[0]]
 
 
@@ -272,5 +348,9 @@ def _configured(path: Path) -> int | None:
         content = json.loads((path.parent / "config.json").read_text())
     except (OSError, ValueError):
         return None
-    found = [content[name] for name in COUNTS if isinstance(content, dict) and isinstance(content.get(name), int)]
+    found = [
+        content[name]
+        for name in COUNTS
+        if isinstance(content, dict) and isinstance(content.get(name), int)
+    ]
     return found[0] if found and found[0] >= 1 else None

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from manyheads._types import AnyArray
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
-LOSSES: Registry[Loss] = Registry("loss function")  # to add one, register a Loss in a plug-in under its name
+LOSSES: Registry[Loss] = Registry(
+    "loss function"
+)  # to add one, register a Loss in a plug-in under its name
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,11 @@ class Loss:
 def _log_logistic(m: AnyArray) -> jax.Array:
     # log log(1 + e^-m); for large margins log(1 + x) = x (1 - x/2 + x²/3 - ...) with x = e^-m
     x = jnp.exp(-jnp.maximum(m, 15.0))
-    return jnp.where(m > 15.0, -m + jnp.log1p(x * (x / 3 - 0.5)), jnp.log(jnp.logaddexp(0.0, -jnp.minimum(m, 15.0))))
+    return jnp.where(
+        m > 15.0,
+        -m + jnp.log1p(x * (x / 3 - 0.5)),
+        jnp.log(jnp.logaddexp(0.0, -jnp.minimum(m, 15.0))),
+    )
 
 
 def _logistic_slope(m: Any) -> Any:
@@ -111,7 +117,11 @@ LOGISTIC = Loss(
     self_curvature=1.0,
     inverse=math.log,
     peak=0.0,
-    numpy=(lambda m: np.logaddexp(0.0, -m), _logistic_slope, lambda m: _logistic_slope(m) * _logistic_slope(-m)),
+    numpy=(
+        lambda m: np.logaddexp(0.0, -m),
+        _logistic_slope,
+        lambda m: _logistic_slope(m) * _logistic_slope(-m),
+    ),
 )
 
 HYPERBOLIC = Loss(
@@ -149,7 +159,9 @@ def get_loss(name: str | Loss) -> Loss:
     if isinstance(name, Loss):
         return name
     if not isinstance(name, str) or name not in LOSSES:
-        raise ValueError(f"loss={shown(name)} is not known; choose one of {', '.join(map(repr, LOSSES))}.")
+        raise ValueError(
+            f"loss={shown(name)} is not known; choose one of {', '.join(map(repr, LOSSES))}."
+        )
     return LOSSES[name]
 
 
@@ -162,20 +174,29 @@ def misdeclared(loss: Loss) -> str:
     """What is false about the constants of a loss, tried at 3,001 margins from -1000 to 1000; empty for nothing."""
     with jax.enable_x64(True):
         m = jnp.asarray(MARGINS)
-        value, slope, curvature = (np.asarray(function(m)) for function in (loss.value, loss.slope, loss.curvature))
-        falls, bends = (np.asarray(jax.vmap(jax.grad(function))(m)) for function in (loss.value, loss.slope))
+        value, slope, curvature = (
+            np.asarray(function(m)) for function in (loss.value, loss.slope, loss.curvature)
+        )
+        falls, bends = (
+            np.asarray(jax.vmap(jax.grad(function))(m)) for function in (loss.value, loss.slope)
+        )
     claims = {
         "its values are finite and not negative": np.isfinite(value) & (value >= 0),
         "slope is its derivative": np.isclose(slope, falls, rtol=1e-6, atol=1e-12),
-        "curvature is the derivative of its slope": np.isclose(curvature, bends, rtol=1e-6, atol=1e-12),
+        "curvature is the derivative of its slope": np.isclose(
+            curvature, bends, rtol=1e-6, atol=1e-12
+        ),
         "it is convex and does not rise": (slope <= 0) & (curvature >= 0),
         f"lipschitz={loss.lipschitz:.6g}": np.abs(slope) <= loss.lipschitz * ROUNDING,
         f"smoothness={loss.smoothness:.6g}": curvature <= loss.smoothness * ROUNDING,
-        f"self_bound={loss.self_bound:.6g}": np.abs(slope) <= loss.self_bound * value * ROUNDING + 1e-300,
+        f"self_bound={loss.self_bound:.6g}": np.abs(slope)
+        <= loss.self_bound * value * ROUNDING + 1e-300,
     }
     if loss.peak is not None:
         rises = np.diff(curvature) * np.where(MARGINS[1:] <= loss.peak, 1, -1)
-        claims[f"peak={loss.peak:.6g}"] = rises[(MARGINS[1:] <= loss.peak) | (MARGINS[:-1] >= loss.peak)] >= -1e-12
+        claims[f"peak={loss.peak:.6g}"] = (
+            rises[(MARGINS[1:] <= loss.peak) | (MARGINS[:-1] >= loss.peak)] >= -1e-12
+        )
     if math.isfinite(loss.self_curvature):
         most = loss.self_curvature * value * ROUNDING + 1e-300
         claims[f"self_curvature={loss.self_curvature:.6g}"] = curvature <= most

@@ -36,7 +36,11 @@ class Model(Protocol):
         ...
 
     def objective(
-        self, dataset: Dataset, dtype: Any = np.float64, chunk: int | None = None, platform: str = "cpu"
+        self,
+        dataset: Dataset,
+        dtype: Any = np.float64,
+        chunk: int | None = None,
+        platform: str = "cpu",
     ) -> Objective:
         """The loss on `dataset` as a function of the parameters; raises ValueError if the model does not fit it."""
         ...

@@ -41,10 +41,17 @@ class ShardedObjective(eqx.Module):
         return -(-self.labels.shape[0] // self.mesh.size)
 
     def scores(self, parameters: Any) -> jax.Array:
-        return self._joined(self._on_each(lambda part, point: part.scores(point)[None], SPLIT, parameters))
+        return self._joined(
+            self._on_each(lambda part, point: part.scores(point)[None], SPLIT, parameters)
+        )
 
     def loss_and_gradient(
-        self, parameters: Any, sample_weight: AnyArray, *, loss: Loss = LOGISTIC, precision: Any = HIGHEST
+        self,
+        parameters: Any,
+        sample_weight: AnyArray,
+        *,
+        loss: Loss = LOGISTIC,
+        precision: Any = HIGHEST,
     ) -> tuple[jax.Array, jax.Array, Any]:
         def one(part, point, weight):
             return *part.loss_and_gradient(point, weight[0], loss=loss, precision=precision), {}
@@ -52,7 +59,13 @@ class ShardedObjective(eqx.Module):
         return self._added(one, parameters, sample_weight)[:3]
 
     def evaluate(
-        self, parameters: Any, sample_weight: AnyArray, due: Any, *, loss: Loss = LOGISTIC, precision: Any = HIGHEST
+        self,
+        parameters: Any,
+        sample_weight: AnyArray,
+        due: Any,
+        *,
+        loss: Loss = LOGISTIC,
+        precision: Any = HIGHEST,
     ) -> tuple[jax.Array, jax.Array, Any, dict[str, jax.Array]]:
         """With the records of the parts, which are means over their sequences of positive weight."""
         how = {"loss": loss, "precision": precision}
@@ -80,10 +93,14 @@ class ShardedObjective(eqx.Module):
 
     def replaced(self, i: AnyArray, other: ShardedObjective) -> ShardedObjective:
         where, place = i // self.size, i % self.size
-        replaced = jax.vmap(lambda own, theirs: own.replaced(place, theirs))  # which may leave leaves away
+        replaced = jax.vmap(
+            lambda own, theirs: own.replaced(place, theirs)
+        )  # which may leave leaves away
         same, new = replaced(self.parts, self.parts), replaced(self.parts, other.parts)
         parts = jax.tree.map(lambda old, others: old.at[where].set(others[where]), same, new)
-        return ShardedObjective(parts, jnp.asarray(self.labels).at[i].set(other.labels[i]), self.copies, self.mesh)
+        return ShardedObjective(
+            parts, jnp.asarray(self.labels).at[i].set(other.labels[i]), self.copies, self.mesh
+        )
 
     def replicated(self, tree: Any) -> Any:
         """Inside jit: a tree whose leaves are whole on every device."""
@@ -98,8 +115,15 @@ class ShardedObjective(eqx.Module):
             return back(jax.lax.psum(vector, AXIS)), scores[None]
 
         n, rows = self.labels.shape[0], (self.mesh.size, self.size)
-        weight = jnp.zeros(rows[0] * rows[1], jnp.result_type(sample_weight)).at[:n].set(sample_weight).reshape(rows)
-        (value, *sums), scores = self._on_each(part_of_sum, (WHOLE, SPLIT), parameters, weight, *more)
+        weight = (
+            jnp.zeros(rows[0] * rows[1], jnp.result_type(sample_weight))
+            .at[:n]
+            .set(sample_weight)
+            .reshape(rows)
+        )
+        (value, *sums), scores = self._on_each(
+            part_of_sum, (WHOLE, SPLIT), parameters, weight, *more
+        )
         return value, self._joined(scores), *sums
 
     def _on_each(self, function: Callable, out: Any, parameters: Any, *more: Any):
@@ -119,7 +143,12 @@ class ShardedObjective(eqx.Module):
 
 
 def sharded_objective(
-    model: Model, dataset: Dataset, dtype: Any, chunk: int | None, mesh: Mesh | None, platform: str = "cpu"
+    model: Model,
+    dataset: Dataset,
+    dtype: Any,
+    chunk: int | None,
+    mesh: Mesh | None,
+    platform: str = "cpu",
 ) -> Any:
     """The objective of a model with its sequences split over a mesh; each process makes the parts of its own devices.
 
@@ -143,12 +172,16 @@ def sharded_objective(
     split = NamedSharding(mesh, SPLIT)
     columns = (list(column) for column in zip(*rows, strict=True))
     parts = [
-        jax.make_array_from_single_device_arrays((len(devices), *c[0].shape[1:]), split, c, dtype=c[0].dtype)
+        jax.make_array_from_single_device_arrays(
+            (len(devices), *c[0].shape[1:]), split, c, dtype=c[0].dtype
+        )
         for c in columns
     ]
     copies = np.ones(1) if model.copies is None else model.copies
     assert tree is not None  # a mesh has a device of every process
-    return ShardedObjective(jax.tree.unflatten(tree, parts), dataset.labels.astype(dtype), copies.astype(dtype), mesh)
+    return ShardedObjective(
+        jax.tree.unflatten(tree, parts), dataset.labels.astype(dtype), copies.astype(dtype), mesh
+    )
 
 
 def on_mesh(tree: Any, mesh: Mesh) -> Any:

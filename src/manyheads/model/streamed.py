@@ -26,7 +26,10 @@ class Feed:
 
     def __init__(self, tokens: Mapped, size: int, dtype: Any):
         self.tokens, self.size, self.dtype = tokens, size, np.dtype(dtype)
-        chunks, one = -(-len(tokens) // size), size * int(np.prod(tokens.shape[1:])) * self.dtype.itemsize
+        chunks, one = (
+            -(-len(tokens) // size),
+            size * int(np.prod(tokens.shape[1:])) * self.dtype.itemsize,
+        )
         self.blocks = -(-chunks // max(1, FEED_BYTES // one))
         self.per_block = -(-chunks // self.blocks)
         self.blocks = -(-chunks // self.per_block)
@@ -43,7 +46,9 @@ class Feed:
         count = self.per_block * self.size
         found = np.ascontiguousarray(self.tokens[block * count : (block + 1) * count], self.dtype)
         if len(found) < count:
-            found = np.concatenate([found, np.zeros((count - len(found), *found.shape[1:]), self.dtype)])
+            found = np.concatenate(
+                [found, np.zeros((count - len(found), *found.shape[1:]), self.dtype)]
+            )
         found.reshape(-1)[::PAGE].max()  # what is still a part of the file is now in memory
         return found.reshape(self.per_block, *self.shape[1:])
 
@@ -51,7 +56,9 @@ class Feed:
         """One block, read before if the one before it was fetched last; nothing is read ahead of the last."""
         now, ahead = int(block), self.ahead
         found = ahead[1].result() if ahead is not None and ahead[0] == now else self.read(now)
-        self.ahead = (now + 1, self.reader.submit(self.read, now + 1)) if now + 1 < self.blocks else None
+        self.ahead = (
+            (now + 1, self.reader.submit(self.read, now + 1)) if now + 1 < self.blocks else None
+        )
         return found
 
 
@@ -68,7 +75,9 @@ def scan(body, start, pieces: tuple):
     """`jax.lax.scan` over the chunks of `pieces`, the first of which is a batch with streamed tokens."""
     feed = pieces[0].tokens.feed
     wide = feed.dtype.itemsize // 4
-    block = jax.ShapeDtypeStruct((feed.per_block, *feed.shape[1:-1], feed.shape[-1] * wide), np.uint32)
+    block = jax.ShapeDtypeStruct(
+        (feed.per_block, *feed.shape[1:-1], feed.shape[-1] * wide), np.uint32
+    )
 
     def one_block(carry, here):
         number, (batch, *rest) = here
@@ -77,6 +86,10 @@ def scan(body, start, pieces: tuple):
         tokens = jax.lax.bitcast_convert_type(words, feed.dtype)
         return jax.lax.scan(body, carry, (batch._replace(tokens=tokens), *rest))
 
-    by_block = jax.tree.map(lambda a: jnp.reshape(a, (feed.blocks, feed.per_block, *a.shape[1:])), pieces)
-    carry, found = jax.lax.scan(one_block, start, (np.arange(feed.blocks, dtype=np.int32), by_block))
+    by_block = jax.tree.map(
+        lambda a: jnp.reshape(a, (feed.blocks, feed.per_block, *a.shape[1:])), pieces
+    )
+    carry, found = jax.lax.scan(
+        one_block, start, (np.arange(feed.blocks, dtype=np.int32), by_block)
+    )
     return carry, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), found)

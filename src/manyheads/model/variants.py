@@ -21,9 +21,13 @@ BLOCKS = Heads._fields
 def frozen(model: MultiHead, block: str) -> Frozen:
     """The model with one block, "readout" or "key_query", held at its present value: only the other one trains."""
     if not isinstance(model, MultiHead):
-        raise ValueError(f"model={shown(model)} must be a MultiHead; it is the one with a readout and key_query.")
+        raise ValueError(
+            f"model={shown(model)} must be a MultiHead; it is the one with a readout and key_query."
+        )
     if block not in BLOCKS:
-        raise ValueError(f"block={shown(block)} is not known; freeze one of 'key_query' and 'readout'.")
+        raise ValueError(
+            f"block={shown(block)} is not known; freeze one of 'key_query' and 'readout'."
+        )
     return Frozen(model, block)
 
 
@@ -48,10 +52,14 @@ class Frozen(eqx.Module):
         return self.full.multiplicity
 
     def displaced(self, displacement: Heads) -> Frozen:
-        moved = jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement)
+        moved = jax.tree.map(
+            lambda a, b: np.asarray(a) + np.asarray(b), self.parameters, displacement
+        )
         return Frozen(self.full.replace_heads(filled(moved, self.held)), self.block)
 
-    def objective(self, dataset: Dataset, dtype=np.float64, chunk=None, platform: str = "cpu") -> FrozenObjective:
+    def objective(
+        self, dataset: Dataset, dtype=np.float64, chunk=None, platform: str = "cpu"
+    ) -> FrozenObjective:
         held = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), self.held)
         return FrozenObjective(self.full.objective(dataset, dtype, chunk, platform), held)
 
@@ -80,8 +88,12 @@ class FrozenObjective(eqx.Module):
     def scores(self, parameters: Heads) -> jax.Array:
         return self.full.scores(filled(parameters, self.held))
 
-    def loss_and_gradient(self, parameters: Heads, sample_weight, **options) -> tuple[jax.Array, jax.Array, Heads]:
-        value, phi, gradient = self.full.loss_and_gradient(filled(parameters, self.held), sample_weight, **options)
+    def loss_and_gradient(
+        self, parameters: Heads, sample_weight, **options
+    ) -> tuple[jax.Array, jax.Array, Heads]:
+        value, phi, gradient = self.full.loss_and_gradient(
+            filled(parameters, self.held), sample_weight, **options
+        )
         return value, phi, trained(gradient, parameters)
 
     def evaluate(self, parameters: Heads, sample_weight, due, **options):
@@ -135,9 +147,13 @@ class LowRank(eqx.Module):
     exponent: float = eqx.field(static=True, default=0.5)
 
     def __check_init__(self) -> None:
-        Q, K, V, out, U = (np.shape(leaf) for leaf in (self.query, self.key, self.value, self.output, self.readout))
+        Q, K, V, out, U = (
+            np.shape(leaf) for leaf in (self.query, self.key, self.value, self.output, self.readout)
+        )
         factors = all(len(shape) == 3 for shape in (Q, K, V, out)) and len(U) in (1, 2)
-        if not (factors and Q == K and V[:2] == Q[:2] and out == (V[0], V[2], V[1]) and U[-1] == Q[1]):
+        if not (
+            factors and Q == K and V[:2] == Q[:2] and out == (V[0], V[2], V[1]) and U[-1] == Q[1]
+        ):
             raise ValueError(
                 f"query {Q}, key {K}, value {V}, output {out}, readout {U} do not fit; they must be (heads, dim, rank) "
                 "twice, (heads, dim, value_rank), (heads, value_rank, dim), and (tokens, dim) or (dim,)."
@@ -145,9 +161,17 @@ class LowRank(eqx.Module):
 
     @classmethod
     def random(
-        cls, num_heads: int, *, num_tokens: int, dim: int, rank: int | None = None, value_rank: int | None = None,
-        scale: float = 1.0, exponent: float = 0.5, key: jax.Array,
-    ) -> LowRank:  # fmt: skip
+        cls,
+        num_heads: int,
+        *,
+        num_tokens: int,
+        dim: int,
+        rank: int | None = None,
+        value_rank: int | None = None,
+        scale: float = 1.0,
+        exponent: float = 0.5,
+        key: jax.Array,
+    ) -> LowRank:
         """Gaussian factors of variance scale²/d; both ranks are d/H by default, at least 1."""
         H, T, d = whole("num_heads", num_heads), whole("num_tokens", num_tokens), whole("dim", dim)
         r, v = (max(1, d // H) if k is None else whole("rank", k) for k in (rank, value_rank))
@@ -156,7 +180,10 @@ class LowRank(eqx.Module):
         shapes = [(H, d, r), (H, d, r), (H, d, v), (H, v, d), (T, d)]
         with jax.enable_x64(True):
             keys = jax.random.split(checked_key(key), len(shapes))
-            draws = (np.asarray(jax.random.normal(k, shape)) for k, shape in zip(keys, shapes, strict=True))
+            draws = (
+                np.asarray(jax.random.normal(k, shape))
+                for k, shape in zip(keys, shapes, strict=True)
+            )
             return cls(*(size * leaf for leaf in draws), c)
 
     def __call__(
@@ -165,8 +192,13 @@ class LowRank(eqx.Module):
         X, U = jnp.asarray(tokens), jnp.asarray(self.readout)
         real = jnp.ones(X.shape[0], bool) if mask is None else jnp.asarray(mask)
         Q, K = (jnp.einsum("td,hdr->htr", X, W, precision=HIGHEST) for W in (self.query, self.key))
-        S = jnp.where(real[None, None, :], jnp.einsum("htr,hsr->hts", Q, K, precision=HIGHEST), -jnp.inf)
+        S = jnp.where(
+            real[None, None, :], jnp.einsum("htr,hsr->hts", Q, K, precision=HIGHEST), -jnp.inf
+        )
         A = jax.nn.softmax(S, axis=-1) * real[None, :, None]
         V = jnp.einsum("sd,hdv,hve->hse", X, self.value, self.output, precision=HIGHEST)
         rows = "td" if U.ndim == 2 else "d"
-        return jnp.einsum(f"{rows},hts,hsd->", U, A, V, precision=HIGHEST) / self.query.shape[0] ** self.exponent
+        return (
+            jnp.einsum(f"{rows},hts,hsd->", U, A, V, precision=HIGHEST)
+            / self.query.shape[0] ** self.exponent
+        )

@@ -87,7 +87,9 @@ def build(
     names = [figure.name for chapter in chapters for figure in chapter.figures]
     if len(figures) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"two figures are called {twice!r}; give each its own name, such as STUDY-what.")
+        raise ValueError(
+            f"two figures are called {twice!r}; give each its own name, such as STUDY-what."
+        )
     out = Path(light or folder)
     (out / "data").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
@@ -133,13 +135,19 @@ def _remedy(folder: Path, run: dict[str, Any], absent: dict[str, str]) -> str:
     command = f"manyheads run {' '.join(begun)} --scale {run['scale']} --out {folder}"
     command += f" --seed {run['seed']}" if run["seed"] else ""
     failed = any(" failed (" in why for why in absent.values())
-    return f"Complete it with `{command}`" + (" (--retry-failed runs failed cells again)." if failed else ".")
+    return f"Complete it with `{command}`" + (
+        " (--retry-failed runs failed cells again)." if failed else "."
+    )
 
 
-def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, str]) -> dict[str, Any]:
+def _findings(
+    chapters: list[Chapter], run: dict[str, Any], absent: dict[str, str]
+) -> dict[str, Any]:
     def entry(number: Number) -> dict[str, Any]:
         sides = {name: getattr(number.estimate, name) for name in ("value", "low", "high")}
-        sides = {name: side if abs(side) < float("inf") else str(side) for name, side in sides.items()}
+        sides = {
+            name: side if abs(side) < float("inf") else str(side) for name, side in sides.items()
+        }
         return {"caption": number.caption, **sides, "seeds": number.estimate.count}
 
     return {
@@ -153,7 +161,9 @@ def _findings(chapters: list[Chapter], run: dict[str, Any], absent: dict[str, st
                 "sentence": chapter.finding.sentence,
                 "details": list(chapter.finding.details),
                 "notes": list(chapter.finding.notes),
-                "numbers": {name: entry(number) for name, number in chapter.finding.numbers.items()},
+                "numbers": {
+                    name: entry(number) for name, number in chapter.finding.numbers.items()
+                },
             }
             for chapter in chapters
         },
@@ -175,12 +185,16 @@ def _csv(figure: Figure) -> str:
         head = [panel.title, panel.x.title, panel.y.title]
         if isinstance(panel, MapPanel):
             for row in panel.rows():
-                writer.writerow([*head, panel.color.title, row["x"], row["y"], "", "", row["value"]])
+                writer.writerow(
+                    [*head, panel.color.title, row["x"], row["y"], "", "", row["value"]]
+                )
         else:
             for mark in panel.given:
                 for row in mark.rows():
                     sides = [row.get("low", ""), row.get("high", "")]
-                    writer.writerow([*head, mark.label, row["x"], row["y"], *sides, *[""] * len(value)])
+                    writer.writerow(
+                        [*head, mark.label, row["x"], row["y"], *sides, *[""] * len(value)]
+                    )
     return out.getvalue()
 
 
@@ -191,15 +205,21 @@ def _reproduce(
     datasets = [data for result in results for data in result.values()]
 
     def seen(name: str) -> str:
-        return "; ".join(sorted({str(data.attrs[name]) for data in datasets if data.attrs.get(name)}))
+        return "; ".join(
+            sorted({str(data.attrs[name]) for data in datasets if data.attrs.get(name)})
+        )
 
     default = run["scale"] == "quick" and tuple(run["studies"]) == story() and not run["seed"]
     extra = f" --seed {run['seed']}" if run["seed"] else ""
-    arguments = "" if default else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
+    arguments = (
+        "" if default else f" ARGS='{' '.join(run['studies'])} --scale {run['scale']}{extra}'"
+    )
     commands = f"make run{arguments}   # runs the studies and draws this page\n"
     commands += ".venv/bin/manyheads report FOLDER   # redraws it from the stored runs"
     elapsed, computing = time_spent(folders)
-    seeds = sorted({int(seed) for data in datasets if "seed" in data.coords for seed in data["seed"]})
+    seeds = sorted(
+        {int(seed) for data in datasets if "seed" in data.coords for seed in data["seed"]}
+    )
     facts = {
         "scale": run["scale"],
         "studies": ", ".join(run["studies"]),
@@ -212,4 +232,7 @@ def _reproduce(
         "time": f"{clock(elapsed)} wall-clock, {clock(computing)} of computing, summed over processors",
         "code": re.sub(r"\b([0-9a-f]{10})[0-9a-f]{30}\b", r"\1", seen("git")),
     }
-    return {"commands": commands, "facts": [{"name": name, "value": value} for name, value in facts.items() if value]}
+    return {
+        "commands": commands,
+        "facts": [{"name": name, "value": value} for name, value in facts.items() if value],
+    }

@@ -25,7 +25,11 @@ def legend_svg(role: str, kind: str) -> str:
         if kind == "bars":
             inner = '<rect x="6" y="1" width="22" height="10" rx="1.5"/>'
         else:
-            dash = f' stroke-dasharray="{" ".join(map(str, appearance.dash))}"' if appearance.dash else ""
+            dash = (
+                f' stroke-dasharray="{" ".join(map(str, appearance.dash))}"'
+                if appearance.dash
+                else ""
+            )
             stroke = f'<path d="M1 6h32" stroke="{color}" stroke-width="2"{dash}/>'
             inner = stroke + (_MARKERS[appearance.marker] if kind != "rule" else "")
         parts.append(f'<g class="{paper}" fill="{color}">{inner}</g>')

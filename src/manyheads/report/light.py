@@ -15,14 +15,22 @@ from manyheads.studies.kit.estimate import number
 
 WIDTH = 340
 INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
-TEXT = {"labelColor": SOFT, "titleColor": INK, "titleFontWeight": 500, "titleFontSize": 12, "labelFontSize": 11.5}
+TEXT = {
+    "labelColor": SOFT,
+    "titleColor": INK,
+    "titleFontWeight": 500,
+    "titleFontSize": 12,
+    "labelFontSize": 11.5,
+}
 LOOK = {
     "background": "transparent",
     "view": {"stroke": None},
     "axis": {**TEXT, "gridColor": LINE, "domainColor": SOFT, "tickColor": LINE, "titlePadding": 8},
     "title": {"color": INK, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 8},
 }
-IDLE = r' (aria-\w+|role|class|version|xmlns:xlink|pointer-events|font-family|opacity(?=="1"))="[^"]*"'
+IDLE = (
+    r' (aria-\w+|role|class|version|xmlns:xlink|pointer-events|font-family|opacity(?=="1"))="[^"]*"'
+)
 COORDINATE = r'(?<!opacity=")(?<![\d.])-?\d+\.\d\d+'
 GRID = {  # most of a drawing is grid lines; the style sheet says how they look
     f' stroke="{LINE}" stroke-width="1" opacity="0.35"': ' class="faint"',
@@ -44,13 +52,24 @@ def svg(name: str, view: dict[str, Any], colors: dict[str, str]) -> str:
     if layers:
         visible["layer"] = [_still(layer) for layer in layers.values()]
     drawn = vl_convert.vegalite_to_svg(visible, vl_version="6.1", config=LOOK)
-    drawn = re.sub(GROUP, lambda found: _group(found, layers.get(found[2].rstrip("_"), view)), drawn, flags=re.DOTALL)
+    drawn = re.sub(
+        GROUP,
+        lambda found: _group(found, layers.get(found[2].rstrip("_"), view)),
+        drawn,
+        flags=re.DOTALL,
+    )
     drawn = re.sub(IDLE, "", drawn)
-    drawn = re.sub("<[^>]*>", lambda tag: tag[0] if "data-tips" in tag[0] else _rounded(tag[0]), drawn)
+    drawn = re.sub(
+        "<[^>]*>", lambda tag: tag[0] if "data-tips" in tag[0] else _rounded(tag[0]), drawn
+    )
     drawn = re.sub(r"\b(clip|gradient)_?(?=\d)", rf"{name}-\1", drawn)
     for look, short in GRID.items():
         drawn = drawn.replace(look, short)
-    return re.sub("|".join(colors), lambda found: f"var(--c{found[0][1:]})", drawn) if colors else drawn
+    return (
+        re.sub("|".join(colors), lambda found: f"var(--c{found[0][1:]})", drawn)
+        if colors
+        else drawn
+    )
 
 
 def _group(found: re.Match, layer: dict[str, Any]) -> str:
@@ -65,7 +84,10 @@ def _group(found: re.Match, layer: dict[str, Any]) -> str:
         texts = [_tip(row, tips) for row in rows]
         if kind == "symbol":
             places = [re.search(r"translate\((-?[\d.]+),(-?[\d.]+)\)", mark) for mark in drawn]
-            texts = [f"{_tenth(p[1])},{_tenth(p[2])},{t}" if p else "" for p, t in zip(places, texts, strict=True)]
+            texts = [
+                f"{_tenth(p[1])},{_tenth(p[2])},{t}" if p else ""
+                for p, t in zip(places, texts, strict=True)
+            ]
         titles = [tip["title"] for tip in tips if tip["field"] in SHOWN]
         names = "|".join(text.replace("|", "/") for text in (rows[0].get("series", ""), *titles))
         said += f' data-names="{escape(names)}" data-tips="{escape(";".join(texts))}"'
@@ -96,7 +118,9 @@ def _still(layer: dict[str, Any]) -> dict[str, Any]:
     """A layer without tooltips or zoom."""
     kept = {name: value for name, value in layer.items() if name != "params"}
     if "encoding" in kept:
-        kept["encoding"] = {name: channel for name, channel in kept["encoding"].items() if name != "tooltip"}
+        kept["encoding"] = {
+            name: channel for name, channel in kept["encoding"].items() if name != "tooltip"
+        }
     return kept
 
 

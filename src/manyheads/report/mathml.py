@@ -15,7 +15,9 @@ PAIRS = {"(": ")", "{": "}", "[": "]"}
 FUNCTIONS = "log exp min max sin cos cot diag softmax Cov sign conv loss".split()
 NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:e-?\d+)?(?<!,)|\.\d+")
 WORD = re.compile(r"[A-Za-z]{2,}")
-PROSE = re.compile(r"[(“\"']*[A-Za-z][A-Za-z’'-]*[A-Za-z]\W*|[(“]*[aAI]|[EP]\d+\W*|\(?\d[\d.,]*\W*|\W*")
+PROSE = re.compile(
+    r"[(“\"']*[A-Za-z][A-Za-z’'-]*[A-Za-z]\W*|[(“]*[aAI]|[EP]\d+\W*|\(?\d[\d.,]*\W*|\W*"
+)
 ACCENTS = {"\u0302": "^", "\u0303": "~", "\u0304": "¯"}
 NEAR_MATH = re.compile(r"[=+−·≤≥<>√/^_²³⁴]")
 
@@ -29,7 +31,11 @@ def typeset(text: str) -> str:
             shown.append(escape(piece))
             continue
         body = piece.rstrip(",;:.") if not piece.endswith("…") else piece
-        shown.append(f"<math>{''.join(_row(body))}</math>{escape(piece[len(body) :])}" if body else escape(piece))
+        shown.append(
+            f"<math>{''.join(_row(body))}</math>{escape(piece[len(body) :])}"
+            if body
+            else escape(piece)
+        )
     return " ".join(shown)
 
 
@@ -83,7 +89,11 @@ def _row(text: str) -> list[str]:
                 end += 1
             inner = f"<mn>{''.join(table[c] for c in text[i:end])}</mn>"
             made.append(
-                _scripted(made.pop() if made else "<mrow></mrow>", "msup" if table is RAISED else "msub", inner)
+                _scripted(
+                    made.pop() if made else "<mrow></mrow>",
+                    "msup" if table is RAISED else "msub",
+                    inner,
+                )
             )
             i = end
         elif letter == "√":

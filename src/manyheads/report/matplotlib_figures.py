@@ -45,7 +45,9 @@ SLIDE = 40 / 3, 7.5  # inches, 16:9
 SLIDE_RESOLUTION = 144  # 1920 x 1080 pixels
 LARGER = 2.2  # scale of type and lines on a slide relative to print
 SLIDE_STYLE = {
-    name: LARGER * value if isinstance(value, float | int) and not isinstance(value, bool) else value
+    name: LARGER * value
+    if isinstance(value, float | int) and not isinstance(value, bool)
+    else value
     for name, value in STYLE.items()
     if name != "pdf.fonttype"
 }
@@ -66,7 +68,9 @@ def save(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
         paths = folder / f"{figure.name}.pdf", folder / f"{figure.name}.png"
         drawn.savefig(paths[1], dpi=RESOLUTION, metadata={"Software": None, "Title": figure.title})
         drawn.set_layout_engine("none")  # the layout is final
-        drawn.savefig(paths[0], metadata={"CreationDate": None, "Title": figure.title, "Creator": "manyheads"})
+        drawn.savefig(
+            paths[0], metadata={"CreationDate": None, "Title": figure.title, "Creator": "manyheads"}
+        )
     return *paths, slide
 
 
@@ -83,14 +87,22 @@ def _draw(figure: Figure, slide: bool = False):
         characters *= 0.7 * SLIDE[0] / WIDTH / LARGER / columns  # leaves room for axis labels
     lines = -(-len(figure.panels) // columns)
     legends = figure.legends()
-    heights = [_height(panel) for panel in figure.panels] if columns == 1 else [WIDTH / columns + 0.35] * lines
+    heights = (
+        [_height(panel) for panel in figure.panels]
+        if columns == 1
+        else [WIDTH / columns + 0.35] * lines
+    )
     height = sum(heights) + sum(map(_legend_height, legends))
     layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15) if slide else "constrained"
     canvas = Canvas(figsize=SLIDE if slide else (WIDTH, height), layout=layout)
     FigureCanvasAgg(canvas)
     if slide:
-        canvas.suptitle(figure.title, fontsize=1.35 * SLIDE_STYLE["axes.titlesize"], fontweight="bold")
-    axes = canvas.subplots(lines, columns, squeeze=False, height_ratios=heights if not slide else None).ravel()
+        canvas.suptitle(
+            figure.title, fontsize=1.35 * SLIDE_STYLE["axes.titlesize"], fontweight="bold"
+        )
+    axes = canvas.subplots(
+        lines, columns, squeeze=False, height_ratios=heights if not slide else None
+    ).ravel()
     for i, (place, panel) in enumerate(zip(axes, figure.panels, strict=False)):
         if isinstance(panel, MapPanel):
             shown = _map(place, panel)
@@ -101,7 +113,11 @@ def _draw(figure: Figure, slide: bool = False):
     for place in axes[len(figure.panels) :]:
         place.set_visible(False)
     if maps := [p for p in figure.panels if isinstance(p, MapPanel)]:
-        used = [place for place, panel in zip(axes, figure.panels, strict=False) if isinstance(panel, MapPanel)]
+        used = [
+            place
+            for place, panel in zip(axes, figure.panels, strict=False)
+            if isinstance(panel, MapPanel)
+        ]
         bar = canvas.colorbar(shown, ax=used, location="bottom", shrink=0.7, aspect=30, pad=0.02)
         bar.set_label(maps[0].color.title)
         bar.outline.set_linewidth(0.5)
@@ -144,7 +160,11 @@ def _legend_height(entries: list) -> float:
 
 def _height(panel: Panel | MapPanel) -> float:
     """Height of a panel in inches; horizontal bars need a line for each category."""
-    return 0.5 + 0.17 * len(panel.categories) if isinstance(panel, Panel) and panel.sideways else HEIGHT
+    return (
+        0.5 + 0.17 * len(panel.categories)
+        if isinstance(panel, Panel) and panel.sideways
+        else HEIGHT
+    )
 
 
 def _panel(axes, panel: Panel) -> None:
@@ -169,14 +189,22 @@ def _panel(axes, panel: Panel) -> None:
             limits(*scale.limits)
         if scale.log and not (axis == "x" and categories):
             (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
-            _label_logarithm(axes.xaxis if axis == "x" else axes.yaxis, panel.ticks if axis == "x" else [])
+            _label_logarithm(
+                axes.xaxis if axis == "x" else axes.yaxis, panel.ticks if axis == "x" else []
+            )
     axes.set_xlabel(panel.x.title)
     axes.set_ylabel(panel.y.title)
 
 
 def _label_logarithm(axis, ticks: list[float]) -> None:
     """Labels at the given values, if any; else plain numbers if the axis spans less than two decades."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import (
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        NullFormatter,
+        NullLocator,
+    )
 
     low, high = axis.get_view_interval()
     if ticks:
@@ -193,8 +221,17 @@ def _sideways(axes, panel: Panel) -> None:
     categories, width = panel.categories, 0.8 / len(panel.marks)
     for position, mark in enumerate(panel.marks):
         rows = mark.rows()
-        places = [categories.index(row["x"]) + (position - (len(panel.marks) - 1) / 2) * width for row in rows]
-        axes.barh(places, [row["y"] for row in rows], width * 0.92, color=look(mark.role).light, linewidth=0)
+        places = [
+            categories.index(row["x"]) + (position - (len(panel.marks) - 1) / 2) * width
+            for row in rows
+        ]
+        axes.barh(
+            places,
+            [row["y"] for row in rows],
+            width * 0.92,
+            color=look(mark.role).light,
+            linewidth=0,
+        )
     axes.set_yticks(range(len(categories)), categories)
     axes.set_ylim(len(categories) - 0.4, -0.6)
     axes.grid(False, axis="y")
@@ -209,11 +246,15 @@ def _series(axes, mark: Mark, categories: list[str]) -> None:
     x = [categories.index(row["x"]) if categories else row["x"] for row in rows]
     y = [row["y"] for row in rows]
     banded = [(at, row) for at, row in zip(x, rows, strict=True) if "low" in row]
-    every = 1 if len(rows) <= 14 else -(-len(rows) // 6)  # a dense line has markers only on some points
+    every = (
+        1 if len(rows) <= 14 else -(-len(rows) // 6)
+    )  # a dense line has markers only on some points
     axes.plot(x, y, **_stroke(appearance), marker=appearance.marker or None, markevery=every)
     if banded:
         lows, highs = [row["low"] for _, row in banded], [row["high"] for _, row in banded]
-        axes.fill_between([at for at, _ in banded], lows, highs, color=appearance.light, alpha=0.16, linewidth=0)
+        axes.fill_between(
+            [at for at, _ in banded], lows, highs, color=appearance.light, alpha=0.16, linewidth=0
+        )
 
 
 def _stroke(appearance: Look) -> dict[str, Any]:
@@ -226,9 +267,18 @@ def _bars(axes, mark: Mark, categories: list[str], position: int, total: int) ->
     x = [categories.index(row["x"]) + (position - (total - 1) / 2) * width for row in rows]
     axes.bar(x, [row["y"] for row in rows], width * 0.92, color=look(mark.role).light, linewidth=0)
     if banded := [(at, row) for at, row in zip(x, rows, strict=True) if "low" in row]:
-        ends = [[row["y"] - row["low"] for _, row in banded], [row["high"] - row["y"] for _, row in banded]]
+        ends = [
+            [row["y"] - row["low"] for _, row in banded],
+            [row["high"] - row["y"] for _, row in banded],
+        ]
         whiskers = {"ecolor": look("measured").light, "elinewidth": 0.8, "capsize": 1.5}
-        axes.errorbar([at for at, _ in banded], [row["y"] for _, row in banded], yerr=ends, fmt="none", **whiskers)
+        axes.errorbar(
+            [at for at, _ in banded],
+            [row["y"] for _, row in banded],
+            yerr=ends,
+            fmt="none",
+            **whiskers,
+        )
 
 
 def _map(axes, panel: MapPanel):
@@ -236,7 +286,9 @@ def _map(axes, panel: MapPanel):
 
     rows, columns = panel.names
     low, high = panel.limits
-    shown = axes.imshow(panel.values, cmap=MAP_COLORS, vmin=low, vmax=high, interpolation="nearest", aspect="equal")
+    shown = axes.imshow(
+        panel.values, cmap=MAP_COLORS, vmin=low, vmax=high, interpolation="nearest", aspect="equal"
+    )
     axes.grid(False)
     for axis, names, most in ((axes.xaxis, columns, 8), (axes.yaxis, rows, 12)):
         every = max(1, -(-len(names) // most))

@@ -64,7 +64,10 @@ def render(
             names = [f"{figure.name}-{i}" for i in range(len(figure.panels))]
             figures |= dict(zip(names, vega.views(figure), strict=True))
             colors |= vega.colors(figure)
-            drawings = [light.svg(name, figures[name], vega.colors(figure)) if static else "" for name in names]
+            drawings = [
+                light.svg(name, figures[name], vega.colors(figure)) if static else ""
+                for name in names
+            ]
             drawn.append(_figure(figure, names, drawings, Markup))
             if static and not first:
                 first = light.svg("first-screen", figures[names[0]], vega.colors(figure))
@@ -79,7 +82,9 @@ def render(
                 "place": len(shown) + 1,
             }
         )
-    views = json.dumps({"figures": figures, "colors": colors}, allow_nan=False).replace("<", "\\u003c")
+    views = json.dumps({"figures": figures, "colors": colors}, allow_nan=False).replace(
+        "<", "\\u003c"
+    )
     return environment.get_template("page.html").render(
         title="manyheads: what is true of training multi-head attention",
         kicker=f"{len(chapters)} {'question' if len(chapters) == 1 else 'questions'}, {scale} scale",
@@ -95,9 +100,13 @@ def render(
         starts=starts,
         reproduce=reproduce,
         static=static,
-        style=Markup((files / "page.css").read_text() + _toggles() + (light.style(colors) if static else "")),
+        style=Markup(
+            (files / "page.css").read_text() + _toggles() + (light.style(colors) if static else "")
+        ),
         script=Markup((files / "page.js").read_text()),
-        vega="" if static else Markup(re.sub("</script", r"<\\/script", javascript(), flags=re.IGNORECASE)),
+        vega=""
+        if static
+        else Markup(re.sub("</script", r"<\\/script", javascript(), flags=re.IGNORECASE)),
         views=Markup(views),
     )
 
@@ -121,7 +130,9 @@ def _caption(figure: Figure, markup) -> str:
 
     def words(found: re.Match) -> str:
         first = found.start() == 0 or text[: found.start()].endswith(". ")
-        wide, narrow = (place(int(found[1]), count, across=across, first=first) for across in (True, False))
+        wide, narrow = (
+            place(int(found[1]), count, across=across, first=first) for across in (True, False)
+        )
         return f'<span class="wide">{wide}</span><span class="narrow">{narrow}</span>'
 
     text = str(markup.escape(figure.caption))
@@ -132,7 +143,11 @@ def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> di
     """What the template of a figure needs; a legend shared by all panels is placed above them."""
     legends = [
         [
-            {"svg": markup(legend_svg(role, kind)), "label": label, "place": i if i < MOST_SERIES else None}
+            {
+                "svg": markup(legend_svg(role, kind)),
+                "label": label,
+                "place": i if i < MOST_SERIES else None,
+            }
             for i, (role, label, kind) in enumerate(legend)
         ]
         for legend in figure.legends()
@@ -150,7 +165,9 @@ def _figure(figure: Figure, names: list[str], drawings: list[str], markup) -> di
             for name, legend, drawing in zip(names, own, drawings, strict=True)
         ],
         "maps": len(maps) == len(figure.panels),
-        "scale": {"title": maps[0].color.title, "low": maps[0].limits[0], "high": maps[0].limits[1]} if maps else None,
+        "scale": {"title": maps[0].color.title, "low": maps[0].limits[0], "high": maps[0].limits[1]}
+        if maps
+        else None,
     }
 
 

@@ -39,7 +39,9 @@ def read_study(folder: Path, study: Study, scale: str) -> tuple[Chapter, Results
         problems += _problems(name, dataset)
     missing = f"Incomplete: {'; '.join(problems)}." if problems else ""
     try:
-        return Chapter(study, study.finding(found), tuple(study.figures(found)), tuple(texts), missing), found
+        return Chapter(
+            study, study.finding(found), tuple(study.figures(found)), tuple(texts), missing
+        ), found
     except Exception as error:
         if not problems:
             raise
@@ -55,7 +57,9 @@ def _problems(name: str, dataset: xarray.Dataset) -> list[str]:
         if count := int((status == word).sum()):
             lines.append(f"{count} of {status.size} cells of {name} {word}")
             if word == "failed":
-                (text, _), *others = Counter(map(str, dataset["message"].values[status == word])).most_common()
+                (text, _), *others = Counter(
+                    map(str, dataset["message"].values[status == word])
+                ).most_common()
                 more = f", and {len(others)} other messages" if others else ""
                 lines[-1] += f" ({text[:LONGEST]}{more})"
     return lines

@@ -10,7 +10,14 @@ from manyheads.studies.kit.palette import look
 from manyheads.studies.kit.words import tick_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetched
-SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond", "P": "cross"}
+SHAPES = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "D": "diamond",
+    "P": "cross",
+}
 SHAPES |= {"X": "triangle-right", "<": "triangle-left", "": "circle"}
 HEIGHT = 270
 MAP_HEIGHT = 230
@@ -21,7 +28,9 @@ HIDDEN = 0.0  # opacity of points that only carry tooltips
 
 def views(figure: Figure) -> list[dict[str, Any]]:
     """One view per panel."""
-    return [_map(panel) if isinstance(panel, MapPanel) else _panel(panel) for panel in figure.panels]
+    return [
+        _map(panel) if isinstance(panel, MapPanel) else _panel(panel) for panel in figure.panels
+    ]
 
 
 def colors(figure: Figure) -> dict[str, str]:
@@ -34,7 +43,10 @@ def _panel(panel: Panel) -> dict[str, Any]:
     x = _channel("x", panel.x, "nominal" if panel.categorical else "quantitative")
     if panel.ticks:
         texts = ", ".join(f"'{tick_text(value)}'" for value in panel.ticks)
-        x["axis"] = {"values": panel.ticks, "labelExpr": f"[{texts}][indexof({panel.ticks}, datum.value)]"}
+        x["axis"] = {
+            "values": panel.ticks,
+            "labelExpr": f"[{texts}][indexof({panel.ticks}, datum.value)]",
+        }
         x["axis"]["labelOverlap"] = "greedy"
     y = _channel("y", panel.y, "quantitative")
     bars = [mark for mark in panel.marks if mark.kind == "bars"]
@@ -48,7 +60,11 @@ def _panel(panel: Panel) -> dict[str, Any]:
             layers += _named([_rule(mark, y, panel)], panel, len(layers))
     view = {**_frame(panel.title), "layer": layers}
     if not panel.categorical:
-        zoom = {"type": "interval", "encodings": ["x", "y"], "zoom": "wheel![event.ctrlKey || event.metaKey]"}
+        zoom = {
+            "type": "interval",
+            "encodings": ["x", "y"],
+            "zoom": "wheel![event.ctrlKey || event.metaKey]",
+        }
         layers[0]["params"] = [{"name": "view", "select": zoom, "bind": "scales"}]
     return view
 
@@ -75,7 +91,9 @@ def _channel(name: str, axis: Axis, kind: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if kind == "quantitative":
         scale = (
-            {"type": "log", "padding": 10, "nice": False} if axis.log else {"zero": False, "padding": 10, "nice": False}
+            {"type": "log", "padding": 10, "nice": False}
+            if axis.log
+            else {"zero": False, "padding": 10, "nice": False}
         )
         settings = {"tickCount": 6, "labelOverlap": "greedy", "labelFlush": False}
         if axis.log:
@@ -97,14 +115,23 @@ def _channel(name: str, axis: Axis, kind: str) -> dict[str, Any]:
 def _tooltip(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     tips = [
         {"field": "series", "type": "nominal", "title": "series"},
-        {"field": "x", "type": "nominal" if panel.categorical else "quantitative", "title": panel.x.label},
+        {
+            "field": "x",
+            "type": "nominal" if panel.categorical else "quantitative",
+            "title": panel.x.label,
+        },
         {"field": "y", "type": "quantitative", "title": panel.y.label, "format": ".4~g"},
     ]
     if panel.categorical is False:
         tips[1]["format"] = ".6~g"
     if len(mark.low):
         tips += [
-            {"field": side, "type": "quantitative", "title": f"95% interval, {side}", "format": ".4~g"}
+            {
+                "field": side,
+                "type": "quantitative",
+                "title": f"95% interval, {side}",
+                "format": ".4~g",
+            }
             for side in ("low", "high")
         ]
     return tips
@@ -113,12 +140,30 @@ def _tooltip(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
 def _line(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
     appearance, rows = look(mark.role), mark.rows()
     data, place = {"values": rows}, {"x": x, "y": y}
-    stroke = {"type": "line", "color": appearance.light, "strokeWidth": 2, "clip": True, **_dashes(mark)}
+    stroke = {
+        "type": "line",
+        "color": appearance.light,
+        "strokeWidth": 2,
+        "clip": True,
+        **_dashes(mark),
+    }
     layers = [{"data": data, "mark": stroke, "encoding": place}]
     if any("low" in row for row in rows):
-        band = {"type": "area", "color": appearance.light, "opacity": 0.16, "clip": True, "tooltip": None}
+        band = {
+            "type": "area",
+            "color": appearance.light,
+            "opacity": 0.16,
+            "clip": True,
+            "tooltip": None,
+        }
         layers.insert(0, _interval(data, band, x, y))
-    dot: dict[str, Any] = {"type": "point", "filled": True, "clip": True, "size": 60, "opacity": 1.0}
+    dot: dict[str, Any] = {
+        "type": "point",
+        "filled": True,
+        "clip": True,
+        "size": 60,
+        "opacity": 1.0,
+    }
     dot |= {"color": appearance.light, "shape": SHAPES[appearance.marker]}
     dense = len(rows) > MOST_MARKERS
     if dense and appearance.marker:  # a dense line has markers on some points and tooltips on all
@@ -126,7 +171,9 @@ def _line(mark: Mark, x: dict, y: dict, panel: Panel) -> list[dict[str, Any]]:
         layers.append({"data": some, "mark": {**dot, "tooltip": None}, "encoding": place})
     if dense or not appearance.marker:
         dot["opacity"] = HIDDEN
-    layers.append({"data": data, "mark": dot, "encoding": {**place, "tooltip": _tooltip(mark, panel)}})
+    layers.append(
+        {"data": data, "mark": dot, "encoding": {**place, "tooltip": _tooltip(mark, panel)}}
+    )
     return layers
 
 
@@ -138,11 +185,22 @@ def _dashes(mark: Mark) -> dict[str, Any]:
 def _interval(data: dict, mark: dict[str, Any], x: dict, y: dict, **more: Any) -> dict[str, Any]:
     """Bands or whiskers, if the rows have them."""
     encoding = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **more}
-    return {"data": data, "transform": [{"filter": "isValid(datum.low)"}], "mark": mark, "encoding": encoding}
+    return {
+        "data": data,
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": mark,
+        "encoding": encoding,
+    }
 
 
 def _rule(mark: Mark, y: dict, panel: Panel) -> dict[str, Any]:
-    stroke = {"type": "rule", "color": look(mark.role).light, "strokeWidth": 1.6, "clip": True, **_dashes(mark)}
+    stroke = {
+        "type": "rule",
+        "color": look(mark.role).light,
+        "strokeWidth": 1.6,
+        "clip": True,
+        **_dashes(mark),
+    }
     tips = [tip for tip in _tooltip(mark, panel) if tip["field"] != "x"]
     rows = [{"y": mark.y[0], "series": mark.label}]
     return {"data": {"values": rows}, "mark": stroke, "encoding": {"y": y, "tooltip": tips}}
@@ -160,7 +218,12 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
     rows = [row for mark in bars for row in mark.rows()]
     x = {**x, "sort": list(dict.fromkeys(row["x"] for row in rows))}
     side, color = _series_side(bars)
-    encoding: dict[str, Any] = {"x": x, "xOffset": side, "color": color, "tooltip": _tooltip(bars[0], panel)}
+    encoding: dict[str, Any] = {
+        "x": x,
+        "xOffset": side,
+        "color": color,
+        "tooltip": _tooltip(bars[0], panel),
+    }
     scale = {"zero": True, "padding": 0}
     if panel.y.log:
         ends = _log_ends(rows)
@@ -171,7 +234,11 @@ def _bars(bars: list[Mark], x: dict, y: dict, panel: Panel) -> list[dict[str, An
     for data in ({"values": mark.rows()} for mark in bars):
         layers.append({"data": data, "mark": {"type": "bar"}, "encoding": encoding})
         if any("low" in row for row in data["values"]):
-            layers.append(_interval(data, {"type": "rule", "color": look("measured").light}, x, y, xOffset=side))
+            layers.append(
+                _interval(
+                    data, {"type": "rule", "color": look("measured").light}, x, y, xOffset=side
+                )
+            )
     return layers
 
 
@@ -199,7 +266,10 @@ def _sideways(panel: Panel, bars: list[Mark], values: dict) -> dict[str, Any]:
         "tooltip": _tooltip(bars[0], panel),
     }
     frame = {**_frame(panel.title), "height": 90 + LINE_HEIGHT * len(panel.categories)}
-    layers = [{"data": {"values": mark.rows()}, "mark": {"type": "bar"}, "encoding": encoding} for mark in bars]
+    layers = [
+        {"data": {"values": mark.rows()}, "mark": {"type": "bar"}, "encoding": encoding}
+        for mark in bars
+    ]
     return {**frame, "layer": _named(layers, panel)}
 
 
@@ -212,7 +282,10 @@ def _map(panel: MapPanel) -> dict[str, Any]:
         "scale": {"scheme": "cividis", "domain": list(panel.limits)},
         "legend": None,  # the page draws one for all maps of a figure
     }
-    place = {"type": "ordinal", "axis": {"labelAngle": 0, "labelOverlap": "greedy", "ticks": False, "domain": False}}
+    place = {
+        "type": "ordinal",
+        "axis": {"labelAngle": 0, "labelOverlap": "greedy", "ticks": False, "domain": False},
+    }
     encoding: dict[str, Any] = {
         "x": {**place, "field": "x", "title": panel.x.label, "sort": list(columns)},
         "y": {**place, "field": "y", "title": panel.y.label, "sort": list(rows)},
@@ -220,7 +293,12 @@ def _map(panel: MapPanel) -> dict[str, Any]:
         "tooltip": [
             {"field": "y", "type": "nominal", "title": panel.y.label},
             {"field": "x", "type": "nominal", "title": panel.x.label},
-            {"field": "value", "type": "quantitative", "title": panel.color.label, "format": ".3~f"},
+            {
+                "field": "value",
+                "type": "quantitative",
+                "title": panel.color.label,
+                "format": ".3~f",
+            },
         ],
     }
     frame = {**_frame(panel.title), "height": MAP_HEIGHT}

@@ -28,20 +28,34 @@ def ledger_table(results: Iterable[Results]) -> dict[str, Any]:
     for item in _texts(results, "ledger"):
         spoken.setdefault(item["statement"], []).append(_check(item))
     for item in _texts(results, "certificates"):
-        certificate = Certificate.from_dict(item["certificate"])  # the verdict is recomputed, not trusted
+        certificate = Certificate.from_dict(
+            item["certificate"]
+        )  # the verdict is recomputed, not trusted
         reason = f"{certificate.claim}: {certificate.reason}"
         verdict = {"run": item["run"], "name": certificate.verdict.name, "reason": reason}
         spoken.setdefault(certificate.statement, []).append(verdict)
     errata = {entry.name for entry in errata_entries()}
-    tally = Counter(verdict["name"] for name, said in spoken.items() if name not in errata for verdict in said)
-    counts = [{"name": verdict.name, "text": f"{tally[verdict.name]} {verdict.name}"} for verdict in Verdict if tally]
-    if shown := sum(verdict["name"] == "HOLDS" for name in errata for verdict in spoken.get(name, [])):
+    tally = Counter(
+        verdict["name"] for name, said in spoken.items() if name not in errata for verdict in said
+    )
+    counts = [
+        {"name": verdict.name, "text": f"{tally[verdict.name]} {verdict.name}"}
+        for verdict in Verdict
+        if tally
+    ]
+    if shown := sum(
+        verdict["name"] == "HOLDS" for name in errata for verdict in spoken.get(name, [])
+    ):
         counts.append({"name": "none", "text": f"{shown} errata reproduced"})
     return {
         "about": ABOUT,
         "counts": counts,
-        "statements": [_row(entry, spoken[entry.name]) for entry in statements() if entry.name in spoken],
-        "errata": [_row(entry, spoken[entry.name]) for entry in errata_entries() if entry.name in spoken],
+        "statements": [
+            _row(entry, spoken[entry.name]) for entry in statements() if entry.name in spoken
+        ],
+        "errata": [
+            _row(entry, spoken[entry.name]) for entry in errata_entries() if entry.name in spoken
+        ],
     }
 
 
@@ -50,11 +64,21 @@ def _row(entry: Statement, verdicts: list[dict[str, str]]) -> dict[str, Any]:
     order = {Verdict.VIOLATED.name: 0, Verdict.SILENT.name: 2}
     ranked = sorted(verdicts, key=lambda verdict: order.get(verdict["name"], 1))
     counts = Counter(verdict["name"] for verdict in ranked)
-    chips = [{"name": name, "text": name if count == 1 else f"{name} × {count}"} for name, count in counts.items()]
+    chips = [
+        {"name": name, "text": name if count == 1 else f"{name} × {count}"}
+        for name, count in counts.items()
+    ]
     words = {"HOLDS": "REPRODUCED", "VIOLATED": "NOT REPRODUCED"} if entry.is_erratum else {}
-    ranked = [{**verdict, "text": words.get(verdict["name"], verdict["name"])} for verdict in ranked]
+    ranked = [
+        {**verdict, "text": words.get(verdict["name"], verdict["name"])} for verdict in ranked
+    ]
     shown = list({(verdict["run"], verdict["reason"]): verdict for verdict in ranked}.values())
-    return {"entry": entry, "chips": chips, "verdicts": shown[:MOST_REASONS], "more": len(shown) - MOST_REASONS}
+    return {
+        "entry": entry,
+        "chips": chips,
+        "verdicts": shown[:MOST_REASONS],
+        "more": len(shown) - MOST_REASONS,
+    }
 
 
 def _texts(results: list[Results], name: str) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,28 @@ import xarray
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number, ratio
-from manyheads.studies.kit.figure import FOCUS, HEADS, STEP, TEST_LOSS, Axis, Figure, Panel, by_heads, by_start
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, reported
+from manyheads.studies.kit.figure import (
+    FOCUS,
+    HEADS,
+    STEP,
+    TEST_LOSS,
+    Axis,
+    Figure,
+    Panel,
+    by_heads,
+    by_start,
+)
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    reported,
+)
 from manyheads.studies.kit.tasks import STARTS
 from manyheads.studies.kit.words import MISSING, choose, heads_text, listed, once, setting
 from manyheads.sweeps.spec import Sweep
@@ -17,7 +37,10 @@ from manyheads.sweeps.spec import Sweep
 TRIALS, STEP_SIZE = 5, 1.0
 NAMES = {"mixture": "the mixture", "planted": "planted data"}
 PLANTED = {"kind": "planted", "num_tokens": 4, "dim": 5, "teacher_heads": 4, "teacher_scale": 2.0}
-SIZES = {"mixture": {"num_examples": 100, "num_test": 300}, "planted": {"num_examples": 1000, "num_test": 3000}}
+SIZES = {
+    "mixture": {"num_examples": 100, "num_test": 300},
+    "planted": {"num_examples": 1000, "num_test": 3000},
+}
 STEPS = {"mixture": Scaled(200, 2000), "planted": Scaled(100, 1000)}
 
 
@@ -35,10 +58,15 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     }
     planted = {
         "data": {**PLANTED, **SIZES["planted"]},
-        "axes": {"start.kind": ["zero", "gaussian"], "model.num_heads": Scaled([1, 4, 12], [1, 2, 4, 8, 16])},
+        "axes": {
+            "start.kind": ["zero", "gaussian"],
+            "model.num_heads": Scaled([1, 4, 12], [1, 2, 4, 8, 16]),
+        },
         "measures": ["risk"],
     }
-    return grids("paper", scale, mixture=mixture | common("mixture"), planted=planted | common("planted"))
+    return grids(
+        "paper", scale, mixture=mixture | common("mixture"), planted=planted | common("planted")
+    )
 
 
 def finding(results: Results) -> Finding:
@@ -50,7 +78,9 @@ def finding(results: Results) -> Finding:
             at, label = data.sel(start=start), STARTS[start][1]
             for what in ("train", "test"):
                 loss = at[f"final_{what}_loss"]
-                caption = f"{what} loss, H = {heads_text(many)} / H = {heads_text(few)}, {name}, {label}"
+                caption = (
+                    f"{what} loss, H = {heads_text(many)} / H = {heads_text(few)}, {name}, {label}"
+                )
                 factor = ratio(loss.sel(num_heads=many), loss.sel(num_heads=few))
                 numbers.add(f"{what}_loss_ratio.{name}.{start}", caption, factor)
             losses, wrong = (
@@ -72,7 +102,9 @@ def finding(results: Results) -> Finding:
                 f"{listed([heads_text(h) for h in losses])}"
             )
         sentences.append(f"On {NAMES[name]} {'; '.join(parts)}.")
-        answers.append(f"on {NAMES[name]} the test loss {once(words, 'from a')}, the test error is {_range(errors)}")
+        answers.append(
+            f"on {NAMES[name]} the test loss {once(words, 'from a')}, the test error is {_range(errors)}"
+        )
     distinct = distinct_heads(results["mixture"].sel(start="zero"))
     if distinct == 1:
         sentences.append("From zero there is 1 distinct head at every H.")
@@ -85,7 +117,9 @@ def finding(results: Results) -> Finding:
         "is our choice.",
     )
     cells = [data["final_test_loss"] for data in results.values()]
-    steps = ", ".join(f"{int(data['step'].max()):,} steps on {NAMES[name]}" for name, data in results.items())
+    steps = ", ".join(
+        f"{int(data['step'].max()):,} steps on {NAMES[name]}" for name, data in results.items()
+    )
     where = [f"H = {_heads(results)}", f"step size {STEP_SIZE:g}", steps]
     answer = setting("; ".join(answers), *where) if measured else MISSING
     return conclude(answer, sentences, numbers, cells, notes)
@@ -97,14 +131,20 @@ def _over_heads(loss: xarray.DataArray) -> str:
     said = {}
     for one, other in itertools.pairwise(numbers_of_heads):
         step = ratio(loss.sel(num_heads=other), loss.sel(num_heads=one))
-        said[one, other] = choose(step, at=1, above="rises", below="falls", undecided="", missing="")
+        said[one, other] = choose(
+            step, at=1, above="rises", below="falls", undecided="", missing=""
+        )
     moves = [(pair, word) for pair, word in said.items() if word]
     if not loss.notnull().any():
         return "was not measured"
     if not moves:
         return "does not clearly depend on H"
     if len({word for _, word in moves}) == 1:
-        ends = "" if len(moves) == len(said) else f" from {heads_text(moves[0][0][0])} to {heads_text(moves[-1][0][1])}"
+        ends = (
+            ""
+            if len(moves) == len(said)
+            else f" from {heads_text(moves[0][0][0])} to {heads_text(moves[-1][0][1])}"
+        )
         return f"{moves[0][1]} with H{ends}"
     turns = [(a, b) for (a, first), (b, second) in itertools.pairwise(moves) if first != second]
     (_, top), _ = turns[0]
@@ -138,9 +178,18 @@ def distinct_heads(data: xarray.Dataset) -> int:
 def figures(results: Results) -> list[Figure]:
     mixture, planted = results["mixture"], results["planted"]
     over_time = by_heads("step", mixture["test_loss"].sel(start="zero").isel(record=slice(1, None)))
-    train, test, error = Axis("train loss", "nats"), Axis("test loss", "nats"), Axis("test error", "share")
-    whole = Axis("test error", "share", limits=(0.0, 0.5))  # 0.5 is guessing; the error may be 0 at every H
-    sizes = {name: f"{s['num_examples']:,} training and {s['num_test']:,} test sequences" for name, s in SIZES.items()}
+    train, test, error = (
+        Axis("train loss", "nats"),
+        Axis("test loss", "nats"),
+        Axis("test error", "share"),
+    )
+    whole = Axis(
+        "test error", "share", limits=(0.0, 0.5)
+    )  # 0.5 is guessing; the error may be 0 at every H
+    sizes = {
+        name: f"{s['num_examples']:,} training and {s['num_test']:,} test sequences"
+        for name, s in SIZES.items()
+    }
     return [
         Figure(
             "paper-mixture",
@@ -148,9 +197,18 @@ def figures(results: Results) -> list[Figure]:
             f"{sizes['mixture']}, step size {STEP_SIZE:g}, {TRIALS} trials, last step, from zero and from the first "
             "phase. Means and 95% intervals.",
             [
-                Panel("Test loss", HEADS, TEST_LOSS, by_start("num_heads", mixture["final_test_loss"])),
-                Panel("Test error", HEADS, whole, by_start("num_heads", mixture["final_test_error"])),
-                Panel("Focus", HEADS, FOCUS, by_start("num_heads", mixture["attention_of_heads"].isel(record=-1))),
+                Panel(
+                    "Test loss", HEADS, TEST_LOSS, by_start("num_heads", mixture["final_test_loss"])
+                ),
+                Panel(
+                    "Test error", HEADS, whole, by_start("num_heads", mixture["final_test_error"])
+                ),
+                Panel(
+                    "Focus",
+                    HEADS,
+                    FOCUS,
+                    by_start("num_heads", mixture["attention_of_heads"].isel(record=-1)),
+                ),
             ],
         ),
         Figure(
@@ -165,9 +223,13 @@ def figures(results: Results) -> list[Figure]:
             f"{sizes['planted']} labeled by a planted model of {PLANTED['teacher_heads']} heads, {TRIALS} trials, last "
             "step. From zero all heads stay equal; Gaussian heads all differ. Means and 95% intervals.",
             [
-                Panel("Train loss", HEADS, train, by_start("num_heads", planted["final_train_loss"])),
+                Panel(
+                    "Train loss", HEADS, train, by_start("num_heads", planted["final_train_loss"])
+                ),
                 Panel("Test loss", HEADS, test, by_start("num_heads", planted["final_test_loss"])),
-                Panel("Test error", HEADS, error, by_start("num_heads", planted["final_test_error"])),
+                Panel(
+                    "Test error", HEADS, error, by_start("num_heads", planted["final_test_error"])
+                ),
             ],
         ),
     ]
@@ -180,14 +242,23 @@ STUDY = Study(
     claim="The published version reports experiments with the number of heads on the mixture and on planted data; "
     "neither code nor all settings are public, and what we know of them is what others report.",
     settings=[
-        reported("mixture", f"100 training and 300 test sequences, {TRIALS} trials, start at zero, step size 1"),
+        reported(
+            "mixture",
+            f"100 training and 300 test sequences, {TRIALS} trials, start at zero, step size 1",
+        ),
         reported("planted data", f"1,000 training and 3,000 test sequences, {TRIALS} trials"),
         chosen("mixture's parameters", tasks.describe(tasks.MIXTURE)),
         chosen("planted model", f"{tasks.describe(PLANTED)}; label = sign of the score"),
         chosen("heads", "the values of H in the figures"),
         chosen("steps", f"mixture {STEPS['mixture']}; planted {STEPS['planted']}"),
-        chosen("planted: start and step size", f"zero, and {tasks.UNIT_GAUSSIAN}; step size {STEP_SIZE:g}"),
-        chosen("mixture: second start", "first phase with balanced signs, in case the random first step was used"),
+        chosen(
+            "planted: start and step size",
+            f"zero, and {tasks.UNIT_GAUSSIAN}; step size {STEP_SIZE:g}",
+        ),
+        chosen(
+            "mixture: second start",
+            "first phase with balanced signs, in case the random first step was used",
+        ),
     ],
     sweeps=sweeps,
     finding=finding,

@@ -36,4 +36,6 @@ _HOME = {
 }
 
 
-__getattr__, __dir__ = front_door(__name__, {name: f"{__name__}.{home}" for name, home in _HOME.items()})
+__getattr__, __dir__ = front_door(
+    __name__, {name: f"{__name__}.{home}" for name, home in _HOME.items()}
+)

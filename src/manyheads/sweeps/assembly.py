@@ -52,17 +52,27 @@ def open_sweep(path: str | Path) -> xarray.Dataset:
     grid = np.array(manifest["grid"], dtype=np.int64).reshape(shape)
     cells, workers = _read_headers(store, manifest)
     dims = tuple(manifest["dims"])
-    status = np.array([cells[i]["status"] if i in cells else MISSING for i in range(len(manifest["cells"]))])
-    message = np.array([cells[i]["message"] if i in cells else "" for i in range(len(manifest["cells"]))])
+    status = np.array(
+        [cells[i]["status"] if i in cells else MISSING for i in range(len(manifest["cells"]))]
+    )
+    message = np.array(
+        [cells[i]["message"] if i in cells else "" for i in range(len(manifest["cells"]))]
+    )
     variables: dict[str, Any] = {
         "status": (dims, status[grid], {"long_name": LONG_NAMES["status"]}),
         "message": (dims, message[grid], {"long_name": LONG_NAMES["message"]}),
     }
     coordinates: dict[str, Any] = {
-        dim: (dim, np.array(c["values"]), _without_empty(units=c["units"], long_name=c["long_name"], axis=c["axis"]))
+        dim: (
+            dim,
+            np.array(c["values"]),
+            _without_empty(units=c["units"], long_name=c["long_name"], axis=c["axis"]),
+        )
         for dim, c in manifest["coordinates"].items()
     }
-    for name in dict.fromkeys(name for position in sorted(cells) for name in cells[position]["values"]):
+    for name in dict.fromkeys(
+        name for position in sorted(cells) for name in cells[position]["values"]
+    ):
         array = _Assembled(store, grid, cells, name)
         attributes = {**_without_empty(long_name=LONG_NAMES.get(name, "")), **array.attributes}
         is_coordinate = attributes.pop("coordinate", False)
@@ -79,7 +89,9 @@ def _read_headers(store: Store, manifest: dict[str, Any]) -> tuple[dict[int, dic
     """Position of a cell -> its header, with where its arrays are."""
     cells, workers = {}, []
     known: dict[Any, np.ndarray] = {}
-    for batch, header in store.headers(manifest, lambda described: described["attributes"].get("coordinate", False)):
+    for batch, header in store.headers(
+        manifest, lambda described: described["attributes"].get("coordinate", False)
+    ):
         if isinstance(header, CorruptPart):
             warnings.warn(f"{header}; its cells count as missing", stacklevel=3)
             continue
@@ -88,7 +100,9 @@ def _read_headers(store: Store, manifest: dict[str, Any]) -> tuple[dict[int, dic
             for described in header["cells"][number]["values"].values():
                 if "array" in described:  # most are equal: one is kept
                     array = described["array"]
-                    described["array"] = known.setdefault((array.dtype.str, array.shape, array.tobytes()), array)
+                    described["array"] = known.setdefault(
+                        (array.dtype.str, array.shape, array.tobytes()), array
+                    )
             cells[position] = {**header["cells"][number], "batch": batch["id"], "number": number}
     return cells, workers
 
@@ -104,8 +118,12 @@ def _attributes(manifest: dict[str, Any], workers: list[dict]) -> dict[str, Any]
         name=manifest["name"],
         spec=tomli_w.dumps(spec),
         format_version=manifest["format_version"],
-        git=seen({worker.get("git", manifest["provenance"].get("git", "")) for worker in workers} - {""}),
-        versions=seen(" ".join(f"{k}={v}" for k, v in worker["versions"].items()) for worker in workers),
+        git=seen(
+            {worker.get("git", manifest["provenance"].get("git", "")) for worker in workers} - {""}
+        ),
+        versions=seen(
+            " ".join(f"{k}={v}" for k, v in worker["versions"].items()) for worker in workers
+        ),
         machine=seen({worker.get("machine", "") for worker in workers} - {""}),
         device=seen(worker["device"] for worker in workers),
         threads=seen(worker["threads"] for worker in workers),
@@ -127,8 +145,12 @@ class _Assembled(BackendArray):
         described = [cell["values"][name] for cell in self.where.values()]
         self.own_dims = tuple(described[0]["dims"])
         if any(tuple(d["dims"]) != self.own_dims for d in described):
-            raise ValueError(f"{name!r} has different dims in different cells; make the cell function name them alike.")
-        own_shape = tuple(max(sizes) for sizes in zip(*(d["shape"] for d in described), strict=True))
+            raise ValueError(
+                f"{name!r} has different dims in different cells; make the cell function name them alike."
+            )
+        own_shape = tuple(
+            max(sizes) for sizes in zip(*(d["shape"] for d in described), strict=True)
+        )
         self.shape = grid.shape + own_shape
         self.attributes = dict(described[0]["attributes"])
         ragged = any(tuple(d["shape"]) != own_shape for d in described)
@@ -155,7 +177,9 @@ class _Assembled(BackendArray):
         return longest
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._get)
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._get
+        )
 
     def _get(self, key: tuple) -> np.ndarray:
         split = self.grid.ndim
@@ -200,9 +224,13 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
     """
     target = Path(target)
     if target.suffix not in PACKAGES:
-        raise ValueError(f"{target} must end in .nc (netCDF), .zarr or .csv; for example {target.stem}.nc.")
+        raise ValueError(
+            f"{target} must end in .nc (netCDF), .zarr or .csv; for example {target.stem}.nc."
+        )
     if target.exists() and not (target.is_file() or (target.is_dir() and target.suffix == ".zarr")):
-        raise ValueError(f"{target} is no {target.suffix} that could be replaced; choose another name.")
+        raise ValueError(
+            f"{target} is no {target.suffix} that could be replaced; choose another name."
+        )
     if target.exists() and not overwrite:
         raise ValueError(f"{target} exists; choose another name, or pass overwrite.")
     dataset = open_sweep(path).load()
@@ -211,12 +239,16 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
             dataset[name] = variable.astype("int8")
     package = PACKAGES[target.suffix]
     if importlib.util.find_spec(package) is None:
-        raise ValueError(f"writing {target.suffix} needs {package}; install it with pip install 'manyheads[export]'.")
+        raise ValueError(
+            f"writing {target.suffix} needs {package}; install it with pip install 'manyheads[export]'."
+        )
     scratch = target.with_name(f".{target.name}.tmp{target.suffix}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".nc":
-            if shutil.disk_usage(target.parent).free < dataset.nbytes:  # HDF5 would not say why, and keep the file open
+            if (
+                shutil.disk_usage(target.parent).free < dataset.nbytes
+            ):  # HDF5 would not say why, and keep the file open
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             dataset.to_netcdf(scratch, engine="netcdf4")
         elif target.suffix == ".csv":
@@ -227,7 +259,9 @@ def export(path: str | Path, target: str | Path, *, overwrite: bool = False) -> 
             shutil.rmtree(target) if target.is_dir() else target.unlink()
         scratch.rename(target)
     except (OSError, RuntimeError) as error:
-        raise StoreError(f"{why_not(target, error)}; free some space or choose another place") from None
+        raise StoreError(
+            f"{why_not(target, error)}; free some space or choose another place"
+        ) from None
     finally:
         _remove(scratch)
     return target
@@ -243,7 +277,9 @@ def as_table(dataset: xarray.Dataset) -> Any:
             columns[name] = variable
             continue
         flat = variable.stack(entry=more)
-        columns |= {f"{name}_{i}": flat.isel(entry=i, drop=True) for i in range(flat.sizes["entry"])}
+        columns |= {
+            f"{name}_{i}": flat.isel(entry=i, drop=True) for i in range(flat.sizes["entry"])
+        }
     return xarray.Dataset(columns).to_dataframe().reset_index()
 
 

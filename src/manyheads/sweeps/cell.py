@@ -39,7 +39,9 @@ def run_batch(job: dict[str, Any]) -> dict[str, Any]:
     try:
         cells = [Cell.from_dict(content) for content in job["cells"]]
     except SpecError as error:
-        return lost(f"{error}; if a plug-in defines it, name that in MANYHEADS_PLUGINS for the workers")
+        return lost(
+            f"{error}; if a plug-in defines it, name that in MANYHEADS_PLUGINS for the workers"
+        )
     with AllOrNothing(), working(job["threads"], job["cache"]):
         if len(cells) > 1 and all(cell.function == TRAIN_AND_MEASURE for cell in cells):
             results = _together(cells, job)
@@ -57,7 +59,9 @@ def train_and_measure(cell: Cell, *, device: str | None = None) -> dict[str, Any
 def train_setup(setup: Setup, *, device: str | None = None) -> Trajectory:
     """Train as the cell says."""
     spec = setup.cell.train
-    options: dict[str, Any] = dict(step_size=spec.step_size, test=setup.test, device=device, **_options(spec))
+    options: dict[str, Any] = dict(
+        step_size=spec.step_size, test=setup.test, device=device, **_options(spec)
+    )
     trajectory = train(setup.start, setup.dataset, **options)
     if trajectory.status == "interrupted":
         raise KeyboardInterrupt
@@ -67,7 +71,13 @@ def train_setup(setup: Setup, *, device: str | None = None) -> Trajectory:
 def _options(spec: TrainSpec) -> dict[str, Any]:
     """What cells that are trained together have in common."""
     dtype = None if spec.dtype == "auto" else spec.dtype
-    return dict(num_steps=spec.num_steps, optimizer=spec.optimizer, loss=spec.loss, record=spec.record, dtype=dtype)
+    return dict(
+        num_steps=spec.num_steps,
+        optimizer=spec.optimizer,
+        loss=spec.loss,
+        record=spec.record,
+        dtype=dtype,
+    )
 
 
 def measured(run: Run) -> dict[str, Any]:
@@ -98,7 +108,9 @@ def _alone(cell: Cell, job: Mapping[str, Any]) -> dict[str, Any]:
     with on_device(job["device"]):
         values = resolve(cell.function)(cell, **cell.parameters)
     if not isinstance(values, Mapping):
-        raise ValueError(f"{cell.function} returned {type(values).__name__}; it must return a dict of values.")
+        raise ValueError(
+            f"{cell.function} returned {type(values).__name__}; it must return a dict of values."
+        )
     return dict(values)
 
 
@@ -113,7 +125,9 @@ def _together(cells: Sequence[Cell], job: Mapping[str, Any]) -> list[dict[str, A
             results[i] = _failure(cell, error)
     groups: dict[Any, list[int]] = {}
     for i, setup in setups.items():
-        kind = choose_dtype(_options(cells[i].train)["dtype"], setup.start)  # very many heads need float64
+        kind = choose_dtype(
+            _options(cells[i].train)["dtype"], setup.start
+        )  # very many heads need float64
         groups.setdefault((kind, run_shape(setup.start, setup.dataset, setup.test)), []).append(i)
     for members in groups.values():
         began = time.perf_counter()
@@ -147,7 +161,9 @@ def _guarded(cell: Cell, job: Mapping[str, Any], compute, seconds: float = 0.0) 
         if status == "interrupted":
             raise KeyboardInterrupt
         if status not in ("finished", "diverged", "failed"):
-            raise ValueError(f"status={status!r} is not known; return 'finished', 'diverged' or 'failed'.")
+            raise ValueError(
+                f"status={status!r} is not known; return 'finished', 'diverged' or 'failed'."
+            )
         plain = {name: _plain(name, value, job["dims"]) for name, value in values.items()}
     except Exception as error:
         return _failure(cell, error, seconds + time.perf_counter() - began)
@@ -168,14 +184,18 @@ def _plain(name: str, value: Any, dims: Sequence[str]) -> tuple[tuple[str, ...],
         own = tuple(f"{name}_{i}" for i in range(array.ndim))
     own = (own,) if isinstance(own, str) else tuple(own)
     if name in dims or (name in own and array.ndim != 1) or "/" in name:
-        raise ValueError(f"a value named {name!r} clashes with a dimension of the sweep; give it another name.")
+        raise ValueError(
+            f"a value named {name!r} clashes with a dimension of the sweep; give it another name."
+        )
     if len(own) != array.ndim or len(set(own)) < len(own) or set(own) & set(dims):
         raise ValueError(
             f"{name!r} has dims {own} for an array of shape {array.shape}; name one new dim per axis, "
             f"none of {tuple(dims)}."
         )
     if array.dtype.kind not in "fiubUc":
-        raise ValueError(f"{name!r} holds {array.dtype}; the store keeps numbers, true or false, and texts.")
+        raise ValueError(
+            f"{name!r} holds {array.dtype}; the store keeps numbers, true or false, and texts."
+        )
     return own, np.ascontiguousarray(array) if array.ndim else array, dict(attributes)
 
 
@@ -186,7 +206,9 @@ def _parts(value: Any) -> tuple[Any, Any, Mapping]:
 
 
 def _are_dims(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, tuple | list) and all(isinstance(v, str) for v in value))
+    return isinstance(value, str) or (
+        isinstance(value, tuple | list) and all(isinstance(v, str) for v in value)
+    )
 
 
 def check_function(cell: Cell) -> None:
@@ -204,12 +226,22 @@ def check_function(cell: Cell) -> None:
     accepted = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
         return
-    names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [
+        name
+        for name, p in list(accepted.items())[1:]
+        if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     for name in cell.parameters:
         if name not in names:
             raise SpecError(
                 f"{cell.function} takes no parameter {name!r}; {nearest(name, names) if names else 'it takes none'}"
             )
-    missing = [n for n in names if accepted[n].default is inspect.Parameter.empty and n not in cell.parameters]
+    missing = [
+        n
+        for n in names
+        if accepted[n].default is inspect.Parameter.empty and n not in cell.parameters
+    ]
     if missing:
-        raise SpecError(f"{cell.function} needs a parameter {missing[0]!r}; write it under [parameters] or as an axis")
+        raise SpecError(
+            f"{cell.function} needs a parameter {missing[0]!r}; write it under [parameters] or as an axis"
+        )

@@ -24,7 +24,9 @@ def check_certificate(name: str) -> None:
     except ValueError:
         known = False
     if not known:
-        raise SpecError(f"certificates has no {name!r}; {nearest(name, about_runs())} (or write 'module:function')")
+        raise SpecError(
+            f"certificates has no {name!r}; {nearest(name, about_runs())} (or write 'module:function')"
+        )
 
 
 def certificate_values(run: Run) -> dict[str, Any]:
@@ -43,11 +45,15 @@ def certificate_values(run: Run) -> dict[str, Any]:
     for name in names:
         if ":" in name:
             answer = resolve(name)(run)
-            found[name.partition(":")[2]] = (answer,) if isinstance(answer, Certificate) else tuple(answer)
+            found[name.partition(":")[2]] = (
+                (answer,) if isinstance(answer, Certificate) else tuple(answer)
+            )
     values: dict[str, Any] = {}
     for name, parts in found.items():
         label = name.replace(".", "_")
-        tightest = max(parts, key=lambda part: -np.inf if np.isnan(part.tightness) else part.tightness)
+        tightest = max(
+            parts, key=lambda part: -np.inf if np.isnan(part.tightness) else part.tightness
+        )
         values[f"{label}_verdict"] = Verdict.of(part.verdict for part in parts).name
         values[f"{label}_measured"] = tightest.measured
         values[f"{label}_bound"] = tightest.bound().value

@@ -49,19 +49,28 @@ class Dask:
 
         with contextlib.ExitStack() as stack:
             if self.address is None:
-                cluster = stack.enter_context(self._local(min(self.workers, len(jobs)), jobs[0]["threads"]))
+                cluster = stack.enter_context(
+                    self._local(min(self.workers, len(jobs)), jobs[0]["threads"])
+                )
                 client = stack.enter_context(distributed.Client(cluster))
             else:
-                for name in ("distributed", "distributed.client"):  # what goes wrong is an error of ours
+                for name in (
+                    "distributed",
+                    "distributed.client",
+                ):  # what goes wrong is an error of ours
                     stack.enter_context(silence_logging_cmgr(logging.CRITICAL, name))
                 client = stack.enter_context(_connect(distributed, self.address))
-            yield from _submit(client, jobs, f"start one with `dask worker {client.scheduler.address}`")
+            yield from _submit(
+                client, jobs, f"start one with `dask worker {client.scheduler.address}`"
+            )
 
     def _local(self, count: int, threads: int) -> Any:
         from manyheads.sweeps.servers import local_cluster
 
         try:
-            with deaf_children():  # Ctrl-C is for the driver; the threads that start workers are begun here
+            with (
+                deaf_children()
+            ):  # Ctrl-C is for the driver; the threads that start workers are begun here
                 return local_cluster(count, worker_environment(threads), logging.CRITICAL)
         except (RuntimeError, TimeoutError) as error:
             reason = " ".join(str(error).split())[:120]
@@ -85,14 +94,18 @@ class Slurm:
     partition: str | None = None
     account: str | None = None
     directives: tuple[str, ...] = ()  # more lines for #SBATCH, such as "--constraint=avx2"
-    prologue: tuple[str, ...] = ()  # shell lines before the worker starts, such as "module load python"
+    prologue: tuple[
+        str, ...
+    ] = ()  # shell lines before the worker starts, such as "module load python"
     logs: str | None = None  # folder of what the jobs print; `logs` in the folder of the sweep
     interface: str | None = None  # of the network between the nodes, such as "ib0"
     folder: str | None = None  # of the key; the folder of the sweep
 
     def __post_init__(self) -> None:
         for name in ("partition", "account", "interface"):
-            _require(name, getattr(self, name), WORD, "one word of letters, digits and _ . , : @ + / = -")
+            _require(
+                name, getattr(self, name), WORD, "one word of letters, digits and _ . , : @ + / = -"
+            )
         _require("memory", self.memory, MEMORY, "a number with a unit, such as 4GB")
         _require("walltime", self.walltime, WALLTIME, "a time such as 01:30:00 or 2-12:00:00")
         for line in self.directives:
@@ -103,7 +116,9 @@ class Slurm:
         for name in ("logs", "folder"):
             path = getattr(self, name) or ""
             if not path.isprintable() or "\\" in path:
-                raise EngineError(f"{name}={path!r} has a character that SLURM cannot write in a path; choose another")
+                raise EngineError(
+                    f"{name}={path!r} has a character that SLURM cannot write in a path; choose another"
+                )
 
     def within(self, folder: str | Path) -> Slurm:
         """The same for a sweep in this folder."""
@@ -113,7 +128,9 @@ class Slurm:
     def job_script(self, threads: int = 1) -> str:
         """What would be handed to sbatch; nothing is started, and no file is made."""
         example = self._job_class()(
-            "tls://ADDRESS:PORT", name="manyheads-0", **self._options(threads, str(Path(self._place(), "KEY.pem.tmp")))
+            "tls://ADDRESS:PORT",
+            name="manyheads-0",
+            **self._options(threads, str(Path(self._place(), "KEY.pem.tmp"))),
         )
         return example.job_script()
 
@@ -143,7 +160,11 @@ class Slurm:
             stack.enter_context(cluster)
             client = stack.enter_context(distributed.Client(cluster))
             cluster.scale(min(self.workers, len(jobs)))
-            yield from _submit(client, jobs, "SLURM has started none of the jobs yet; `squeue --me` shows the queue")
+            yield from _submit(
+                client,
+                jobs,
+                "SLURM has started none of the jobs yet; `squeue --me` shows the queue",
+            )
 
     def _place(self) -> Path:
         return Path(self.folder or ".").absolute()
@@ -153,20 +174,31 @@ class Slurm:
             with same_ctrl_c():  # importing it replaces the program's handler
                 from dask_jobqueue.slurm import SLURMJob
         except ImportError:
-            raise EngineError("engine 'slurm' needs dask-jobqueue; pip install 'manyheads[cluster]'") from None
+            raise EngineError(
+                "engine 'slurm' needs dask-jobqueue; pip install 'manyheads[cluster]'"
+            ) from None
         return SLURMJob
 
     def _options(self, threads: int, key: str) -> dict[str, Any]:
         """Of dask-jobqueue's job, which writes them into the script as they are."""
         from dask import config
 
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in worker_environment(threads).items()]
+        exports = [
+            f"export {name}={shlex.quote(value)}"
+            for name, value in worker_environment(threads).items()
+        ]
         logs = []
         if self.logs is not None:
-            path = str(Path(self.logs, "manyheads-").absolute()).replace("%", "%%")  # %J is the number of the job
+            path = str(Path(self.logs, "manyheads-").absolute()).replace(
+                "%", "%%"
+            )  # %J is the number of the job
             logs = [f"-e {shlex.quote(f'{path}%J.err')}", f"-o {shlex.quote(f'{path}%J.out')}"]
         interface = ["--interface", self.interface] if self.interface else []
-        tls = [word for name in ("ca-file", "cert", "key") for word in (f"--tls-{name}", shlex.quote(key))]
+        tls = [
+            word
+            for name in ("ca-file", "cert", "key")
+            for word in (f"--tls-{name}", shlex.quote(key))
+        ]
         quiet = ["--no-dashboard", "--worker-class", "manyheads.sweeps.servers.Worker"]
         configured = "jobqueue.slurm"
         return dict(
@@ -180,9 +212,22 @@ class Slurm:
             python=shlex.quote(sys.executable),
             job_name="manyheads",
             protocol="tls://",
-            worker_extra_args=[*config.get(f"{configured}.worker-extra-args", []), *interface, *tls, *quiet],
-            job_extra_directives=[*config.get(f"{configured}.job-extra-directives", []), *logs, *self.directives],
-            job_script_prologue=[*config.get(f"{configured}.job-script-prologue", []), *exports, *self.prologue],
+            worker_extra_args=[
+                *config.get(f"{configured}.worker-extra-args", []),
+                *interface,
+                *tls,
+                *quiet,
+            ],
+            job_extra_directives=[
+                *config.get(f"{configured}.job-extra-directives", []),
+                *logs,
+                *self.directives,
+            ],
+            job_script_prologue=[
+                *config.get(f"{configured}.job-script-prologue", []),
+                *exports,
+                *self.prologue,
+            ],
         )
 
 
@@ -223,11 +268,15 @@ def _connect(distributed: Any, address: str) -> Any:
 
     async def ask() -> None:
         arguments = distributed.Security().get_connection_args("client")
-        async with distributed.rpc(address, connection_args=arguments, timeout=CONNECT_SECONDS) as scheduler:
+        async with distributed.rpc(
+            address, connection_args=arguments, timeout=CONNECT_SECONDS
+        ) as scheduler:
             await asyncio.wait_for(scheduler.identity(), CONNECT_SECONDS)
 
     try:
-        _apart(lambda: asyncio.run(ask()))  # a client would wait for as long as something holds the port
+        _apart(
+            lambda: asyncio.run(ask())
+        )  # a client would wait for as long as something holds the port
         return distributed.Client(address, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
         reason = " ".join(str(error).split())[:120] or f"no answer in {CONNECT_SECONDS} s"
@@ -268,7 +317,9 @@ def _submit(client: Any, jobs: list[Job], remedy: str) -> Results:
     def hand_over(count: int) -> None:
         for _, job in zip(range(count), waiting, strict=False):
             try:
-                future = client.submit(run_batch, job, key=f"manyheads-{job['id']}", pure=False, retries=1)
+                future = client.submit(
+                    run_batch, job, key=f"manyheads-{job['id']}", pure=False, retries=1
+                )
             except Exception as error:
                 raise _lost_scheduler(error) from None
             names[future.key] = job
@@ -284,7 +335,9 @@ def _submit(client: Any, jobs: list[Job], remedy: str) -> Results:
         job = names.pop(future.key)
         try:
             result = future.result()
-        except Exception as error:  # a worker that dies again and again, or code that a worker does not have
+        except (
+            Exception
+        ) as error:  # a worker that dies again and again, or code that a worker does not have
             if future.status != "error":
                 raise _lost_scheduler(error) from None
             result = lost(f"{_short(error, 300)}; too little memory?")
@@ -299,7 +352,9 @@ class _Watch:
     def __init__(self, client: Any, remedy: str):
         self.client, self.remedy = client, remedy
         self.said: set[str] = set()
-        self.heard: dict[str, tuple[float, float]] = {}  # worker -> its last sign of life, and since when we know it
+        self.heard: dict[
+            str, tuple[float, float]
+        ] = {}  # worker -> its last sign of life, and since when we know it
 
     def look(self) -> list[str]:
         now = set(self._now())
@@ -313,7 +368,9 @@ class _Watch:
         try:
             workers = self.client.sync(self._identity, callback_timeout=NOTE_SECONDS)["workers"]
         except (OSError, TimeoutError):
-            return [f"waiting for the Dask scheduler at {address}, which does not answer: it is busy, or stopped"]
+            return [
+                f"waiting for the Dask scheduler at {address}, which does not answer: it is busy, or stopped"
+            ]
         if not workers:
             return [f"waiting for workers: the Dask scheduler at {address} has none; {self.remedy}"]
         heard, now = self.heard, time.monotonic()

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # (an H200 gains 5 times at 5e6 operations, 2 times at 2e9).
 SMALL_STEP, TOGETHER = 2e5, 16
 SMALL_STEP_GPU, TOGETHER_GPU = 1e9, 64
-UNKNOWN_SHAPE = dict(num_tokens=8, dim=12)  # assumed for data that are not read before they are used
+UNKNOWN_SHAPE = dict(
+    num_tokens=8, dim=12
+)  # assumed for data that are not read before they are used
 COMPILED_RATE = 5e9  # floating-point operations per second of one core on small problems
 CELL_SECONDS = 0.02  # everything around the loop
 
@@ -45,9 +47,20 @@ def batch_key(cell: Cell) -> Any:
     """Cells with equal keys have arrays of equal shape and one program."""
     data, train = cell.data, cell.train
     return (
-        data.kind, getattr(data, "path", ""), data.num_examples, data.num_test, shape(cell), num_classes(cell),
-        cell.model.decoder, cell.model.rank, train.optimizer, train.loss, train.dtype, train.num_steps, train.record,
-    )  # fmt: skip
+        data.kind,
+        getattr(data, "path", ""),
+        data.num_examples,
+        data.num_test,
+        shape(cell),
+        num_classes(cell),
+        cell.model.decoder,
+        cell.model.rank,
+        train.optimizer,
+        train.loss,
+        train.dtype,
+        train.num_steps,
+        train.record,
+    )
 
 
 def batch_size(cell: Cell, batching: bool | int = True, device: str | None = None) -> int:
@@ -60,7 +73,9 @@ def batch_size(cell: Cell, batching: bool | int = True, device: str | None = Non
         return 1
     if batching is not True:
         return batching
-    largest, together = (SMALL_STEP_GPU, TOGETHER_GPU) if device == "gpu" else (SMALL_STEP, TOGETHER)
+    largest, together = (
+        (SMALL_STEP_GPU, TOGETHER_GPU) if device == "gpu" else (SMALL_STEP, TOGETHER)
+    )
     return together if step_work(cell) <= largest else 1
 
 
@@ -80,7 +95,9 @@ def work_seconds(cell: Cell) -> float:
 def memory(cell: Cell) -> dict[str, float]:
     """Bytes by the key that causes them."""
     (T, d), classes, every = shape(cell), num_classes(cell), cell.train.record
-    records = 70.0 if every == "log" else cell.train.num_steps / (1 if every == "all" else int(every))
+    records = (
+        70.0 if every == "log" else cell.train.num_steps / (1 if every == "all" else int(every))
+    )
     sequence = 8.0 * T * d * 4
     attention = 8.0 * T * (3.0 * T + 2.0 * d)  # of one head on one sequence, the least chunk
     return {
@@ -96,7 +113,9 @@ def memory(cell: Cell) -> dict[str, float]:
 
 def check_memory(cell: Cell, workers: int) -> None:
     """Refuse what cannot fit or would take days, and name the key to lower."""
-    fits_time(f"train.num_steps = {cell.train.num_steps}", cell.train.num_steps * STEP_SECONDS, "lower it")
+    fits_time(
+        f"train.num_steps = {cell.train.num_steps}", cell.train.num_steps * STEP_SECONDS, "lower it"
+    )
     drawn = hasattr(cell.data, "num_tokens") and hasattr(cell.data, "dim")
     if not drawn or cell.function != TRAIN_AND_MEASURE:
         return
@@ -107,5 +126,6 @@ def check_memory(cell: Cell, workers: int) -> None:
         section, _, name = key.partition(".")
         raise SpecError(
             f"{key} = {getattr(getattr(cell, section), name)!r} makes a cell need about {needed / 2**30:.3g} GiB, and "
-            f"a worker has {there / 2**30:.3g} GiB; lower {key}" + (" or the number of workers" if workers > 1 else "")
+            f"a worker has {there / 2**30:.3g} GiB; lower {key}"
+            + (" or the number of workers" if workers > 1 else "")
         )

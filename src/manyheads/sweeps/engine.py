@@ -26,7 +26,10 @@ from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.store import CorruptPart, Store
 from manyheads.training.keyboard import AllOrNothing
 
-MOST_LOSSES, MOST_LOSSES_TOLD = 10, 3  # batches whose workers are lost, one after another, before a run gives up
+MOST_LOSSES, MOST_LOSSES_TOLD = (
+    10,
+    3,
+)  # batches whose workers are lost, one after another, before a run gives up
 ENGINES = ("here", "processes", "dask", "slurm")
 
 
@@ -43,7 +46,9 @@ def make_engine(name: str, workers: int | None = None, scheduler: str | None = N
     if workers is not None and not (isinstance(workers, int) and 1 <= workers <= 10_000):
         raise EngineError(f"workers={workers!r} must be a whole number from 1 to 10000")
     if scheduler is not None and name != "dask":
-        raise EngineError(f"scheduler={scheduler!r} is for engine 'dask'; with {name!r} leave it out")
+        raise EngineError(
+            f"scheduler={scheduler!r} is for engine 'dask'; with {name!r} leave it out"
+        )
     if name == "here":
         if workers not in (None, 1):
             raise EngineError(f"workers={workers} needs several processes; pass engine 'processes'")
@@ -60,9 +65,13 @@ def _on_devices(engine: Engine, devices: str | int, device: str | None) -> Here:
     from manyheads.training.devices import choose_devices
 
     if not isinstance(engine, Here):
-        raise EngineError(f"devices={devices!r} is for engine 'here'; workers of other engines use one device each")
+        raise EngineError(
+            f"devices={devices!r} is for engine 'here'; workers of other engines use one device each"
+        )
     if jax.process_count() > 1:
-        raise EngineError("a sweep is driven by one process; without jax.distributed, engine 'slurm' uses many hosts")
+        raise EngineError(
+            "a sweep is driven by one process; without jax.distributed, engine 'slurm' uses many hosts"
+        )
     chosen = tuple(choose_devices(devices, device))
     return Here(len(chosen), chosen)
 
@@ -100,7 +109,9 @@ def run_sweep(
     if not (isinstance(threads, int) and 1 <= threads <= 1024):
         raise EngineError(f"threads={threads!r} must be a whole number from 1 to 1024")
     if not (isinstance(batching, bool) or (isinstance(batching, int) and 1 <= batching <= 10_000)):
-        raise EngineError(f"batching={batching!r} must be True, False or a number of cells from 1 to 10000")
+        raise EngineError(
+            f"batching={batching!r} must be True, False or a number of cells from 1 to 10000"
+        )
     plan = make_plan(sweep, batching=batching, device=device)
     start_backend(threads)  # before the first use of JAX, which fixes its threads
     if devices is not None:
@@ -115,7 +126,9 @@ def run_sweep(
             if missing:
                 _work(store, plan, missing, engine, reporter, _common(plan, threads, device, cache))
     except KeyboardInterrupt:
-        reporter.say(f"interrupted: {reporter.state.done} of {reporter.state.total} cells are stored; rerun to resume")
+        reporter.say(
+            f"interrupted: {reporter.state.done} of {reporter.state.total} cells are stored; rerun to resume"
+        )
         raise
     finally:
         reporter.close()
@@ -127,7 +140,12 @@ run = run_sweep  # its name inside this room
 
 @guarded()
 def describe(
-    sweep: Sweep, engine: Engine, out: str | Path | None = None, *, threads: int = 1, device: str | None = None
+    sweep: Sweep,
+    engine: Engine,
+    out: str | Path | None = None,
+    *,
+    threads: int = 1,
+    device: str | None = None,
 ) -> str:
     """The checked plan in words, with the job script where SLURM would be asked; nothing runs, and no file is made."""
     plan = make_plan(sweep, device=device)
@@ -164,13 +182,17 @@ def _begin(store: Store, plan: Plan, extend: bool, reporter: Reporter) -> list[B
         reporter.warn(mended)
     if store.exists():
         old = store.manifest()
-        if Sweep.from_dict(old["spec"]) == plan.sweep and old["cells"] == [cell.hash for cell in plan.cells]:
+        if Sweep.from_dict(old["spec"]) == plan.sweep and old["cells"] == [
+            cell.hash for cell in plan.cells
+        ]:
             return [Batch(batch["id"], tuple(batch["cells"])) for batch in old["batches"]]
     store.begin(plan, provenance(plan.sweep.cell), extend=extend)
     return list(plan.batches)
 
 
-def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, reporter: Reporter) -> list[Batch]:
+def _missing(
+    store: Store, plan: Plan, batches: list[Batch], retry: bool, reporter: Reporter
+) -> list[Batch]:
     counts = plan.counts
     missing = []
     for batch in batches:
@@ -191,7 +213,10 @@ def _missing(store: Store, plan: Plan, batches: list[Batch], retry: bool, report
             store.set_aside(batch.id, "failed")
             missing.append(batch)
             continue
-        reporter.add([s for s, i in zip(statuses, batch.cells, strict=True) for _ in range(counts[i])], before=True)
+        reporter.add(
+            [s for s, i in zip(statuses, batch.cells, strict=True) for _ in range(counts[i])],
+            before=True,
+        )
     return missing
 
 
@@ -207,14 +232,18 @@ def _common(plan: Plan, threads: int, device: str | None, cache: bool) -> dict[s
     )
 
 
-def _work(store: Store, plan: Plan, missing: list[Batch], engine: Engine, reporter: Reporter, common: dict) -> None:
+def _work(
+    store: Store, plan: Plan, missing: list[Batch], engine: Engine, reporter: Reporter, common: dict
+) -> None:
     jobs = []
     for batch in missing:
         cells = [plan.cells[i] for i in batch.cells]
         jobs.append(dict(id=batch.id, cells=[cell.to_dict() for cell in cells], **common))
     by_id = {batch.id: batch for batch in missing}
     counts = plan.counts
-    seconds = sum(work_seconds(plan.cells[i]) for batch in missing for i in batch.cells) / getattr(engine, "workers", 1)
+    seconds = sum(work_seconds(plan.cells[i]) for batch in missing for i in batch.cells) / getattr(
+        engine, "workers", 1
+    )
     reporter.say(
         f"{plan}; {len(missing)} batches to do with {type(engine).__name__.lower()}, "
         f"about {clock(seconds)} of arithmetic and some to compile"

@@ -30,7 +30,10 @@ POOL_THREAD = "tf_XLAEigen"  # as the operating system names the threads of XLA'
 
 def worker_environment(threads: int) -> dict[str, str]:
     """What must be set in a worker before Python starts."""
-    blas = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    blas = {
+        name: str(threads)
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    }
     return {"NPROC": str(threads), "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **blas}
 
 
@@ -91,7 +94,9 @@ def _compilation_cache(jax: Any, folder: str | None) -> Generator[None, None, No
     for name, value in zip(names, (folder, 0.0), strict=True):
         jax.config.update(name, value)
     try:
-        with warnings.catch_warnings():  # an entry that a killed process left half written is compiled again
+        with (
+            warnings.catch_warnings()
+        ):  # an entry that a killed process left half written is compiled again
             warnings.filterwarnings("ignore", message="Error reading persistent compilation cache")
             yield
     finally:
@@ -110,7 +115,11 @@ def _processor() -> str:
     """The kind of processor and its instruction sets, as far as known."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        wanted = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+        wanted = {
+            line
+            for line in lines
+            if line.startswith(("model name", "flags", "Features", "CPU part"))
+        }
         return "\n".join(sorted(wanted)) or platform.processor()
     return f"{platform.machine()} {platform.processor()}"
 

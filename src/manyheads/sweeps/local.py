@@ -18,7 +18,9 @@ from manyheads.sweeps.environment import worker_environment
 from manyheads.training.keyboard import deaf_children
 
 Job = dict[str, Any]  # id, cells, dims, threads, cache, device, python_path, git
-Results = Generator[tuple[str, dict[str, Any]], None, None]  # (batch id, what run_batch, lost or note returned)
+Results = Generator[
+    tuple[str, dict[str, Any]], None, None
+]  # (batch id, what run_batch, lost or note returned)
 MOST_DEATHS = 3  # of workers over one batch, before it is left out of this run
 MOST_STARTS = 10  # of workers that end before they can begin, one after another
 NOTE_SECONDS = 3  # without a result, before an engine looks for what it waits for
@@ -65,10 +67,15 @@ class Processes:
                 for worker in team:
                     if worker.ready and worker.job is None and waiting:
                         worker.give(waiting.popleft())
-                pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in team if worker.job or not worker.ready}
+                pipes: dict[Any, _Worker] = {
+                    worker.pipe: worker for worker in team if worker.job or not worker.ready
+                }
                 ready = wait(list(pipes), timeout=NOTE_SECONDS)
                 if not ready:
-                    yield from map(note, [worker.stopped for worker in team if worker.is_newly_stopped()] or [""])
+                    yield from map(
+                        note,
+                        [worker.stopped for worker in team if worker.is_newly_stopped()] or [""],
+                    )
                 for worker in [pipes[pipe] for pipe in ready]:
                     try:
                         done = worker.take()
@@ -88,7 +95,10 @@ class Processes:
                         if deaths[job["id"]] < MOST_DEATHS:
                             waiting.appendleft(job)
                             continue
-                        done = job["id"], lost(f"{MOST_DEATHS} worker processes ended in it (exit code {code})")
+                        done = (
+                            job["id"],
+                            lost(f"{MOST_DEATHS} worker processes ended in it (exit code {code})"),
+                        )
                     if done is not None:
                         yield done
         finally:
@@ -138,7 +148,9 @@ class _Worker:
     @property
     def stopped(self) -> str:
         pid = self.process.pid
-        return f"waiting for worker process {pid}, which is stopped; `kill -CONT {pid}` lets it go on"
+        return (
+            f"waiting for worker process {pid}, which is stopped; `kill -CONT {pid}` lets it go on"
+        )
 
     def end(self) -> int:
         self.pipe.close()

@@ -34,12 +34,16 @@ def resolve(reference: str) -> Callable:
     """The function that "module:function" names; a SpecError if there is none."""
     module, _, name = reference.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise SpecError(f"{shown(reference)} names no function; write it as 'package.module:function'")
+        raise SpecError(
+            f"{shown(reference)} names no function; write it as 'package.module:function'"
+        )
     try:
         home = importlib.import_module(module)
     except Exception as error:  # whatever the module raises
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SpecError(f"cannot import {module!r} of {reference!r} ({text}); is it on Python's path?") from None
+        raise SpecError(
+            f"cannot import {module!r} of {reference!r} ({text}); is it on Python's path?"
+        ) from None
     if not callable(getattr(home, name, None)):
         known = [n for n in dir(home) if not n.startswith("_")]
         raise SpecError(f"{module} has no function {name!r}; {nearest(name, known)}")
@@ -51,7 +55,9 @@ def find_measure(name: str) -> Callable[[Run], Mapping[str, Any]]:
     if ":" in name:
         return resolve(name)
     if name not in MEASURES:
-        raise SpecError(f"measures has no {name!r}; {nearest(name, MEASURES)} (or write 'module:function' of your own)")
+        raise SpecError(
+            f"measures has no {name!r}; {nearest(name, MEASURES)} (or write 'module:function' of your own)"
+        )
     return MEASURES[name]
 
 
@@ -85,7 +91,9 @@ def attention(run: Run) -> dict[str, Any]:
     """Attention on relevant tokens, averaged over all heads: one number per record."""
     mass = run.trajectory.attention_mass
     if mass is None:
-        raise ValueError("the data do not say which tokens are relevant; take 'attention' out of measures.")
+        raise ValueError(
+            "the data do not say which tokens are relevant; take 'attention' out of measures."
+        )
     start = run.trajectory.start
     return {"attention_of_heads": (("record",), mass @ start.multiplicity / start.num_heads)}
 
@@ -96,9 +104,20 @@ def focus(run: Run) -> dict[str, Any]:
     from manyheads.measures.focus import attention_focus
 
     found = attention_focus(run.trajectory.final, run.setup.dataset, mixture=run.mixture)
-    by_class = ("saturation", "underflow", "key_query_norm", "key_query_alignment", "readout_alignment")
-    values: dict[str, Any] = {f"final_{name}": (("head_class",), getattr(found, name)[0]) for name in by_class}
-    return values | {"effective_heads": found.effective_heads[0], "specialization": found.specialization[0]}
+    by_class = (
+        "saturation",
+        "underflow",
+        "key_query_norm",
+        "key_query_alignment",
+        "readout_alignment",
+    )
+    values: dict[str, Any] = {
+        f"final_{name}": (("head_class",), getattr(found, name)[0]) for name in by_class
+    }
+    return values | {
+        "effective_heads": found.effective_heads[0],
+        "specialization": found.specialization[0],
+    }
 
 
 @MEASURES.register("curvature")

@@ -46,7 +46,9 @@ class Cell:
         """
         content = asdict(self)
         content.update({section: getattr(self, section).given() for section in SECTIONS})
-        text = json.dumps({"version": CONTENT_VERSION, **content}, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(
+            {"version": CONTENT_VERSION, **content}, sort_keys=True, separators=(",", ":")
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +90,9 @@ class Plan:
 
     def __str__(self) -> str:
         sizes = " x ".join(f"{dim} ({len(c['values'])})" for dim, c in self.coordinates.items())
-        return f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"
+        return (
+            f"{self.sweep.name}: {self.grid.size} cells = {sizes}, in {len(self.batches)} batches"
+        )
 
 
 @guarded()
@@ -99,7 +103,10 @@ def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None =
     """
     names = list(sweep.axes)
     dims = tuple(_dim_names(names))
-    coordinates = {dim: _coordinate(sweep, name, sweep.axes[name]) for dim, name in zip(dims, names, strict=True)}
+    coordinates = {
+        dim: _coordinate(sweep, name, sweep.axes[name])
+        for dim, name in zip(dims, names, strict=True)
+    }
     seeds = dict(values=list(sweep.seeds), units="", long_name="seed of the draw", axis="seed")
     hashes: dict[Any, str] = {}
     positions: dict[str, int] = {}
@@ -117,7 +124,12 @@ def make_plan(sweep: Sweep, *, batching: bool | int = True, device: str | None =
     shape = tuple(len(c["values"]) for c in coordinates.values()) + (len(sweep.seeds),)
     grid = np.array(order, dtype=np.int64).reshape(shape)
     return Plan(
-        sweep, (*dims, "seed"), {**coordinates, "seed": seeds}, grid, tuple(cells), _batches(cells, batching, device)
+        sweep,
+        (*dims, "seed"),
+        {**coordinates, "seed": seeds},
+        grid,
+        tuple(cells),
+        _batches(cells, batching, device),
     )
 
 
@@ -126,8 +138,15 @@ def _content(sweep: Sweep, values: dict[str, Any]) -> dict[str, Any]:
         content = sweep.cell_content(values)
     except SpecError as error:
         where = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-        raise SpecError(*(f"{problem} (in the cell with {where})" for problem in error.problems)) from None
-    return {**content, "measures": sweep.measures, "certificates": sweep.certificates, "function": sweep.cell}
+        raise SpecError(
+            *(f"{problem} (in the cell with {where})" for problem in error.problems)
+        ) from None
+    return {
+        **content,
+        "measures": sweep.measures,
+        "certificates": sweep.certificates,
+        "function": sweep.cell,
+    }
 
 
 def name_of_batch(hashes: Iterable[str]) -> str:
@@ -162,7 +181,9 @@ def _dim_names(axes: list[str]) -> list[str]:
 def _coordinate(sweep: Sweep, axis: str, values: Sequence) -> dict[str, Any]:
     section, _, name = axis.partition(".")
     known = settings(type(getattr(sweep, section))) if section in SECTIONS else {}
-    metadata = known[name][1].metadata if name in known else {"unit": "", "help": f"parameter {name}"}
+    metadata = (
+        known[name][1].metadata if name in known else {"unit": "", "help": f"parameter {name}"}
+    )
     return dict(values=list(values), units=metadata["unit"], long_name=metadata["help"], axis=axis)
 
 

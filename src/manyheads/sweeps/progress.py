@@ -36,9 +36,17 @@ class State:
 
     def __str__(self) -> str:
         parts = [f"{self.done} of {self.total} cells done"]
-        parts += [f"{count} {word}" for count, word in ((self.diverged, "diverged"), (self.failed, "failed")) if count]
+        parts += [
+            f"{count} {word}"
+            for count, word in ((self.diverged, "diverged"), (self.failed, "failed"))
+            if count
+        ]
         if self.rate > 0:
-            parts.append(f"{self.rate:.3g} cells/s" if self.rate >= 0.1 else f"{60 * self.rate:.3g} cells/min")
+            parts.append(
+                f"{self.rate:.3g} cells/s"
+                if self.rate >= 0.1
+                else f"{60 * self.rate:.3g} cells/min"
+            )
             if self.done < self.total:
                 parts.append(f"{clock(self.left)} left")
         return ", ".join(parts)
@@ -66,7 +74,9 @@ class Reporter:
         self.console = Console(stderr=True)
         self.live = self.shown and self.console.is_terminal
         columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-        self.bar = Progress(*columns, console=self.console, refresh_per_second=5, disable=not self.live)
+        self.bar = Progress(
+            *columns, console=self.console, refresh_per_second=5, disable=not self.live
+        )
         self.task = self.bar.add_task("", total=max(total, 1))
         self.bar.start()
 
@@ -85,7 +95,10 @@ class Reporter:
     def add(self, statuses: list[str], *, before: bool = False) -> None:
         """Count cells that are done, or were done before this run."""
         s, seconds = self.state, time.monotonic() - self.began
-        counts = {name: getattr(s, name) + statuses.count(name) for name in ("finished", "diverged", "failed")}
+        counts = {
+            name: getattr(s, name) + statuses.count(name)
+            for name in ("finished", "diverged", "failed")
+        }
         self.state = replace(s, **counts, before=s.before + before * len(statuses), seconds=seconds)
         if before:
             return
@@ -93,7 +106,9 @@ class Reporter:
             self.tell(self.state)
         if self.live:
             self.bar.update(self.task, completed=self.state.done, description=str(self.state))
-        elif self.shown and (time.monotonic() - self.last > 10 or self.state.done == self.state.total):
+        elif self.shown and (
+            time.monotonic() - self.last > 10 or self.state.done == self.state.total
+        ):
             self.last = time.monotonic()
             print(self.state, file=sys.stderr, flush=True)
 

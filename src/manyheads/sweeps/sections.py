@@ -26,7 +26,11 @@ class Section:
 
     def __reduce__(self) -> tuple:
         """Its class may have been made on the way: another process makes it again."""
-        return _restored, (self.name, self.kinds, {k: getattr(self, k) for k in settings(type(self))})
+        return _restored, (
+            self.name,
+            self.kinds,
+            {k: getattr(self, k) for k in settings(type(self))},
+        )
 
     def __post_init__(self) -> None:
         if problems := check_spec(self, self.name):
@@ -44,7 +48,9 @@ class DataSpec(Section):
     name = "data"
     kind: str = setting("mixture", "which data", choices=SOURCES)
     num_examples: int = setting(100, "training sequences, n", unit="sequences", low=2, high=10**7)
-    num_test: int = setting(200, "fresh test sequences; 0 for none", unit="sequences", low=0, high=10**7)
+    num_test: int = setting(
+        200, "fresh test sequences; 0 for none", unit="sequences", low=0, high=10**7
+    )
     seed: int | None = setting(
         None, "fixes the sample; without it each seed of the sweep draws its own", low=0, high=2**31
     )
@@ -72,7 +78,9 @@ class ModelSpec(Section):
     name = "model"
     num_heads: float = setting(8.0, "heads, H", unit="heads", low=1, high=9e15)
     decoder: str = setting("full", "the readout", choices=DECODERS)
-    rank: int | None = setting(None, "rank of the key-query weights; without it they are full", low=1, high=10**5)
+    rank: int | None = setting(
+        None, "rank of the key-query weights; without it they are full", low=1, high=10**5
+    )
     exponent: float = setting(0.5, "c in the scaling H^-c", unit="1", low=0, high=10)
 
     def __post_init__(self) -> None:
@@ -93,14 +101,21 @@ class TrainSpec(Section):
     optimizer: str = setting("gd", "how parameters move", choices=OPTIMIZERS)
     loss: str = setting("logistic", "the loss", choices=LOSSES)
     dtype: str = setting(
-        "auto", "precision; auto: float32, float64 from 10^6 heads on", choices=("auto", "float32", "float64")
+        "auto",
+        "precision; auto: float32, float64 from 10^6 heads on",
+        choices=("auto", "float32", "float64"),
     )
     record: str | int = setting(
         "log", "which steps are recorded: a spacing, or", low=1, high=10**9, choices=("log", "all")
     )
 
 
-SECTIONS: dict[str, type[Section]] = {"data": DataSpec, "start": StartSpec, "model": ModelSpec, "train": TrainSpec}
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataSpec,
+    "start": StartSpec,
+    "model": ModelSpec,
+    "train": TrainSpec,
+}
 KINDS: dict[str, Registry] = {"data": SOURCES, "start": STARTS}
 
 
@@ -119,12 +134,16 @@ def section_type(section: str, kinds: tuple[str, ...] = ()) -> Any:
     for kind in kinds:
         for name, (type_, item) in _own_fields(section, kind).items():
             if name in settings(base):
-                raise SpecError(f"{section}.kind = {kind!r} has a setting {name!r}, which every sweep has; rename it")
+                raise SpecError(
+                    f"{section}.kind = {kind!r} has a setting {name!r}, which every sweep has; rename it"
+                )
             same = name not in found or found[name][1] == item.default
             default = item.default if same and item.default is not MISSING else None
             found[name] = (type_ | None if default is None else type_, default, item.metadata)
     parts = [(name, type_, field(default=d, metadata=m)) for name, (type_, d, m) in found.items()]
-    return make_dataclass(base.__name__, parts, bases=(base,), frozen=True, namespace={"kinds": kinds})
+    return make_dataclass(
+        base.__name__, parts, bases=(base,), frozen=True, namespace={"kinds": kinds}
+    )
 
 
 def _restored(section: str, kinds: tuple[str, ...], values: dict[str, Any]) -> Section:
@@ -142,16 +161,26 @@ def _own_fields(section: str, kind: str) -> Fields:
 def all_fields(section: str) -> list[str]:
     """The fields of a section for all kinds together."""
     kinds = KINDS.get(section, ())
-    return list(dict.fromkeys([*settings(SECTIONS[section]), *(n for k in kinds for n in _own_fields(section, k))]))
+    return list(
+        dict.fromkeys(
+            [*settings(SECTIONS[section]), *(n for k in kinds for n in _own_fields(section, k))]
+        )
+    )
 
 
 def of_other_kinds(section: str, name: str) -> dict[str, Field]:
     """Kind -> field, for the kinds of a section that have a field of this name."""
     kinds = KINDS.get(section, ())
-    return {kind: _own_fields(section, kind)[name][1] for kind in kinds if name in _own_fields(section, kind)}
+    return {
+        kind: _own_fields(section, kind)[name][1]
+        for kind in kinds
+        if name in _own_fields(section, kind)
+    }
 
 
-def read_section(section: str, value: Any, kinds: Iterable[Any] = (), swept: Iterable[str] = ()) -> Section:
+def read_section(
+    section: str, value: Any, kinds: Iterable[Any] = (), swept: Iterable[str] = ()
+) -> Section:
     """A section from a table of its settings; a SpecError lists everything that is wrong with it.
 
     `kinds` are those that an axis sets, and `swept` the fields that an axis sets.
@@ -159,7 +188,9 @@ def read_section(section: str, value: Any, kinds: Iterable[Any] = (), swept: Ite
     if isinstance(value, Section):
         value = value.given()
     if not isinstance(value, Mapping):
-        raise SpecError(f"{section} = {shown(value)} must be a table; write its keys below a line [{section}]")
+        raise SpecError(
+            f"{section} = {shown(value)} must be a table; write its keys below a line [{section}]"
+        )
     known: tuple[str, ...] = ()
     if section in KINDS:
         kind = settings(SECTIONS[section])["kind"][1]
@@ -178,11 +209,18 @@ def read_section(section: str, value: Any, kinds: Iterable[Any] = (), swept: Ite
         else:
             near = nearest(f"{section}.{name}", [f"{section}.{k}" for k in all_fields(section)])
             problems.append(f"unknown key {shown(f'{section}.{name}')}; {near}")
-    needed = {name for k in known for name, (_, item) in _own_fields(section, k).items() if item.default is MISSING}
+    needed = {
+        name
+        for k in known
+        for name, (_, item) in _own_fields(section, k).items()
+        if item.default is MISSING
+    }
     for name in sorted(needed - {*swept}):
         if content.get(name) in (None, ""):
             help_ = settings(type_)[name][1].metadata["help"]
-            problems.append(f"{section}.{name} is missing; {section}.kind = {_either(known)} needs {help_}")
+            problems.append(
+                f"{section}.{name} is missing; {section}.kind = {_either(known)} needs {help_}"
+            )
     if problems:
         raise SpecError(*problems)
     return type_(**content)
@@ -195,5 +233,7 @@ def _either(words: Iterable[str]) -> str:
 def cell_section(section: Section, changes: Mapping[str, Any]) -> Section:
     """The section of one cell: the sweep's with axis values put in, and only what counts for its kind."""
     values = {**asdict(section), **changes}
-    type_ = section_type(section.name, (values["kind"],)) if section.name in KINDS else type(section)
+    type_ = (
+        section_type(section.name, (values["kind"],)) if section.name in KINDS else type(section)
+    )
     return type_(**{name: values[name] for name in settings(type_) if values.get(name) is not None})

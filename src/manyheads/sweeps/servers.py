@@ -30,11 +30,20 @@ def own_security() -> distributed.Security:
 
 def scheduler(security: distributed.Security, **where: Any) -> dict[str, Any]:
     """What a SpecCluster needs to know of its scheduler; `where` is its host or its interface."""
-    options = dict(port=0, protocol=PROTOCOL, security=security, dashboard=False, dashboard_address=None, **where)
+    options = dict(
+        port=0,
+        protocol=PROTOCOL,
+        security=security,
+        dashboard=False,
+        dashboard_address=None,
+        **where,
+    )
     return {"cls": Scheduler, "options": options}
 
 
-def local_cluster(count: int, environment: dict[str, str], log_level: int) -> distributed.SpecCluster:
+def local_cluster(
+    count: int, environment: dict[str, str], log_level: int
+) -> distributed.SpecCluster:
     """A scheduler in this process and `count` worker processes, all on the loopback interface."""
     security, host = own_security(), "127.0.0.1"
     options = dict(

@@ -124,9 +124,15 @@ def _check_counts(task: Any, cell: Cell, size: int) -> None:
 def _cut(task: Any, cell: Cell) -> tuple[Dataset, Dataset | None, Dataset | None]:
     """Disjoint parts of a fixed collection."""
     if cell.file_hash and task.fingerprint() != cell.file_hash:
-        raise ValueError(f"{task} has changed since the sweep was planned; put it back or start a new sweep.")
+        raise ValueError(
+            f"{task} has changed since the sweep was planned; put it back or start a new sweep."
+        )
     whole, (n, m, k) = task.load(), _counts(cell)
     _check_counts(task, cell, whole.num_examples)
     order = np.asarray(jax.random.permutation(stream(_data_seed(cell), _TRAIN), whole.num_examples))
     train, test, first = order[:n], order[n : n + m], order[n + m : n + m + k]
-    return whole.subset(train), whole.subset(test) if m else None, whole.subset(first) if k else None
+    return (
+        whole.subset(train),
+        whole.subset(test) if m else None,
+        whole.subset(first) if k else None,
+    )

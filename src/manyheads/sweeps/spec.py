@@ -58,7 +58,9 @@ class Sweep:
         axes = _flat(self.axes) if isinstance(self.axes, Mapping) else {}
         self._put("name", _text(self.name, "name", problems))
         if isinstance(self.name, str) and ("/" in self.name or self.name.startswith(".")):
-            problems.append(f"name = {shown(self.name)} is the name of a folder; write it without / and a leading dot")
+            problems.append(
+                f"name = {shown(self.name)} is the name of a folder; write it without / and a leading dot"
+            )
         for section in SECTIONS:
             kinds = axes.get(f"{section}.kind")
             swept = [axis.partition(".")[2] for axis in axes if str(axis).startswith(f"{section}.")]
@@ -73,9 +75,13 @@ class Sweep:
         self._put("parameters", _parameters(self.parameters, problems))
         self._put("cell", _text(self.cell, "cell", problems))
         if isinstance(self.cell, str) and not _is_reference(self.cell):
-            problems.append(f"cell = {shown(self.cell)} is not a function; write it as 'package.module:function'")
+            problems.append(
+                f"cell = {shown(self.cell)} is not a function; write it as 'package.module:function'"
+            )
         if self.cell == TRAIN_AND_MEASURE and self.parameters:
-            problems.append("parameters are for your own cell function; set cell = 'module:function' or remove them")
+            problems.append(
+                "parameters are for your own cell function; set cell = 'module:function' or remove them"
+            )
         if not isinstance(self.axes, Mapping):
             problems.append(
                 f'axes = {shown(self.axes)} must be a table; write lines such as "model.num_heads" = [1, 4] '
@@ -95,7 +101,11 @@ class Sweep:
         if not isinstance(content, Mapping):
             raise SpecError(f"a sweep must be a table of keys and values, not {shown(content)}")
         known = [item.name for item in fields(cls)]
-        problems = [f"unknown key {shown(key)}; {nearest(str(key), known)}" for key in content if key not in known]
+        problems = [
+            f"unknown key {shown(key)}; {nearest(str(key), known)}"
+            for key in content
+            if key not in known
+        ]
         try:
             sweep = cls(**{str(key): value for key, value in content.items() if key in known})
         except SpecError as error:
@@ -107,7 +117,9 @@ class Sweep:
     @classmethod
     def from_toml(cls, source: str | Path) -> Sweep:
         """A sweep from a TOML file (a Path) or from TOML text (a str)."""
-        text, where = (source, "the spec") if isinstance(source, str) else (_read(source), str(source))
+        text, where = (
+            (source, "the spec") if isinstance(source, str) else (_read(source), str(source))
+        )
         try:
             content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
@@ -142,7 +154,9 @@ class Sweep:
         return len(self.seeds) * math.prod(map(len, self.axes.values()))
 
     def __str__(self) -> str:
-        axes = [f"{name} ({len(values)})" for name, values in self.axes.items()] + [f"seed ({len(self.seeds)})"]
+        axes = [f"{name} ({len(values)})" for name, values in self.axes.items()] + [
+            f"seed ({len(self.seeds)})"
+        ]
         return f"{self.name}: {self.num_cells} cells = {' x '.join(axes)}"
 
     def cell_content(self, values: Mapping[str, Scalar]) -> dict[str, Any]:
@@ -151,14 +165,19 @@ class Sweep:
         for name, value in values.items():
             section, _, key = name.partition(".")
             changes.setdefault(section, {})[key] = value
-        content = {section: cell_section(getattr(self, section), changes.get(section, {})) for section in SECTIONS}
+        content = {
+            section: cell_section(getattr(self, section), changes.get(section, {}))
+            for section in SECTIONS
+        }
         return {**content, "parameters": {**self.parameters, **changes.get("parameters", {})}}
 
 
 def _read(path: Path) -> str:
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; check the path, or begin with `manyheads sweep --example`.")
+        raise FileNotFoundError(
+            f"{path} does not exist; check the path, or begin with `manyheads sweep --example`."
+        )
     if path.is_dir():
         raise SpecError(f"{path} is a folder; pass the .toml file of a sweep")
     if not path.is_file():
@@ -174,7 +193,12 @@ def _read(path: Path) -> str:
 
 
 def _text(value: Any, name: str, problems: list[str]) -> Any:
-    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+    if (
+        not isinstance(value, str)
+        or not value.strip()
+        or len(value) > 200
+        or not value.isprintable()
+    ):
         problems.append(
             f"{name} = {shown(value)} must be a text of 1 to 200 printable characters, not all spaces; "
             f'write {name} = "..."'
@@ -183,8 +207,14 @@ def _text(value: Any, name: str, problems: list[str]) -> Any:
 
 
 def _names(value: Any, which: str, problems: list[str]) -> tuple:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) and v for v in value):
-        problems.append(f'{which} = {shown(value)} must be a list of names; write {which} = ["..."], or [] for none')
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Sequence)
+        or not all(isinstance(v, str) and v for v in value)
+    ):
+        problems.append(
+            f'{which} = {shown(value)} must be a list of names; write {which} = ["..."], or [] for none'
+        )
         return ()
     if len(set(value)) < len(value):
         problems.append(f"{which} = {shown(list(value))} names one twice; name each once")
@@ -194,14 +224,21 @@ def _names(value: Any, which: str, problems: list[str]) -> tuple:
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
     try:
         if isinstance(value, Sequence) and not isinstance(value, str):
-            seeds = tuple(check_value(f"seeds[{i}]", seed, int, SEED) for i, seed in enumerate(value[: MOST_CELLS + 1]))
+            seeds = tuple(
+                check_value(f"seeds[{i}]", seed, int, SEED)
+                for i, seed in enumerate(value[: MOST_CELLS + 1])
+            )
         else:
-            seeds = tuple(range(check_value("seeds", value, int, {**SEED, "low": 1, "high": MOST_CELLS})))
+            seeds = tuple(
+                range(check_value("seeds", value, int, {**SEED, "low": 1, "high": MOST_CELLS}))
+            )
     except SpecError as error:
         problems += error.problems
         return (0,)
     if not seeds:
-        problems.append("seeds = [] is empty; write how many (seeds = 3) or which (seeds = [0, 1, 2])")
+        problems.append(
+            "seeds = [] is empty; write how many (seeds = 3) or which (seeds = [0, 1, 2])"
+        )
     if len(set(seeds)) < len(seeds):
         problems.append("seeds names one twice; name each once")
     return seeds or (0,)
@@ -209,20 +246,28 @@ def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
 
 def _parameters(value: Any, problems: list[str]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        problems.append(f"parameters = {shown(value)} must be a table; write its keys below a line [parameters]")
+        problems.append(
+            f"parameters = {shown(value)} must be a table; write its keys below a line [parameters]"
+        )
         return {}
     for name, inner in value.items():
         items = inner if isinstance(inner, list | tuple) else [inner]
         if not (isinstance(name, str) and name.isidentifier()):
-            problems.append(f"parameters.{shown(name)} is not a parameter name; use letters, digits and _")
+            problems.append(
+                f"parameters.{shown(name)} is not a parameter name; use letters, digits and _"
+            )
         elif not all(isinstance(item, Scalar) for item in items):
             problems.append(
                 f"parameters.{name} = {shown(inner)} must be a number, a text, true or false, or a list of them"
             )
-    return {name: list(inner) if isinstance(inner, tuple) else inner for name, inner in value.items()}
+    return {
+        name: list(inner) if isinstance(inner, tuple) else inner for name, inner in value.items()
+    }
 
 
-def _axes(sweep: Sweep, axes: Mapping[str, Any], problems: list[str]) -> dict[str, tuple[Scalar, ...]]:
+def _axes(
+    sweep: Sweep, axes: Mapping[str, Any], problems: list[str]
+) -> dict[str, tuple[Scalar, ...]]:
     checked = {}
     for name, values in axes.items():
         try:
@@ -248,19 +293,30 @@ def _axis(sweep: Sweep, name: str, values: Any) -> tuple[Scalar, ...]:
     if key not in kinds and not own:
         if of_other_kinds(section, key):
             kind = getattr(sweep, section).kind
-            raise SpecError(f"axes.{name} has no effect for {section}.kind = {kind!r}; remove it or the kind")
+            raise SpecError(
+                f"axes.{name} has no effect for {section}.kind = {kind!r}; remove it or the kind"
+            )
         known = [f"{other}.{k}" for other in SECTIONS for k in all_fields(other)]
         raise SpecError(f"unknown axis {shown(name)}; {nearest(name, known)}")
     if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
-        raise SpecError(f'axes.{name} = {shown(values)} must be a list with at least one value; write "{name}" = [...]')
+        raise SpecError(
+            f'axes.{name} = {shown(values)} must be a list with at least one value; write "{name}" = [...]'
+        )
     values = values[: MOST_CELLS + 1]
     if own:
         checked = tuple(values)
-        if not all(isinstance(v, Scalar) for v in checked) or len({isinstance(v, str) for v in checked}) > 1:
-            raise SpecError(f"axes.{name} = {shown(values)} must hold numbers only or texts only, such as [1, 2]")
+        if (
+            not all(isinstance(v, Scalar) for v in checked)
+            or len({isinstance(v, str) for v in checked}) > 1
+        ):
+            raise SpecError(
+                f"axes.{name} = {shown(values)} must hold numbers only or texts only, such as [1, 2]"
+            )
     else:
         kind, item = kinds[key]
-        checked = tuple(check_value(f"axes.{name}[{i}]", v, kind, item.metadata) for i, v in enumerate(values))
+        checked = tuple(
+            check_value(f"axes.{name}[{i}]", v, kind, item.metadata) for i, v in enumerate(values)
+        )
         if None in checked:
             raise SpecError(f"axes.{name} holds nothing at {checked.index(None)}; write numbers")
     if len(set(checked)) < len(checked):
@@ -281,4 +337,8 @@ def _flat(axes: Mapping) -> dict[str, Any]:
 
 def _is_reference(text: str) -> bool:
     module, colon, function = text.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in module.split(".")) and function.isidentifier()
+    return (
+        bool(colon)
+        and all(part.isidentifier() for part in module.split("."))
+        and function.isidentifier()
+    )

@@ -45,14 +45,27 @@ class Status:
             f"  {self.batches_done} of {self.batches} batches stored in {self.folder}",
         ]
         if self.running:
-            pace = f" at {self.rate:.3g} cells/s, {clock(self.seconds_left)} left" if self.rate > 0 else ""
+            pace = (
+                f" at {self.rate:.3g} cells/s, {clock(self.seconds_left)} left"
+                if self.rate > 0
+                else ""
+            )
             lines.append(f"  running{pace}")
         elif self.missing:
-            lines.append("  not running; rerun `manyheads sweep` with the same spec and folder to resume")
-        lines += [f"  corrupt: {name} (its cells count as missing and will run again)" for name in self.corrupt]
-        lines += [f"  failed {count} x: {message}" for message, count in list(self.failures.items())[:5]]
+            lines.append(
+                "  not running; rerun `manyheads sweep` with the same spec and folder to resume"
+            )
+        lines += [
+            f"  corrupt: {name} (its cells count as missing and will run again)"
+            for name in self.corrupt
+        ]
+        lines += [
+            f"  failed {count} x: {message}" for message, count in list(self.failures.items())[:5]
+        ]
         if len(self.failures) > 5:
-            lines.append(f"  and {len(self.failures) - 5} other messages; see the variable `message`")
+            lines.append(
+                f"  and {len(self.failures) - 5} other messages; see the variable `message`"
+            )
         return "\n".join(lines)
 
 

@@ -18,7 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.data.files import Archive, Damaged, Newer, read_json, save_npz, set_aside, short, whole_file, write_json
+from manyheads.data.files import (
+    Archive,
+    Damaged,
+    Newer,
+    read_json,
+    save_npz,
+    set_aside,
+    short,
+    whole_file,
+    write_json,
+)
 from manyheads.sweeps.plan import Plan, name_of_batch
 from manyheads.sweeps.spec import Sweep
 
@@ -65,7 +75,9 @@ class Store:
         manifest = _manifest(plan, provenance)
         if self.exists():
             old = self.manifest()
-            if [batch["id"] for batch in old["batches"]] == [batch["id"] for batch in manifest["batches"]]:
+            if [batch["id"] for batch in old["batches"]] == [
+                batch["id"] for batch in manifest["batches"]
+            ]:
                 if Sweep.from_dict(old["spec"]) == plan.sweep:
                     return
             elif not extend:
@@ -74,8 +86,12 @@ class Store:
                     f"{self.path} holds another sweep ({what}); choose another folder, or pass extend to take over the "
                     "batches that both have in common"
                 )
-        elif self.path.is_dir() and any(p.name.split(".")[0] not in OURS for p in self.path.iterdir()):
-            raise StoreError(f"{self.path} is not empty and holds no sweep; choose a new or empty folder")
+        elif self.path.is_dir() and any(
+            p.name.split(".")[0] not in OURS for p in self.path.iterdir()
+        ):
+            raise StoreError(
+                f"{self.path} is not empty and holds no sweep; choose a new or empty folder"
+            )
         with self._writing():
             self.parts.mkdir(parents=True, exist_ok=True)
             write_json(self.path / "sweep.json", manifest)
@@ -87,7 +103,10 @@ class Store:
         """
         try:
             old = self.manifest() if self.exists() else {"format_version": FORMAT_VERSION}
-            if old["format_version"] < FORMAT_VERSION and Sweep.from_dict(old["spec"]) == plan.sweep:
+            if (
+                old["format_version"] < FORMAT_VERSION
+                and Sweep.from_dict(old["spec"]) == plan.sweep
+            ):
                 with self._writing():
                     write_json(self.path / "sweep.json", {**old, "format_version": FORMAT_VERSION})
             return ""
@@ -108,7 +127,9 @@ class Store:
         """The content of `sweep.json`."""
         path = self.path / "sweep.json"
         if not path.is_file():
-            raise FileNotFoundError(f"{self.path} holds no sweep (there is no sweep.json); pass the folder of a sweep.")
+            raise FileNotFoundError(
+                f"{self.path} holds no sweep (there is no sweep.json); pass the folder of a sweep."
+            )
         try:
             content = read_json(path, FORMAT_VERSION, REMEDY)
         except Damaged as error:
@@ -130,17 +151,29 @@ class Store:
     def write(self, batch_id: str, result: Mapping[str, Any]) -> None:
         """Keep the result of a batch: `cells`, a list of hash, status, message, seconds and values, and `worker`."""
         if self.part(batch_id).exists():
-            raise StoreError(f"{self.part(batch_id)} exists; a finished batch is never written again")
+            raise StoreError(
+                f"{self.part(batch_id)} exists; a finished batch is never written again"
+            )
         arrays, cells = {}, []
         for i, cell in enumerate(result["cells"]):
             described = {}
             for name, (dims, array, attributes) in cell["values"].items():
                 arrays[f"{i}/{name}"] = array
                 described[name] = dict(
-                    dims=list(dims), attributes=attributes, shape=list(array.shape), dtype=array.dtype.str
+                    dims=list(dims),
+                    attributes=attributes,
+                    shape=list(array.shape),
+                    dtype=array.dtype.str,
                 )
-            cells.append({**{k: cell[k] for k in ("hash", "status", "message", "seconds")}, "values": described})
-        header = dict(format_version=FORMAT_VERSION, batch=batch_id, cells=cells, worker=result["worker"])
+            cells.append(
+                {
+                    **{k: cell[k] for k in ("hash", "status", "message", "seconds")},
+                    "values": described,
+                }
+            )
+        header = dict(
+            format_version=FORMAT_VERSION, batch=batch_id, cells=cells, worker=result["worker"]
+        )
         with self._writing(), whole_file(self.part(batch_id)) as file:
             save_npz(file, {"header": np.array(json.dumps(header)), **arrays})
 
@@ -177,7 +210,9 @@ class Store:
                 raise
             except Newer as error:
                 raise StoreError(f"{path} {error}") from None
-            except Exception as error:  # zipfile, zlib, json, tokenize and numpy each have their own
+            except (
+                Exception
+            ) as error:  # zipfile, zlib, json, tokenize and numpy each have their own
                 reason = f"{path} cannot be read ({short(error)})"
                 raise CorruptPart(f"{reason}; run the sweep again to redo its batch") from None
 
@@ -192,7 +227,9 @@ class Store:
             scratch.unlink(missing_ok=True)
 
     def headers(
-        self, manifest: Mapping[str, Any], wanted: Callable[[dict[str, Any]], bool] = lambda described: False
+        self,
+        manifest: Mapping[str, Any],
+        wanted: Callable[[dict[str, Any]], bool] = lambda described: False,
     ) -> Generator[tuple[dict, Any], None, None]:
         """(batch, header) of every part that is stored; the error in place of a header that cannot be read.
 
@@ -231,7 +268,9 @@ class Store:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreError(f"another process is working on {self.path}; wait for it, or stop it first") from None
+                raise StoreError(
+                    f"another process is working on {self.path}; wait for it, or stop it first"
+                ) from None
             yield
 
     @contextlib.contextmanager
@@ -242,11 +281,16 @@ class Store:
         except OSError as error:
             remedy = REMEDIES.get(error.errno or 0, "fix this and rerun")
             reason = error.strerror or error
-            raise StoreError(f"cannot write in {self.path}: {reason}; stored results are safe, {remedy}") from None
+            raise StoreError(
+                f"cannot write in {self.path}: {reason}; stored results are safe, {remedy}"
+            ) from None
 
     def note(self, event: str, batch_id: str = "", **more: Any) -> None:
         """Add a line to the journal; it is read for rates, and no result depends on it."""
-        line = json.dumps({"time": round(time.time(), 3), "event": event, "batch": batch_id, **more}) + "\n"
+        line = (
+            json.dumps({"time": round(time.time(), 3), "event": event, "batch": batch_id, **more})
+            + "\n"
+        )
         with contextlib.suppress(OSError), open(self.path / "journal.jsonl", "a") as file:
             file.write(line)
 
@@ -282,9 +326,14 @@ def _wrong_plan(content: dict[str, Any]) -> str:
         sizes = [len(content["coordinates"][dim]["values"]) for dim in content["dims"]]
         if len(grid) != math.prod(sizes) or set(grid) != set(range(len(cells))):
             return "its grid and its cells do not fit"
-        if any(batch["id"] != name_of_batch(cells[i] for i in batch["cells"]) for batch in content["batches"]):
+        if any(
+            batch["id"] != name_of_batch(cells[i] for i in batch["cells"])
+            for batch in content["batches"]
+        ):
             return "a batch is not named after its cells"
-        if sorted(i for batch in content["batches"] for i in batch["cells"]) != list(range(len(cells))):
+        if sorted(i for batch in content["batches"] for i in batch["cells"]) != list(
+            range(len(cells))
+        ):
             return "its batches are not all of its cells"
         if not (isinstance(content["spec"], dict) and isinstance(content["name"], str)):
             return "it has no spec"
@@ -296,7 +345,11 @@ def _wrong_plan(content: dict[str, Any]) -> str:
 
 def _described(header: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The arrays that a part should have."""
-    return {f"{i}/{name}": v for i, cell in enumerate(header["cells"]) for name, v in cell["values"].items()}
+    return {
+        f"{i}/{name}": v
+        for i, cell in enumerate(header["cells"])
+        for name, v in cell["values"].items()
+    }
 
 
 def _check_header(header: dict[str, Any], batch_id: str, archive: Archive) -> None:
@@ -320,7 +373,10 @@ def _check_arrays(header: dict[str, Any], archive: Archive) -> None:
 def _is_event(line: Any) -> bool:
     if not (isinstance(line, dict) and "event" in line):
         return False
-    return all(isinstance(n, int | float) and math.isfinite(n) for n in (line.get("time"), line.get("cells", 1)))
+    return all(
+        isinstance(n, int | float) and math.isfinite(n)
+        for n in (line.get("time"), line.get("cells", 1))
+    )
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

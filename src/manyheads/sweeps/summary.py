@@ -28,10 +28,15 @@ def by_axis(results: xarray.Dataset) -> str:
             + [_mean(array.isel(at).values) for array in shown.values()]
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(f"{word:>{width}}" for word, width in zip(row, widths, strict=True)) for row in rows]
+    lines = [
+        "  ".join(f"{word:>{width}}" for word, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
     total = int(np.prod([len(place) for place in places]))
     if total > MOST_ROWS:
-        lines.append(f"and {total - MOST_ROWS} more rows; `manyheads export --out results.csv` writes all")
+        lines.append(
+            f"and {total - MOST_ROWS} more rows; `manyheads export --out results.csv` writes all"
+        )
     seeds = results.sizes.get("seed", 1)
     if seeds > 1:
         lines.append(f"means over {seeds} seeds, with their standard errors")
@@ -41,7 +46,9 @@ def by_axis(results: xarray.Dataset) -> str:
 def _columns(results: xarray.Dataset, cells: tuple) -> dict[str, xarray.DataArray]:
     """The numbers of a cell: records at their last step, and whatever is one number or one verdict."""
     found: dict[str, xarray.DataArray] = {}
-    names = [name for name in FIRST if name in results] + [str(name) for name in results.data_vars if name not in FIRST]
+    names = [name for name in FIRST if name in results] + [
+        str(name) for name in results.data_vars if name not in FIRST
+    ]
     for name in names:
         array = results[name]
         if array.dtype.kind in "fiub" and array.dims == (*cells, "step"):
@@ -55,7 +62,9 @@ def _last(array: xarray.DataArray) -> xarray.DataArray:
     """The last record of every run; runs that ended early have NaN behind it."""
     values = np.asarray(array.values, float)
     place = np.where(np.isfinite(values), np.arange(values.shape[-1]), 0).max(axis=-1)
-    return xarray.DataArray(np.take_along_axis(values, place[..., None], axis=-1)[..., 0], dims=array.dims[:-1])
+    return xarray.DataArray(
+        np.take_along_axis(values, place[..., None], axis=-1)[..., 0], dims=array.dims[:-1]
+    )
 
 
 def _mean(values: Any) -> str:

@@ -15,7 +15,9 @@ from manyheads.theory.ledger import about_runs, entry, papers
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis, Verdict, plain
 from manyheads.training.trajectory import Trajectory
 
-BEYOND = Hypothesis("its constants are within the range of float64", False, "rescale tokens, weights or step size")
+BEYOND = Hypothesis(
+    "its constants are within the range of float64", False, "rescale tokens, weights or step size"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class Certificates:
         return Verdict.of(c.verdict for c in self.items)
 
     def to_dict(self) -> dict:
-        return {"title": self.title, "verdict": plain(self.verdict), "certificates": [c.to_dict() for c in self.items]}
+        return {
+            "title": self.title,
+            "verdict": plain(self.verdict),
+            "certificates": [c.to_dict() for c in self.items],
+        }
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
@@ -89,11 +95,19 @@ def certify(
     `from_step` of the run, by default at the first step where it is not silent.
     """
     statements = [statements] if isinstance(statements, str) else statements
-    wanted = [entry(name) for name in statements] or [s for s in about_runs().values() if not s.on_request]
+    wanted = [entry(name) for name in statements] or [
+        s for s in about_runs().values() if not s.on_request
+    ]
     work = Examination(
-        run, dataset, test=test, mixture=mixture, token_radius=token_radius, independent=independent,
-        from_step=from_step, progress=progress,
-    )  # fmt: skip
+        run,
+        dataset,
+        test=test,
+        mixture=mixture,
+        token_radius=token_radius,
+        independent=independent,
+        from_step=from_step,
+        progress=progress,
+    )
     items: list[Certificate] = []
     first = next(iter(papers()))
     for statement in wanted:
@@ -110,9 +124,15 @@ def certify(
                 continue
             except OverflowError:
                 outside = (BEYOND,)
-        elif not statements and statement.paper != first:  # other papers are skipped outside their scope, unless named
+        elif (
+            not statements and statement.paper != first
+        ):  # other papers are skipped outside their scope, unless named
             continue
-        items.append(Certificate(statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)))
+        items.append(
+            Certificate(
+                statement.name, statement.title, math.nan, (Bound(OURS, math.nan, outside),)
+            )
+        )
     known = "assumed, largest seen"
     if work.bounded:
         known = "of the data source" if token_radius is None else "given"

@@ -20,7 +20,14 @@ import numpy as np
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import guarded
 from manyheads.model.attention import MultiHead
-from manyheads.theory.targets import Direction, Target, along, attention_target, measure_target, proximal_target
+from manyheads.theory.targets import (
+    Direction,
+    Target,
+    along,
+    attention_target,
+    measure_target,
+    proximal_target,
+)
 from manyheads.theory.walk import Walk, follow
 
 SCALES = np.geomspace(0.1, 10, 13)
@@ -96,7 +103,9 @@ class Decomposition:
 
     def by_step(self) -> dict[str, list]:
         """Convexity gap and descent defect of each step, or of 1000 evenly spaced steps if there are more."""
-        steps = np.unique(np.linspace(0, self.num_steps - 1, min(self.num_steps, SHOWN_STEPS)).astype(int))
+        steps = np.unique(
+            np.linspace(0, self.num_steps - 1, min(self.num_steps, SHOWN_STEPS)).astype(int)
+        )
         return {
             "step": steps.tolist(),
             "convexity gap": self.convexity_gap[steps].tolist(),
@@ -119,7 +128,11 @@ def decompose(walk: Walk) -> tuple[Decomposition, ...]:
     for i, target in enumerate(walk.targets):
         gap = walk.loss[:-1] + walk.slope[i, :-1] - target.loss
         defect = np.diff(walk.loss) + walk.step_size / 2 * walk.gradient_norm[:-1] ** 2
-        parts.append(Decomposition(target, walk.step_size, walk.loss, gap, defect, float(walk.target_distance[i, -1])))
+        parts.append(
+            Decomposition(
+                target, walk.step_size, walk.loss, gap, defect, float(walk.target_distance[i, -1])
+            )
+        )
     return tuple(parts)
 
 
@@ -141,16 +154,24 @@ def explain_run(
     several scales along each direction (the NTK targets) and, with `mixture`, the attention target of Section 5.3.
     """
     if not isinstance(start, MultiHead) and (directions or mixture is not None):
-        raise ValueError("directions= and mixture= are targets of a MultiHead; leave them out for another model.")
+        raise ValueError(
+            "directions= and mixture= are targets of a MultiHead; leave them out for another model."
+        )
     targets = [proximal_target(start, dataset, step_size=step_size, num_steps=num_steps, loss=loss)]
     for direction in directions:
         targets += [along(direction, float(c), start, dataset, loss) for c in SCALES]
     if mixture is not None:
         targets.append(attention_target(start, dataset, mixture, loss=loss))
     if longer is not None:
-        end = follow(start, dataset, step_size=step_size, num_steps=longer * num_steps, loss=loss).displacement
-        targets.append(measure_target(f"the end of a run {longer} times as long", start, dataset, end, loss))
-    walk = follow(start, dataset, step_size=step_size, num_steps=num_steps, targets=targets, loss=loss)
+        end = follow(
+            start, dataset, step_size=step_size, num_steps=longer * num_steps, loss=loss
+        ).displacement
+        targets.append(
+            measure_target(f"the end of a run {longer} times as long", start, dataset, end, loss)
+        )
+    walk = follow(
+        start, dataset, step_size=step_size, num_steps=num_steps, targets=targets, loss=loss
+    )
     return best_of_each(decompose(walk))
 
 

@@ -41,14 +41,18 @@ class Examination:
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
         bound = distribution_radius(token_radius, dataset)
         self.radius, self.bounded = known_radius(bound, dataset, test), bound is not None
-        self.independent = independent and run.status != "stopped"  # a stopping condition looks at the sample
+        self.independent = (
+            independent and run.status != "stopped"
+        )  # a stopping condition looks at the sample
         self.progress = progress or (lambda text: None)
         self.step_size: float = run.settings.get("step_size", math.nan)
         self.num_steps = int(run.last_step)
         if self.num_steps < 1:
             raise ValueError("the run has no finite step; there is nothing to certify")
         if from_step is not None and from_step > self.num_steps:
-            raise ValueError(f"from_step={from_step} is beyond the last step, {self.num_steps}; pass an earlier one.")
+            raise ValueError(
+                f"from_step={from_step} is beyond the last step, {self.num_steps}; pass an earlier one."
+            )
         self.from_step = from_step
         self._shared: dict[Callable, object] = {}
 

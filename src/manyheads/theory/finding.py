@@ -65,7 +65,12 @@ class Tally:
         self.printed: float | None = None
 
     def add(
-        self, measured: float, bound: float, printed: float | None = None, sense: str = "<=", noise: float = 0.0
+        self,
+        measured: float,
+        bound: float,
+        printed: float | None = None,
+        sense: str = "<=",
+        noise: float = 0.0,
     ) -> None:
         """One trial. `noise` is the measure's own error; a NaN counts as broken."""
         measured, bound = float(measured), float(bound)
@@ -87,11 +92,18 @@ class Tally:
 
 
 def erratum(
-    reproduced: bool, detail: str, *, printed: float | None = None, ours: float | None = None, trials: int = 1
+    reproduced: bool,
+    detail: str,
+    *,
+    printed: float | None = None,
+    ours: float | None = None,
+    trials: int = 1,
 ) -> Finding:
     """The finding on an erratum: HOLDS when the counterexample shows what the entry says, VIOLATED when it does not."""
     verdict = Verdict.HOLDS if reproduced else Verdict.VIOLATED
-    return Finding("", trials, printed, ours, verdict, detail if reproduced else f"not reproduced: {detail}")
+    return Finding(
+        "", trials, printed, ours, verdict, detail if reproduced else f"not reproduced: {detail}"
+    )
 
 
 def _larger(old: float | None, new: float) -> float:

@@ -31,7 +31,10 @@ class Ledger(dict[str, Statement]):
         return f"{len(self)} statements: {', '.join(list(self)[:6])}, ..."
 
     def _repr_html_(self) -> str:
-        return card(f"{len(self)} statements", {name: f"{item.title} ({item.place})" for name, item in self.items()})
+        return card(
+            f"{len(self)} statements",
+            {name: f"{item.title} ({item.place})" for name, item in self.items()},
+        )
 
 
 @cache
@@ -61,7 +64,9 @@ def entry(name: str) -> Statement:
     if len(known) == 1:
         return ledger()[known[0]]
     if known:
-        raise ValueError(f"{name!r} is the name of several statements; write one of {', '.join(known)} in full.")
+        raise ValueError(
+            f"{name!r} is the name of several statements; write one of {', '.join(known)} in full."
+        )
     hint = nearest(str(name).lower(), _names())
     hint = hint if hint.startswith("did") else "`manyheads explain` lists them all"
     raise ValueError(f"unknown statement {name!r}; {hint}")
@@ -79,7 +84,11 @@ def errata_entries() -> tuple[Statement, ...]:
 
 def ledger_page() -> str:
     """The ledger as a page of the documentation: papers, statements, links to the proofs."""
-    lines = ["# Statements", "", "Written by `manyheads explain --markdown > docs/theory/statements.md`."]
+    lines = [
+        "# Statements",
+        "",
+        "Written by `manyheads explain --markdown > docs/theory/statements.md`.",
+    ]
     for paper in papers().values():
         source = f'{paper.authors}. {paper.reference}. "As printed" means {paper.text}.'
         lines += ["", f"## {paper.title}", "", source]
@@ -114,7 +123,8 @@ def _places() -> tuple[tuple[Paper, tuple[ModuleType, ...]], ...]:
     """Each paper with the modules that hold its statements."""
     home = import_module("manyheads.theory")
     folders = sorted(
-        (m.name for m in pkgutil.iter_modules(home.__path__) if m.ispkg), key=lambda n: (n != home.FIRST, n)
+        (m.name for m in pkgutil.iter_modules(home.__path__) if m.ispkg),
+        key=lambda n: (n != home.FIRST, n),
     )
     own = [import_module(f"{home.__name__}.{name}") for name in folders]
     places = [(module.PAPER, _files(module)) for module in own]

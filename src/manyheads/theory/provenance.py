@@ -22,7 +22,9 @@ def trained_on(run: Trajectory, dataset: Dataset) -> bool | None:
     stored = run.sources.get("data")
     if stored is None:
         return None
-    if stored in (fingerprint(data, like=stored) for data in (dataset, replace(dataset, relevant=None))):
+    if stored in (
+        fingerprint(data, like=stored) for data in (dataset, replace(dataset, relevant=None))
+    ):
         return True
     return None if dataset.relevant is None and run.attention_mass is not None else False
 
@@ -46,7 +48,9 @@ def check_data(run: Trajectory, dataset: Dataset) -> None:
         compare(run, dataset, again.loss, again.gradient_norm, first)
 
 
-def compare(run: Trajectory, dataset: Dataset, loss: np.ndarray, gradient_norm: np.ndarray, last: int) -> None:
+def compare(
+    run: Trajectory, dataset: Dataset, loss: np.ndarray, gradient_norm: np.ndarray, last: int
+) -> None:
     """Refuse records that differ from a repetition (one entry per step). The first gradient is the sharpest test.
 
     In single precision very many heads leave few digits of a score; that loss is allowed for.
@@ -62,9 +66,13 @@ def compare(run: Trajectory, dataset: Dataset, loss: np.ndarray, gradient_norm: 
         (run.train_loss[: len(steps)], loss[steps], of_loss),
     )
     for stored, again, allowed in pairs:
-        off = float(np.max(np.abs(np.asarray(stored, float) - again) / np.maximum(np.abs(again), 1e-3)))
+        off = float(
+            np.max(np.abs(np.asarray(stored, float) - again) / np.maximum(np.abs(again), 1e-3))
+        )
         if not off < allowed:
-            raise _other(f"the stored records differ from a repetition on these data by {100 * off:.3g}%")
+            raise _other(
+                f"the stored records differ from a repetition on these data by {100 * off:.3g}%"
+            )
 
 
 def _other(why: str) -> ValueError:

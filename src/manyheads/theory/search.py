@@ -63,9 +63,13 @@ def attack(tally: Tally, search: Search, effort: Effort, extra: Sequence[dict] =
     rng, count = np.random.default_rng(effort.seed), effort.count(400, 100)
     for k, shape in enumerate(search.shapes[: effort.count(len(search.shapes), 1)]):
         points = [search.draw(rng, shape) for _ in range(count)]
-        points += [p for p in stored_points(search) if all(p[n].shape == points[0][n].shape for n in p)]
+        points += [
+            p for p in stored_points(search) if all(p[n].shape == points[0][n].shape for n in p)
+        ]
         if k == 0 and len(points) == count:
-            raise AssertionError(f"no stored point of {search.name} has the shape of the random ones")
+            raise AssertionError(
+                f"no stored point of {search.name} has the shape of the random ones"
+            )
         _add(tally, search, [*points, *(extra if k == 0 else ())])
     if not effort.quick:
         _add(tally, search, [search.draw(rng, search.large) for _ in range(400)])
@@ -79,7 +83,9 @@ def _add(tally: Tally, search: Search, points: list[dict[str, np.ndarray]]) -> N
         tally.add(measured, bound, printed)
 
 
-def evaluate(search: Search, points: list[dict[str, np.ndarray]]) -> list[tuple[float, float, float]]:
+def evaluate(
+    search: Search, points: list[dict[str, np.ndarray]]
+) -> list[tuple[float, float, float]]:
     """Measured value, our bound and the printed bound at points of one shape."""
     stacked = {name: np.stack([np.asarray(point[name]) for point in points]) for name in points[0]}
     with jax.enable_x64(True):
@@ -92,14 +98,22 @@ def _evaluator(search: Search) -> Callable:
     return jax.jit(jax.vmap(lambda point: (search.measure(point), *search.bounds(point))))
 
 
-def climb(search: Search, *, seed: int, restarts: int, steps: int) -> tuple[dict[str, np.ndarray], float]:
+def climb(
+    search: Search, *, seed: int, restarts: int, steps: int
+) -> tuple[dict[str, np.ndarray], float]:
     """The best point of `restarts` ascents of `steps` steps, and its ratio."""
     rng = np.random.default_rng(seed)
-    return ascend(search.ratio, [search.draw(rng, search.shapes[0]) for _ in range(restarts)], steps=steps)
+    return ascend(
+        search.ratio, [search.draw(rng, search.shapes[0]) for _ in range(restarts)], steps=steps
+    )
 
 
 def ascend(
-    ratio: Callable[[Point], Array], points: list[dict[str, np.ndarray]], *, steps: int, rate: float = 0.03
+    ratio: Callable[[Point], Array],
+    points: list[dict[str, np.ndarray]],
+    *,
+    steps: int,
+    rate: float = 0.03,
 ) -> tuple[dict[str, np.ndarray], float]:
     """Adam ascent on `ratio` from all points at once; the best point ever seen, and its ratio."""
     with jax.enable_x64(True):

@@ -30,10 +30,14 @@ class Shift(NamedTuple):
     walk: Walk
 
 
-def attention_shift(start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: int) -> Shift:
+def attention_shift(
+    start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: int
+) -> Shift:
     """Plain descent from a start with uniform attention (W = 0), measured at every step."""
     watch = Observer(_look, None, (dataset.tokens.astype(float), dataset.labels.astype(float)))
-    walk = follow(start, dataset, step_size=step_size, num_steps=num_steps, observe={"shift": watch})
+    walk = follow(
+        start, dataset, step_size=step_size, num_steps=num_steps, observe={"shift": watch}
+    )
     moved, slope, W, U, total = walk.observed["shift"]
     travel = step_size * np.concatenate([[0.0], np.cumsum(slope[:-1])])
     return Shift(moved, travel, W, U, total, walk)
@@ -50,4 +54,9 @@ def _look(view: View, tokens: jax.Array, labels: jax.Array) -> tuple[jax.Array, 
     squares = [jnp.sum(jnp.square(leaf), axis=(1, 2)) for leaf in view.displacement]
     total = jnp.sum(view.objective.copies * squares[1])
     slope = jnp.mean(jax.nn.sigmoid(-labels * view.scores))
-    return from_uniform(view.point.key_query, tokens), slope, *(jnp.sqrt(jnp.max(s)) for s in squares), jnp.sqrt(total)
+    return (
+        from_uniform(view.point.key_query, tokens),
+        slope,
+        *(jnp.sqrt(jnp.max(s)) for s in squares),
+        jnp.sqrt(total),
+    )

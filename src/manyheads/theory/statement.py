@@ -98,4 +98,6 @@ class Statement:
             "checker": self.checker,
             "used by": ", ".join(self.used_by),
         }
-        return "\n".join([f"{self.name}  {self.title}", *(f"{k:<10} {v}" for k, v in lines.items() if v)])
+        return "\n".join(
+            [f"{self.name}  {self.title}", *(f"{k:<10} {v}" for k, v in lines.items() if v)]
+        )

@@ -67,7 +67,9 @@ def with_heads(start: MultiHead, num_heads: float) -> MultiHead:
 
 
 @guarded()
-def measure_target(name: str, start: Any, dataset: Dataset, displacement: Any, loss: str | Loss = "logistic") -> Target:
+def measure_target(
+    name: str, start: Any, dataset: Dataset, displacement: Any, loss: str | Loss = "logistic"
+) -> Target:
     """Loss, distance and norms of the point at `displacement` from the start."""
     displacement, start = float64(displacement), checked_model(start, "start")
     point = start.displaced(displacement)
@@ -100,20 +102,29 @@ def mixture_direction(start: MultiHead, mixture) -> Direction:
     U, W = mixture.U_opt, mixture.W_opt
     along = np.einsum("gtd,td->g", np.asarray(start.readout, np.float64), U)
     signs = np.where(along >= 0, 1.0, -1.0)
-    return Direction("the paper's direction", Heads(signs[:, None, None] * W, np.repeat(U[None], len(signs), axis=0)))
+    return Direction(
+        "the paper's direction",
+        Heads(signs[:, None, None] * W, np.repeat(U[None], len(signs), axis=0)),
+    )
 
 
 @guarded()
-def combined_direction(name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray) -> Direction:
+def combined_direction(
+    name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray
+) -> Direction:
     r"""$\theta_*\propto\sum_i w_i y_i\nabla\tilde\Phi(X_i;\theta_0)$ with norm $\sqrt2$, from dual weights $w$."""
     with jax.enable_x64(True):
         cotangent = jnp.asarray(weights * dataset.labels)
         gradient = _pull_back(start.objective(dataset), float64(start.heads), cotangent)
     counts, share = start.multiplicity, start.multiplicity / start.num_heads
-    one = jax.tree.map(lambda leaf: np.asarray(leaf) / counts.reshape(-1, *(1,) * (leaf.ndim - 1)), gradient)
+    one = jax.tree.map(
+        lambda leaf: np.asarray(leaf) / counts.reshape(-1, *(1,) * (leaf.ndim - 1)), gradient
+    )
     norm = math.sqrt(float(np.sum(share * _class_squares(one, start.num_classes))))
     if not norm > 0:
-        raise ValueError("the tangent features cancel: no direction separates the data; use another start")
+        raise ValueError(
+            "the tangent features cancel: no direction separates the data; use another start"
+        )
     return Direction(name, jax.tree.map(lambda leaf: leaf * (math.sqrt(2) / norm), one))
 
 
@@ -126,16 +137,27 @@ def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) ->
 
 @guarded()
 def along(
-    direction: Direction, scale: float, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic"
+    direction: Direction,
+    scale: float,
+    start: MultiHead,
+    dataset: Dataset,
+    loss: str | Loss = "logistic",
 ) -> Target:
     """The target θ_0 + scale·θ_*."""
     displacement = direction.displacement(scale, start.num_heads)
-    return measure_target(f"{direction.name}, scale {scale:.4g}", start, dataset, displacement, loss)
+    return measure_target(
+        f"{direction.name}, scale {scale:.4g}", start, dataset, displacement, loss
+    )
 
 
 @guarded()
 def attention_target(
-    start: MultiHead, dataset: Dataset, mixture, sharpness: float | None = None, *, loss: str | Loss = "logistic"
+    start: MultiHead,
+    dataset: Dataset,
+    mixture,
+    sharpness: float | None = None,
+    *,
+    loss: str | Loss = "logistic",
 ) -> Target:
     r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}\sqrt H}U_{opt}$, $W_h=\Gamma W_{opt}$.
 
@@ -156,7 +178,12 @@ def attention_target(
 
 @guarded()
 def proximal_target(
-    start: Any, dataset: Dataset, *, step_size: float, num_steps: float, loss: str | Loss = "logistic"
+    start: Any,
+    dataset: Dataset,
+    *,
+    step_size: float,
+    num_steps: float,
+    loss: str | Loss = "logistic",
 ) -> Target:
     r"""Minimizer of $\hat L(\theta)+\|\theta-\theta_0\|^2/(2\eta K)$ found by L-BFGS, constant on each class.
 
@@ -169,21 +196,32 @@ def proximal_target(
         root, mean = np.sqrt(objective.copies), jnp.full(n, 1 / n)
 
         def value_and_gradient(flat):  # class coordinates sqrt(N) * displacement
-            value, gradient = _value_and_gradient(objective, parameters, root, flat, mean, loss=loss)
-            return float(value) + 0.5 * strength * float(flat @ flat), np.asarray(gradient) + strength * flat
+            value, gradient = _value_and_gradient(
+                objective, parameters, root, flat, mean, loss=loss
+            )
+            return float(value) + 0.5 * strength * float(flat @ flat), np.asarray(
+                gradient
+            ) + strength * flat
 
         size = sum(leaf.size for leaf in jax.tree.leaves(parameters))
         found = scipy.optimize.minimize(
-            value_and_gradient, np.zeros(size), jac=True, method="L-BFGS-B",
+            value_and_gradient,
+            np.zeros(size),
+            jac=True,
+            method="L-BFGS-B",
             options={"maxiter": 2000, "maxfun": 4000, "gtol": 1e-9, "ftol": 1e-14, "maxcor": 20},
-        )  # fmt: skip
+        )
         displacement = _per_head(jnp.asarray(found.x), parameters, root)
     return measure_target("the proximal target", start, dataset, displacement, loss)
 
 
 @guarded()
 def losses_along(
-    direction: Direction, scales: np.ndarray, start: MultiHead, dataset: Dataset, loss: str | Loss = "logistic"
+    direction: Direction,
+    scales: np.ndarray,
+    start: MultiHead,
+    dataset: Dataset,
+    loss: str | Loss = "logistic",
 ) -> np.ndarray:
     """Train loss at θ_0 + scale·θ_* for many scales at once."""
     unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
@@ -204,7 +242,9 @@ def _losses_along(objective, heads, unit, scales, *, loss):
 @partial(jax.jit, static_argnames="loss")
 def _value_and_gradient(objective, parameters, root, flat, sample_weight, *, loss):
     point = jax.tree.map(jnp.add, parameters, _per_head(flat, parameters, root))
-    value, _, gradient = objective.loss_and_gradient(point, sample_weight, loss=loss, precision=HIGHEST)
+    value, _, gradient = objective.loss_and_gradient(
+        point, sample_weight, loss=loss, precision=HIGHEST
+    )
     return value, flatten(gradient, root)
 
 
@@ -224,7 +264,10 @@ def _pull_back(objective, heads, cotangent):
 
 def _class_squares(tree: Any, num_classes: int) -> np.ndarray:
     """Squared norm of one head of each class, or of a model that has no classes."""
-    return sum(np.sum(np.asarray(leaf).reshape(num_classes, -1) ** 2, axis=1) for leaf in jax.tree.leaves(tree))
+    return sum(
+        np.sum(np.asarray(leaf).reshape(num_classes, -1) ** 2, axis=1)
+        for leaf in jax.tree.leaves(tree)
+    )
 
 
 def parameter_norm(parameters: Any, num_classes: int | None = None) -> float:

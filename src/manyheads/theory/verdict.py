@@ -70,7 +70,11 @@ class Hypothesis:
         """The factor (at least 1) by which it is missed: 1 if it holds, infinite if no factor would help."""
         if self.holds:
             return 1.0
-        small, large = sorted((self.have, self.need)) if not math.isnan(self.have + self.need) else (0.0, math.inf)
+        small, large = (
+            sorted((self.have, self.need))
+            if not math.isnan(self.have + self.need)
+            else (0.0, math.inf)
+        )
         return large / small if small > 0 else math.inf
 
     def short(self) -> str:
@@ -80,7 +84,11 @@ class Hypothesis:
         return f"{self.text} (off by a factor {self.factor:.3g})"
 
     def __str__(self) -> str:
-        off = f", off by a factor {self.factor:.3g}" if not self.holds and math.isfinite(self.factor) else ""
+        off = (
+            f", off by a factor {self.factor:.3g}"
+            if not self.holds and math.isfinite(self.factor)
+            else ""
+        )
         sides = "" if math.isnan(self.have) else f" ({self.have:.4g} against {self.need:.4g}{off})"
         remedy = f"; {self.remedy}" if self.remedy and not self.holds else ""
         return f"{'holds' if self.holds else 'fails'}: {self.text}{sides}{remedy}"
@@ -130,7 +138,9 @@ class Certificate:
         if self.sense not in ("<=", ">="):
             raise ValueError(f"sense={self.sense!r} is not one of '<=', '>='")
         if not self.bounds:
-            raise ValueError(f"certificate of {self.statement!r} has no bound; pass at least one Bound")
+            raise ValueError(
+                f"certificate of {self.statement!r} has no bound; pass at least one Bound"
+            )
 
     def bound(self, variant: str | None = None) -> Bound:
         """The version called `variant`, or the one that decides the verdict."""
@@ -177,7 +187,9 @@ class Certificate:
                 remedies = "; ".join(_remedies(bound.failing))
                 failing = "; ".join(dict.fromkeys(h.short() for h in bound.failing))
                 return f"fails: {failing}" + (f" -> {remedies}" if remedies else "")
-            return "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
+            return (
+                "the paper gives this bound only up to an unnamed constant (shown with constant 1)"
+            )
         noise = f" + noise {self.noise:.2g}" if self.noise else ""
         comparison = f"measured {self.measured:.6g} {self.sense} {bound.variant} bound {bound.value:.6g}{noise}"
         if self.verdict is Verdict.VIOLATED:
@@ -215,12 +227,16 @@ class Certificate:
             name = VARIANTS.get(bound.variant, bound.variant)
             reasons = [f"       {h}" for h in dict.fromkeys(map(str, bound.failing))]
             again = ", for reasons above" if reasons and told.issuperset(reasons) else ""
-            lines.append(f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}{again}")
+            lines.append(
+                f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}{again}"
+            )
             lines.extend(reason for reason in reasons if reason not in told)
             told.update(reasons)
         if self.verdict is not Verdict.SILENT:
             lines.append(f"  because   {self.reason}")
-        shown = {name: value for name, value in self.details.items() if not isinstance(value, dict)}  # no tables
+        shown = {
+            name: value for name, value in self.details.items() if not isinstance(value, dict)
+        }  # no tables
         lines.extend(f"  {name:<9} {_show(value)}" for name, value in shown.items())
         return "\n".join(lines)
 
@@ -273,7 +289,9 @@ def _restored(cls: Any, stored: Mapping[str, Any]) -> Any:
     values = {item.name: stored[item.name] for item in fields(cls)}
     for item in fields(cls):
         if item.name in _PARTS:
-            values[item.name] = tuple(_restored(_PARTS[item.name], part) for part in values[item.name])
+            values[item.name] = tuple(
+                _restored(_PARTS[item.name], part) for part in values[item.name]
+            )
         elif item.type == "float":
             values[item.name] = float(values[item.name])
     return cls(**values)

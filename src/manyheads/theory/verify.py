@@ -32,7 +32,15 @@ class Verification:
         """Cells of the printed table: statement, title, trials, printed, ours, verdict, detail."""
         titles = {name: item.title for name, item in ledger().items()}
         return [
-            (f.statement, titles[f.statement], f"{f.trials:,}", share(f.printed), share(f.ours), _word(f), f.detail)
+            (
+                f.statement,
+                titles[f.statement],
+                f"{f.trials:,}",
+                share(f.printed),
+                share(f.ours),
+                _word(f),
+                f.detail,
+            )
             for f in self.findings
         ]
 
@@ -54,7 +62,8 @@ class Verification:
             "seed": self.seed,
             "violated": [f.statement for f in self.violated],
             "findings": [
-                f.to_dict() | {"seconds": round(s, 3)} for f, s in zip(self.findings, self.seconds, strict=True)
+                f.to_dict() | {"seconds": round(s, 3)}
+                for f, s in zip(self.findings, self.seconds, strict=True)
             ],
         }
 
@@ -62,9 +71,14 @@ class Verification:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
 
     def __str__(self) -> str:
-        rows = [("statement", "", "trials", "printed", "ours", "verdict", "what was found"), *self.rows()]
+        rows = [
+            ("statement", "", "trials", "printed", "ours", "verdict", "what was found"),
+            *self.rows(),
+        ]
         widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        padded = [[*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]] for row in rows]
+        padded = [
+            [*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]] for row in rows
+        ]
         return "\n".join([*("  ".join(row).rstrip() for row in padded), "", self.summary()])
 
 

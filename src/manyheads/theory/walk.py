@@ -80,12 +80,23 @@ def follow(
         problem.start,
         *(target.displacement for target in targets),
     )
-    run, seen = descend(problem, {"walk": Observer(_look, None, (watched,)), **(observe or {})}, num_steps)
+    run, seen = descend(
+        problem, {"walk": Observer(_look, None, (watched,)), **(observe or {})}, num_steps
+    )
     value, gradient, distance, readout, slope, gap = seen.pop("walk")
     return Walk(
-        start, step_size, tuple(targets), value, np.sqrt(gradient), np.sqrt(distance), readout,
-        slope.T, np.sqrt(gap.T), run.displacement, seen,
-    )  # fmt: skip
+        start,
+        step_size,
+        tuple(targets),
+        value,
+        np.sqrt(gradient),
+        np.sqrt(distance),
+        readout,
+        slope.T,
+        np.sqrt(gap.T),
+        run.displacement,
+        seen,
+    )
 
 
 def _look(view: View, targets: Any) -> tuple[jax.Array, ...]:

@@ -133,23 +133,35 @@ def train(
     num_steps, eta = checked_plan(method, step_size, num_steps)
     kind = choose_dtype(dtype, model)
     if eta is not None and not float(np.finfo(kind).tiny) <= eta <= float(np.finfo(kind).max):
-        raise ValueError(f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size.")
-    before = resume if resume is None or isinstance(resume, Trajectory) else Trajectory.load(resume, like=model)
+        raise ValueError(
+            f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size."
+        )
+    before = (
+        resume
+        if resume is None or isinstance(resume, Trajectory)
+        else Trajectory.load(resume, like=model)
+    )
     where = choose_device(device)
     if devices is None and device in (None, "cpu") and observe is None:
-        devices = paying_devices(dataset, None if before is None else before.settings.get("devices", 1))
+        devices = paying_devices(
+            dataset, None if before is None else before.settings.get("devices", 1)
+        )
     chosen = choose_devices(devices, device)
     mesh = make_mesh(chosen)
     hosts = Hosts(mesh)
     record_steps = choose_steps(record, num_steps, "record")
     settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset, len(chosen))
     settings |= {} if seed is None else {"seed": seed}
-    questions = Questions(until, forecast, model, dataset, settings | {"weighted": sample_weight is not None})
+    questions = Questions(
+        until, forecast, model, dataset, settings | {"weighted": sample_weight is not None}
+    )
     record_steps = np.union1d(record_steps, questions.steps)
     at_records = isinstance(snapshots, str) and snapshots == "records"
     wanted = record_steps if at_records else listed_steps(snapshots, num_steps)
     entries = sum(np.size(leaf) for leaf in jax.tree.leaves(model.parameters))
-    check_descent(model, dataset, num_steps, records=20.0 * len(record_steps) + float(entries) * len(wanted))
+    check_descent(
+        model, dataset, num_steps, records=20.0 * len(record_steps) + float(entries) * len(wanted)
+    )
     if sample_weight is not None:
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
     if test is not None:
@@ -163,11 +175,15 @@ def train(
         record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
         late = np.setdiff1d(wanted[wanted < before.last_step], before.snapshot_steps)
         if len(late) and not at_records:
-            raise ValueError(f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes.")
+            raise ValueError(
+                f"snapshots={late.tolist()} lie before step {before.last_step}, where the run resumes."
+            )
         wanted = np.union1d(before.snapshot_steps, np.setdiff1d(wanted, late))
         questions.remember(before.steps, before.observed)
     done_before = 0 if before is None else before.last_step
-    hosts.check_same(model.parameters, settings, sources, record_steps.tolist(), wanted.tolist(), done_before)
+    hosts.check_same(
+        model.parameters, settings, sources, record_steps.tolist(), wanted.tolist(), done_before
+    )
     if not hosts.first:
         checkpoint, progress = None, False
     if checkpoint is not None:
@@ -175,9 +191,16 @@ def train(
 
     with CtrlC() as ctrl_c, jax.enable_x64(kind == np.float64), jax.default_device(where):
         problem = make_problem(
-            model, dataset, eta, method, sample_weight=sample_weight, dtype=kind, chunk=chunk, platform=where.platform,
+            model,
+            dataset,
+            eta,
+            method,
+            sample_weight=sample_weight,
+            dtype=kind,
+            chunk=chunk,
+            platform=where.platform,
             mesh=mesh,
-        )  # fmt: skip
+        )
         settings["chunk"] = chunk_of(problem)
         observers = run_observers(model, test, record_steps, kind, where.platform, mesh)
         observers["snapshots"] = Observer(displacement, wanted)
@@ -190,7 +213,9 @@ def train(
             state = restore(state, before, observers)
         # the state as the loop leaves it: all stretches run the same program
         parts = (problem, observers, state)
-        problem, observers, state = jax.device_put(parts, where) if mesh is None else on_mesh(parts, mesh)
+        problem, observers, state = (
+            jax.device_put(parts, where) if mesh is None else on_mesh(parts, mesh)
+        )
         finish = Finish(model, observers, settings, sources, int(state.step), questions.records)
         status, saved = "finished", time.monotonic()
         with Bar(num_steps, int(state.step), progress) as bar:
@@ -201,7 +226,9 @@ def train(
                     if hosts.largest(ctrl_c.pressed):
                         raise KeyboardInterrupt
                     if int(state.step) in questions.steps and state.run.finite:
-                        reason = hosts.first_text(questions.ask(int(state.step), finish.model_at(state)))
+                        reason = hosts.first_text(
+                            questions.ask(int(state.step), finish.model_at(state))
+                        )
                         if reason:
                             settings["reason"], status = reason, "stopped"
                             state = hosts.run(
@@ -216,7 +243,9 @@ def train(
             except KeyboardInterrupt:
                 status = "interrupted"
             except HostLost as lost:
-                raise HostLost(f"{lost}; {_rescued(finish(state, 'interrupted'), checkpoint)}") from None
+                raise HostLost(
+                    f"{lost}; {_rescued(finish(state, 'interrupted'), checkpoint)}"
+                ) from None
         done = finish(state, status)
         ctrl_c.answered = done.status == "interrupted"
     if checkpoint is not None:
@@ -235,14 +264,18 @@ def _observed(function: Callable) -> Callable[[View, Data], jax.Array]:
 
 def _checked_functions(observe) -> dict[str, Callable]:
     functions = {} if observe is None else observe
-    if not isinstance(functions, Mapping) or not all(isinstance(k, str) and callable(f) for k, f in functions.items()):
+    if not isinstance(functions, Mapping) or not all(
+        isinstance(k, str) and callable(f) for k, f in functions.items()
+    ):
         raise ValueError(
             f"observe={shown(observe)} must map names to functions; pass observe={{'name': fn}}, fn(parameters, data)."
         )
     return dict(functions)
 
 
-def run_settings(method: Method, eta, num_steps, kind, tf32, where, dataset: Dataset, devices: int = 1) -> dict:
+def run_settings(
+    method: Method, eta, num_steps, kind, tf32, where, dataset: Dataset, devices: int = 1
+) -> dict:
     """What a trajectory says about how it was made."""
     return {
         "optimizer": method.rule,
@@ -272,7 +305,12 @@ def _rescued(run: Trajectory, checkpoint: str | Path | None) -> str:
 
 
 def run_observers(
-    model: Model, test: Dataset | None, steps: np.ndarray, kind, platform: str, mesh: Mesh | None = None
+    model: Model,
+    test: Dataset | None,
+    steps: np.ndarray,
+    kind,
+    platform: str,
+    mesh: Mesh | None = None,
 ) -> dict[str, Observer]:
     """What every run records."""
     arguments: tuple = ()
@@ -295,7 +333,9 @@ def _records(view: View, test: Any = None, test_weight: Any = None) -> dict[str,
         **view.measured,
     }
     if test is not None:
-        row["test_loss"] = jnp.sum(test_weight * view.problem.method.loss.value(test.labels * test.scores(view.point)))
+        row["test_loss"] = jnp.sum(
+            test_weight * view.problem.method.loss.value(test.labels * test.scores(view.point))
+        )
     return jax.tree.map(lambda value: value.astype(view.loss.dtype), row)
 
 
@@ -303,7 +343,13 @@ class Finish:
     """Makes the trajectory of a state."""
 
     def __init__(
-        self, model: Model, observers: dict[str, Observer], settings: dict, sources: dict, first: int = 0, more=None
+        self,
+        model: Model,
+        observers: dict[str, Observer],
+        settings: dict,
+        sources: dict,
+        first: int = 0,
+        more=None,
     ):
         self.model, self.settings, self.sources, self.first = model, settings, sources, first
         self.more = more or (lambda steps: {})  # further records by name
@@ -319,16 +365,31 @@ class Finish:
         if not run.finite:
             status = "diverged"
         done = int(state.step) - (status == "stopped")  # the step that ends such a run is evaluated
-        last = min(done, self.settings["num_steps"]) if run.finite else max(run.evaluated - 1, self.first)
-        count = {name: int(np.searchsorted(steps, run.evaluated)) for name, steps in self.steps.items()}
-        rows = {name: jax.tree.map(lambda a, c=count[name]: a[:c], kept) for name, kept in run.kept.items()}
+        last = (
+            min(done, self.settings["num_steps"])
+            if run.finite
+            else max(run.evaluated - 1, self.first)
+        )
+        count = {
+            name: int(np.searchsorted(steps, run.evaluated)) for name, steps in self.steps.items()
+        }
+        rows = {
+            name: jax.tree.map(lambda a, c=count[name]: a[:c], kept)
+            for name, kept in run.kept.items()
+        }
         zero = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), run.displacement)
         steps = self.steps["records"][: count["records"]]
-        observed = {name.removeprefix("observed "): r for name, r in rows.items() if name.startswith("observed ")}
+        observed = {
+            name.removeprefix("observed "): r
+            for name, r in rows.items()
+            if name.startswith("observed ")
+        }
         return Trajectory(
             start=self.model,
             steps=steps,
-            snapshot_steps=self.steps["snapshots"][: count["snapshots"]] if "snapshots" in rows else np.zeros(0, int),
+            snapshot_steps=self.steps["snapshots"][: count["snapshots"]]
+            if "snapshots" in rows
+            else np.zeros(0, int),
             snapshots=rows.get("snapshots", zero),
             displacement=run.displacement,
             last_step=int(last),
@@ -348,8 +409,13 @@ def _first_state(problem: Problem, observers: dict[str, Observer]) -> State:
     try:
         state = begin(problem, observers)
         jax.eval_shape(advance, problem, observers, state, np.int32(1), np.int32(1))
-        if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in jax.tree.leaves(state.run.optimizer)):
-            raise ValueError("its state holds a typed random key, which cannot be saved; pass jax.random.PRNGKey(0)")
+        if any(
+            jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
+            for leaf in jax.tree.leaves(state.run.optimizer)
+        ):
+            raise ValueError(
+                "its state holds a typed random key, which cannot be saved; pass jax.random.PRNGKey(0)"
+            )
     except Exception as error:  # whatever the transform raises
         text = " ".join(str(error).split())[:160]
         raise ValueError(

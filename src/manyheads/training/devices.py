@@ -85,7 +85,9 @@ def choose_devices(devices: str | int | None, device: str | None = None) -> list
     there, processes = jax.devices(one.platform), jax.process_count()
     number = isinstance(devices, int | np.integer) and not isinstance(devices, bool)
     if not (number or (isinstance(devices, str) and devices == "all")):
-        raise ValueError(f"devices={shown(devices)} must be 'all' or a number of devices; there are {len(there)}.")
+        raise ValueError(
+            f"devices={shown(devices)} must be 'all' or a number of devices; there are {len(there)}."
+        )
     count = len(there) if devices == "all" else int(devices)
     if not 1 <= count <= len(there):
         hint = f" ({MORE_OF_A_CPU.format(count)})" if one.platform == "cpu" and count > 0 else ""
@@ -94,7 +96,9 @@ def choose_devices(devices: str | int | None, device: str | None = None) -> list
         )
     if count == 1 and processes == 1:
         return [one]
-    by_process = [[d for d in there if d.process_index == p][: count // processes] for p in range(processes)]
+    by_process = [
+        [d for d in there if d.process_index == p][: count // processes] for p in range(processes)
+    ]
     chosen = [d for own in by_process for d in own]
     if len(chosen) != count:
         raise ValueError(
@@ -125,7 +129,10 @@ def spread(
     def one(task):
         device = free.get()
         try:
-            with jax.enable_x64(wide), jax.default_device(device):  # settings of JAX belong to a thread
+            with (
+                jax.enable_x64(wide),
+                jax.default_device(device),
+            ):  # settings of JAX belong to a thread
                 return work(task, device)
         finally:
             free.put(device)

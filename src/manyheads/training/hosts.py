@@ -17,7 +17,10 @@ from jax.sharding import Mesh
 
 LONGEST_TEXT = 240  # bytes of a text that processes agree on
 TRANSPORT = "Gloo"  # what moves arrays between processes on CPUs
-LOOK_SECONDS = 1e-3, 0.05  # between two looks at a result that is not there yet: at first, and at most
+LOOK_SECONDS = (
+    1e-3,
+    0.05,
+)  # between two looks at a result that is not there yet: at first, and at most
 
 
 class HostLost(ConnectionError):
@@ -28,7 +31,9 @@ class Hosts:
     """The processes that share a mesh; without one, this process alone."""
 
     def __init__(self, mesh: Mesh | None = None):
-        self.count = 1 if mesh is None else len({device.process_index for device in mesh.devices.flat})
+        self.count = (
+            1 if mesh is None else len({device.process_index for device in mesh.devices.flat})
+        )
         self.index = 0 if self.count == 1 else jax.process_index()
         self.first = self.index == 0  # writes files and shows progress
 
@@ -66,9 +71,13 @@ class Hosts:
             return jax.block_until_ready(program(*arguments))
         with _a_lost_one_is_said():
             result = program(*arguments)
-            waiting = [shard.data for leaf in jax.tree.leaves(result) for shard in leaf.addressable_shards]
+            waiting = [
+                shard.data for leaf in jax.tree.leaves(result) for shard in leaf.addressable_shards
+            ]
             pause, most = LOOK_SECONDS
-            while waiting:  # where a process is lost, one device may know it while another waits forever
+            while (
+                waiting
+            ):  # where a process is lost, one device may know it while another waits forever
                 for data in [data for data in waiting if data.is_ready()]:
                     data.block_until_ready()
                 waiting = [data for data in waiting if not data.is_ready()]
@@ -95,4 +104,6 @@ def _a_lost_one_is_said() -> Generator[None, None, None]:
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         if isinstance(error, ValueError) and TRANSPORT not in str(error):
             raise
-        raise HostLost(f"another process of this run was lost ({' '.join(str(error).split())[:120]})") from None
+        raise HostLost(
+            f"another process of this run was lost ({' '.join(str(error).split())[:120]})"
+        ) from None

@@ -36,7 +36,9 @@ class Program:
         if not _drops_errors(frame):
             signal.default_int_handler(number, frame)
         self.due, self.repeats = True, self.repeats + 1
-        later = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        later = threading.Timer(
+            0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+        )
         later.daemon = True
         later.start()
 
@@ -49,7 +51,12 @@ def _drops_errors(frame: FrameType | None) -> bool:
     """
     while frame is not None:
         code = frame.f_code
-        if code.co_name in ("_xla_gc_callback", "__del__", "discover_pjrt_plugins", "_audit_fork_safety"):
+        if code.co_name in (
+            "_xla_gc_callback",
+            "__del__",
+            "discover_pjrt_plugins",
+            "_audit_fork_safety",
+        ):
             return True
         if code.co_name == "remove" and "importlib" in code.co_filename:
             return True

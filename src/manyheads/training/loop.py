@@ -116,7 +116,9 @@ class Run(NamedTuple):
     displacement: Any
     optimizer: Any
     before: tuple[Any, Any]  # displacement and optimizer at the last finite evaluation
-    evaluated: jax.Array  # steps with a finite evaluation; the next one is `step` unless the run diverged
+    evaluated: (
+        jax.Array
+    )  # steps with a finite evaluation; the next one is `step` unless the run diverged
     kept: dict[str, Any]
     loss: jax.Array  # of the last evaluation
     finite: jax.Array
@@ -130,7 +132,9 @@ class State(NamedTuple):
     run: Run
 
 
-def descend(problem: Problem, observers: Mapping[str, Observer], steps: int) -> tuple[Run, dict[str, Any]]:
+def descend(
+    problem: Problem, observers: Mapping[str, Observer], steps: int
+) -> tuple[Run, dict[str, Any]]:
     """Descent to step `steps`, and what each observer kept, stacked over its steps, in NumPy.
 
     The precision is that of `problem.step_size`. Rows after a divergence are NaN.
@@ -142,7 +146,9 @@ def descend(problem: Problem, observers: Mapping[str, Observer], steps: int) -> 
     return run, run.kept
 
 
-def whole_run(problem: Problem, observers: Mapping[str, Observer], steps: AnyArray, axis: str | None = None) -> Run:
+def whole_run(
+    problem: Problem, observers: Mapping[str, Observer], steps: AnyArray, axis: str | None = None
+) -> Run:
     """`descend` as one function to be traced, by vmap with this axis name for example; observers name their steps."""
     return _loop(problem, observers, begin(problem, observers), steps + 1, steps, axis).run
 
@@ -151,19 +157,27 @@ def at_steps(observers: Mapping[str, Observer], last: int) -> dict[str, Observer
     """Observers of all steps told which these are."""
     every = np.arange(last + 1, dtype=np.int32)
     return {
-        name: dataclasses.replace(o, steps=every if o.steps is None else np.asarray(o.steps, np.int32))
+        name: dataclasses.replace(
+            o, steps=every if o.steps is None else np.asarray(o.steps, np.int32)
+        )
         for name, o in observers.items()
     }
 
 
 def stretches(
-    problem: Problem, observers: dict[str, Observer], state: State, last: int, marks: Sequence[int] | np.ndarray = (),
+    problem: Problem,
+    observers: dict[str, Observer],
+    state: State,
+    last: int,
+    marks: Sequence[int] | np.ndarray = (),
     hosts: Hosts = ALONE,
-) -> Iterator[State]:  # fmt: skip
+) -> Iterator[State]:
     """The state after each compiled stretch, until step `last` is done or the run diverged; none passes a mark."""
     stretch, first = 1, int(state.step)
     while (now := int(state.step)) <= last and state.run.finite:
-        stop = hosts.largest(min([now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)]))
+        stop = hosts.largest(
+            min([now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)])
+        )
         began = time.monotonic()
         state = hosts.run(advance, problem, observers, state, np.int32(stop), np.int32(last))
         took = time.monotonic() - began
@@ -184,16 +198,25 @@ def begin(problem: Problem, observers: Mapping[str, Observer]) -> State:
     method = problem.method
     if method.transform is not None:  # some transforms remember where they began
         root = jnp.sqrt(jnp.asarray(problem.objective.copies, dtype))
-        optimizer = method.transform.init(scaled(start, root) if method.coordinates == "class" else start)
+        optimizer = method.transform.init(
+            scaled(start, root) if method.coordinates == "class" else start
+        )
     rows = _rows.eval_shape(problem, observers)
-    kept = {name: jax.tree.map(partial(_blank, len(o.steps)), rows[name]) for name, o in observers.items()}
+    kept = {
+        name: jax.tree.map(partial(_blank, len(o.steps)), rows[name])
+        for name, o in observers.items()
+    }
     none = jnp.zeros((), jnp.int32)
-    run = Run(zeros, optimizer, (zeros, optimizer), none, kept, jnp.zeros((), dtype), jnp.array(True))
+    run = Run(
+        zeros, optimizer, (zeros, optimizer), none, kept, jnp.zeros((), dtype), jnp.array(True)
+    )
     return State(none, dict.fromkeys(observers, none), run)
 
 
 def _blank(count: int, row: jax.ShapeDtypeStruct) -> jax.Array:
-    return jnp.full((count, *row.shape), jnp.nan if jnp.issubdtype(row.dtype, jnp.inexact) else 0, row.dtype)
+    return jnp.full(
+        (count, *row.shape), jnp.nan if jnp.issubdtype(row.dtype, jnp.inexact) else 0, row.dtype
+    )
 
 
 @jax.jit
@@ -204,17 +227,23 @@ def _rows(problem: Problem, observers: dict[str, Observer]) -> dict[str, Any]:
     return {name: o.look(view, *o.arguments) for name, o in observers.items()}
 
 
-def _evaluated(problem: Problem, step, displacement, due, observers: Mapping[str, Observer]) -> View:
+def _evaluated(
+    problem: Problem, step, displacement, due, observers: Mapping[str, Observer]
+) -> View:
     """The view of a point; with the extras of its objective where an observer that wants them is `due`."""
     objective, method = problem.objective, problem.method
     point = jax.tree.map(jnp.add, problem.start, displacement)
     how = {"loss": method.loss, "precision": method.precision}
     if any(o.extras for o in observers.values()) and hasattr(objective, "evaluate"):
-        loss, scores, gradient, extras = objective.evaluate(point, problem.sample_weight, due, **how)
+        loss, scores, gradient, extras = objective.evaluate(
+            point, problem.sample_weight, due, **how
+        )
     else:
         loss, scores, gradient = objective.loss_and_gradient(point, problem.sample_weight, **how)
         extras = {}
-    return View(step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem)
+    return View(
+        step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem
+    )
 
 
 def forgetful(program: Any) -> Callable:
@@ -236,23 +265,30 @@ def forgetful(program: Any) -> Callable:
 
 @forgetful
 @jax.jit
-def advance(problem: Problem, observers: dict[str, Observer], state: State, until: AnyArray, last: AnyArray) -> State:
+def advance(
+    problem: Problem, observers: dict[str, Observer], state: State, until: AnyArray, last: AnyArray
+) -> State:
     """Steps up to (not including) `until`; step `last` is evaluated and not left."""
     state = _loop(problem, observers, state, until, last, None)
     return getattr(problem.objective, "replicated", lambda whole: whole)(state)
 
 
 def _loop(problem, observers, state: State, until, last, axis: str | None) -> State:
-    body = partial(_step, problem, {name: o for name, o in observers.items() if len(o.steps)}, last, axis)
+    body = partial(
+        _step, problem, {name: o for name, o in observers.items() if len(o.steps)}, last, axis
+    )
     return jax.lax.while_loop(lambda s: s.step < until, body, state)
 
 
-def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | None, state: State) -> State:
+def _step(
+    problem: Problem, observers: dict[str, Observer], last, axis: str | None, state: State
+) -> State:
     """Evaluate, keep what is due, and move unless this was the last step or the run diverged."""
     step, written, run = state
     at = {name: jnp.minimum(written[name], len(o.steps) - 1) for name, o in observers.items()}
     due = {
-        name: (written[name] < len(o.steps)) & (jnp.asarray(o.steps)[at[name]] == step) for name, o in observers.items()
+        name: (written[name] < len(o.steps)) & (jnp.asarray(o.steps)[at[name]] == step)
+        for name, o in observers.items()
     }
     wanted = jnp.any(jnp.array([due[name] for name, o in observers.items() if o.extras] or [False]))
     view = _evaluated(problem, step, run.displacement, wanted, observers)
@@ -276,7 +312,9 @@ def _step(problem: Problem, observers: dict[str, Observer], last, axis: str | No
 
 def _kept(observer: Observer, view: View, finite, rows):
     new = observer.look(view, *observer.arguments)
-    return jax.tree.map(lambda r, row: r.at[view.row].set(jnp.where(finite, row, r[view.row])), rows, new)
+    return jax.tree.map(
+        lambda r, row: r.at[view.row].set(jnp.where(finite, row, r[view.row])), rows, new
+    )
 
 
 def _choose(flag, new, old):
@@ -290,13 +328,21 @@ def _move(problem: Problem, view: View, optimizer, axis: str | None):
         return jax.tree.map(lambda g: -eta * g, view.gradient), optimizer
     if method.rule in ("normalized", "polyak"):
         loss, gradient, length, largest = _without_underflow(problem, view, axis)
-        size = eta / length if method.rule == "normalized" else jnp.minimum(largest, loss / length / length)
+        size = (
+            eta / length
+            if method.rule == "normalized"
+            else jnp.minimum(largest, loss / length / length)
+        )
         size = jnp.where(length > 0, size, 0.0)
         return jax.tree.map(lambda g: -size * g, gradient), optimizer
     assert method.transform is not None
     by_class = method.coordinates == "class"
-    point, gradient = (scaled(tree, jnp.sqrt(copies)) if by_class else tree for tree in (view.point, view.gradient))
-    moves, optimizer = method.transform.update(gradient, optimizer, point, value=view.loss, grad=gradient)
+    point, gradient = (
+        scaled(tree, jnp.sqrt(copies)) if by_class else tree for tree in (view.point, view.gradient)
+    )
+    moves, optimizer = method.transform.update(
+        gradient, optimizer, point, value=view.loss, grad=gradient
+    )
     if method.rule == "adam":
         moves = jax.tree.map(lambda u: -eta * u, moves)
     return scaled(moves, 1 / jnp.sqrt(copies)) if by_class else moves, optimizer
@@ -318,7 +364,9 @@ def _without_underflow(problem: Problem, view: View, axis: str | None):
     top = jnp.max(logs)
     tiny = top < 0.5 * float(np.log(jnp.finfo(logs.dtype).tiny))
     divided = dataclasses.replace(
-        loss, value=lambda m: jnp.exp(log_value(m) - top), slope=lambda m: -jnp.exp(log_slope(m) - top)
+        loss,
+        value=lambda m: jnp.exp(log_value(m) - top),
+        slope=lambda m: -jnp.exp(log_slope(m) - top),
     )
 
     def again():

@@ -33,7 +33,9 @@ def checked_weight(sample_weight, n: int) -> np.ndarray:
         or weight.dtype.kind not in "fiub"
         or not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any())
     ):
-        raise ValueError(f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default.")
+        raise ValueError(
+            f"sample_weight must hold {n} finite numbers >= 0, not all zero; 1/n each is the default."
+        )
     return weight.astype(np.float64)
 
 
@@ -56,7 +58,9 @@ def make_problem(
     start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.parameters)
     weight = np.asarray(np.full(n, 1 / n) if sample_weight is None else sample_weight, dtype)
     fits(dtype, {"tokens": dataset.tokens, "the parameters": start, "sample_weight": weight})
-    return Problem(start, objective, weight, np.asarray(0.0 if step_size is None else step_size, dtype), method)
+    return Problem(
+        start, objective, weight, np.asarray(0.0 if step_size is None else step_size, dtype), method
+    )
 
 
 def chunk_of(problem: Problem) -> int | None:
@@ -69,7 +73,9 @@ def chunk_of(problem: Problem) -> int | None:
 def fits(dtype, parts: dict[str, Any]) -> None:
     """Refuse values that are infinite in `dtype`."""
     for name, part in parts.items():
-        leaves = [leaf.largest[0] if isinstance(leaf, Mapped) else leaf for leaf in jax.tree.leaves(part)]
+        leaves = [
+            leaf.largest[0] if isinstance(leaf, Mapped) else leaf for leaf in jax.tree.leaves(part)
+        ]
         if not all(np.isfinite(np.asarray(leaf, dtype)).all() for leaf in leaves):
             raise ValueError(
                 f"{name} hold values too large for {np.dtype(dtype)}; pass dtype='float64', or scale them down."
@@ -80,7 +86,9 @@ def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
     """The rule of descent by its name, or an optax transform with the coordinates it acts in."""
     precision = jax.lax.Precision.DEFAULT if tf32 else jax.lax.Precision.HIGHEST
     if coordinates not in (None, "head", "class"):
-        raise ValueError(f"coordinates={shown(coordinates)} is not known; choose 'head' or 'class'.")
+        raise ValueError(
+            f"coordinates={shown(coordinates)} is not known; choose 'head' or 'class'."
+        )
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             raise ValueError(
@@ -104,13 +112,21 @@ def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
             "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, "
             "or expand(model)."
         )
-    return Method("optax", optax.with_extra_args_support(optimizer), coordinates or "head", loss, precision)
+    return Method(
+        "optax", optax.with_extra_args_support(optimizer), coordinates or "head", loss, precision
+    )
 
 
 def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | None]:
     """The number of steps and the step size, which an optax transform brings along (None)."""
-    if not (isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool) and 0 <= num_steps < 2**31 - 1):
-        raise ValueError(f"num_steps={shown(num_steps)} must be a whole number from 0 to {2**31 - 2}.")
+    if not (
+        isinstance(num_steps, int | np.integer)
+        and not isinstance(num_steps, bool)
+        and 0 <= num_steps < 2**31 - 1
+    ):
+        raise ValueError(
+            f"num_steps={shown(num_steps)} must be a whole number from 0 to {2**31 - 2}."
+        )
     if method.rule == "optax":
         if step_size is not None:
             raise ValueError(
@@ -118,17 +134,25 @@ def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | Non
             )
         return int(num_steps), None
     if step_size is None:
-        raise ValueError("step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one.")
+        raise ValueError(
+            "step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one."
+        )
     return int(num_steps), finite("step_size", step_size)
 
 
-def check_descent(model: Model, dataset: Dataset, num_steps: int, runs: int = 1, records: float = 0.0) -> None:
+def check_descent(
+    model: Model, dataset: Dataset, num_steps: int, runs: int = 1, records: float = 0.0
+) -> None:
     """Refuse runs that would take days, and records (that many numbers) that would not fit."""
     what = f"{num_steps:,} steps" if runs == 1 else f"{runs:,} runs of {num_steps:,} steps"
     fits_memory(f"the records of {what}", 8 * records, "pass fewer steps")
-    seconds = runs * descent_seconds(num_steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies))
+    seconds = runs * descent_seconds(
+        num_steps, *dataset.tokens.shape, 1 if model.copies is None else len(model.copies)
+    )
     fits_time(
-        what, seconds, "pass fewer steps" if runs <= 2 else "pass fewer steps, num_left_out=50 or fewer sequences"
+        what,
+        seconds,
+        "pass fewer steps" if runs <= 2 else "pass fewer steps, num_left_out=50 or fewer sequences",
     )
 
 
@@ -174,7 +198,10 @@ def listed_steps(steps, num_steps: int, name: str = "snapshots") -> np.ndarray:
     with contextlib.suppress(TypeError, ValueError):
         array = np.asarray(steps)
         if array.ndim == 1 and (
-            array.size == 0 or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)
+            array.size == 0
+            or (array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= num_steps)
         ):
             return np.unique(array.astype(int))
-    raise ValueError(f"{name}={shown(steps)} must be a list of whole steps from 0 to num_steps={num_steps}.")
+    raise ValueError(
+        f"{name}={shown(steps)} must be a list of whole steps from 0 to num_steps={num_steps}."
+    )

@@ -24,15 +24,21 @@ class Bar:
                 refresh_per_second=5,
             )
             self._progress.start()
-            self._task = self._progress.add_task(self.label, total=max(self.total, 1), completed=self.start, note="")
+            self._task = self._progress.add_task(
+                self.label, total=max(self.total, 1), completed=self.start, note=""
+            )
         return self
 
-    def show(self, done: int, loss: float | None = None, unit: str = "steps", more: str = "") -> None:
+    def show(
+        self, done: int, loss: float | None = None, unit: str = "steps", more: str = ""
+    ) -> None:
         if not self.on:
             return
         done = min(done, self.total)
         speed = self._progress.tasks[self._task].speed
-        note = ", ".join(part for part in ("" if loss is None else f"loss {loss:.4g}", more) if part)
+        note = ", ".join(
+            part for part in ("" if loss is None else f"loss {loss:.4g}", more) if part
+        )
         if speed:
             note += f"  {speed:,.0f} {unit}/s" if speed >= 10 else f"  {speed:.2g} {unit}/s"
         self._progress.update(self._task, completed=done, note=note.strip())

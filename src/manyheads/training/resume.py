@@ -19,7 +19,9 @@ from manyheads.training.trajectory import Trajectory
 SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
 
 
-def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None, *, like: str | None = None) -> str:
+def fingerprint(
+    dataset: Dataset, sample_weight: np.ndarray | None = None, *, like: str | None = None
+) -> str:
     """A short hash of what enters a loss or a record: equal for equal data and weights.
 
     Names, shapes and dtypes are part of it. The hashes in earlier files have no dash and knew shapes and bytes alone;
@@ -47,14 +49,19 @@ def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None, *, li
 def check_same_run(before: Trajectory, model: Model, settings: dict, sources: dict) -> None:
     """Refuse to resume a run that this call would not have begun."""
     if before.status == "diverged":
-        raise ValueError(f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size.")
+        raise ValueError(
+            f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size."
+        )
     for name in SAME:
         if before.settings.get(name) != settings[name]:
             raise ValueError(
                 f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; "
                 "pass the same value."
             )
-    for name, words in (("data", "other data or sample weights"), ("test", "other test data, or none")):
+    for name, words in (
+        ("data", "other data or sample weights"),
+        ("test", "other test data, or none"),
+    ):
         if before.sources.get(name, sources[name]) != sources[name]:
             raise ValueError(f"the run to resume was made with {words}; pass what it began with.")
     if (was := before.settings.get("devices", 1)) != settings["devices"]:
@@ -85,7 +92,9 @@ def _devices(count: int) -> str:
 
 def restore(state: State, before: Trajectory, observers: dict[str, Observer]) -> State:
     """The state in which a run stopped, with room for the records to come."""
-    written = {name: int(np.searchsorted(o.steps, before.last_step)) for name, o in observers.items()}
+    written = {
+        name: int(np.searchsorted(o.steps, before.last_step)) for name, o in observers.items()
+    }
     run = state.run
     leaves, tree = jax.tree.flatten(run.optimizer)
     if [np.shape(leaf) for leaf in leaves] != [np.shape(leaf) for leaf in before.optimizer_state]:
@@ -95,19 +104,30 @@ def restore(state: State, before: Trajectory, observers: dict[str, Observer]) ->
     known |= {f"observed {name}": values for name, values in before.observed.items()}
     for name, values in [*records.items(), *((name, known.get(name)) for name in run.kept)]:
         if values is None:
-            raise ValueError(f"the run to resume has no {name}; start it with the same test data and observe=.")
+            raise ValueError(
+                f"the run to resume has no {name}; start it with the same test data and observe=."
+            )
 
     def filled(rows, values, count):
         return rows.at[:count].set(values[:count])
 
-    kept = {name: jax.tree.map(partial(filled, count=written[name]), run.kept[name], known[name]) for name in run.kept}
-    displacement = jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), before.displacement, run.displacement)
+    kept = {
+        name: jax.tree.map(partial(filled, count=written[name]), run.kept[name], known[name])
+        for name in run.kept
+    }
+    displacement = jax.tree.map(
+        lambda leaf, like: np.asarray(leaf, like.dtype), before.displacement, run.displacement
+    )
     optimizer = jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in before.optimizer_state])
     step = jnp.array(before.last_step, jnp.int32)
     return State(
         step,
         {name: jnp.array(count, jnp.int32) for name, count in written.items()},
         run._replace(
-            displacement=displacement, optimizer=optimizer, before=(displacement, optimizer), evaluated=step, kept=kept
+            displacement=displacement,
+            optimizer=optimizer,
+            before=(displacement, optimizer),
+            evaluated=step,
+            kept=kept,
         ),
     )

@@ -40,7 +40,9 @@ class Start:
     """
 
     takes_rank: ClassVar[bool] = False  # whether the key-query weights may be factored
-    needs_mixture: ClassVar[bool] = False  # whether it is computed from the tokenized mixture itself
+    needs_mixture: ClassVar[bool] = (
+        False  # whether it is computed from the tokenized mixture itself
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -62,7 +64,9 @@ class Shape(NamedTuple):
 class ZeroStart(Start):
     """All parameters zero: one class, however many heads. Zero factors would never move, so `rank` is refused."""
 
-    def make(self, num_heads, dataset, *, decoder="full", rank=None, exponent=0.5, **_) -> MultiHead:
+    def make(
+        self, num_heads, dataset, *, decoder="full", rank=None, exponent=0.5, **_
+    ) -> MultiHead:
         """The zero model."""
         if rank is not None:
             raise ValueError(
@@ -72,7 +76,9 @@ class ZeroStart(Start):
         H, shape = whole_heads(num_heads), _readout_shape(1, dataset, decoder)
         _check_size(1, dataset.dim, shape)
         W, U = np.zeros((1, dataset.dim, dataset.dim)), np.zeros(shape)
-        return attention.MultiHead.create(W, U, multiplicity=[H], decoder=decoder, exponent=exponent)
+        return attention.MultiHead.create(
+            W, U, multiplicity=[H], decoder=decoder, exponent=exponent
+        )
 
 
 @guarded(exponent={"low": 0})
@@ -86,7 +92,9 @@ def zero_start(
     exponent: float = 0.5,
 ) -> MultiHead:
     """All parameters zero: one class, however many heads."""
-    return ZeroStart().make(num_heads, Shape(num_tokens, dim), decoder=decoder, rank=rank, exponent=exponent)
+    return ZeroStart().make(
+        num_heads, Shape(num_tokens, dim), decoder=decoder, rank=rank, exponent=exponent
+    )
 
 
 @STARTS.register("gaussian")
@@ -106,7 +114,9 @@ class GaussianStart(Start):
         """Every head is different."""
         return int(num_heads)
 
-    def make(self, num_heads, dataset, *, key, decoder="full", rank=None, exponent=0.5, **_) -> MultiHead:
+    def make(
+        self, num_heads, dataset, *, key, decoder="full", rank=None, exponent=0.5, **_
+    ) -> MultiHead:
         """Draw every head."""
         H, dim = whole_heads(num_heads, explicit="a Gaussian start"), dataset.dim
         shape = _readout_shape(int(H), dataset, decoder)
@@ -138,7 +148,9 @@ def gaussian_start(
 ) -> MultiHead:
     """Independent Gaussian heads of these scales; see `GaussianStart`."""
     start = GaussianStart(key_query_scale, readout_scale)
-    return start.make(num_heads, Shape(num_tokens, dim), key=key, decoder=decoder, rank=rank, exponent=exponent)
+    return start.make(
+        num_heads, Shape(num_tokens, dim), key=key, decoder=decoder, rank=rank, exponent=exponent
+    )
 
 
 @dataclass(frozen=True)
@@ -146,7 +158,9 @@ class _Signed(Start):
     """One step from zero, with a random or balanced factor alpha_h for each head."""
 
     signs: str = setting(
-        "balanced", "signs of the heads after the first phase", choices=("balanced", "rademacher", "uniform")
+        "balanced",
+        "signs of the heads after the first phase",
+        choices=("balanced", "rademacher", "uniform"),
     )
     interval: Any = (-1.0, 1.0)
 
@@ -167,7 +181,9 @@ class _Signed(Start):
         )
 
     def _alphas(self, num_heads, key) -> tuple[np.ndarray, np.ndarray]:
-        H = whole_heads(num_heads, explicit="uniform first-phase steps" if self.signs == "uniform" else None)
+        H = whole_heads(
+            num_heads, explicit="uniform first-phase steps" if self.signs == "uniform" else None
+        )
         if self.signs == "balanced":
             plus = np.ceil(H / 2)
         else:
@@ -180,7 +196,9 @@ class _Signed(Start):
                 ends = array_of(self.interval)
                 real = ends.shape == (2,) and ends.dtype.kind in "fiu" and np.isfinite(ends).all()
                 if not (real and ends[0] < ends[1]):
-                    raise ValueError(f"interval={shown(self.interval)} must be (low, high) with low < high.")
+                    raise ValueError(
+                        f"interval={shown(self.interval)} must be (low, high) with low < high."
+                    )
                 return rng.uniform(*ends, int(H)), np.ones(int(H))
             plus = float(rng.binomial(int(H), 0.5))
         alphas, counts = np.array([1.0, -1.0]), np.array([plus, H - plus])
@@ -198,16 +216,33 @@ class FirstPhase(_Signed):
     """
 
     num_examples: int = setting(
-        200, "sequences of the first phase, apart from the training data", unit="sequences", low=2, high=10**7
+        200,
+        "sequences of the first phase, apart from the training data",
+        unit="sequences",
+        low=2,
+        high=10**7,
     )
 
     def make(
-        self, num_heads, dataset, *, fresh, key=None, decoder="full", exponent=0.5, loss="logistic", **_
+        self,
+        num_heads,
+        dataset,
+        *,
+        fresh,
+        key=None,
+        decoder="full",
+        exponent=0.5,
+        loss="logistic",
+        **_,
     ) -> MultiHead:
         """One gradient step on `fresh`."""
         loss = losses.get_loss(loss)
         return self._stepped(
-            num_heads, key, decoder, exponent, lambda: _negative_gradient_at_zero(fresh, decoder, loss)
+            num_heads,
+            key,
+            decoder,
+            exponent,
+            lambda: _negative_gradient_at_zero(fresh, decoder, loss),
         )
 
 
@@ -228,7 +263,9 @@ def first_phase(
     Use sequences that are not used for training afterwards.
     """
     start = FirstPhase(signs, interval)
-    return start.make(num_heads, dataset, fresh=dataset, key=key, decoder=decoder, exponent=exponent, loss=loss)
+    return start.make(
+        num_heads, dataset, fresh=dataset, key=key, decoder=decoder, exponent=exponent, loss=loss
+    )
 
 
 @STARTS.register("population")
@@ -241,7 +278,9 @@ class Population(_Signed):
     def make(self, num_heads, dataset=None, *, source, key=None, exponent=0.5, **_) -> MultiHead:
         """The exact step for a tokenized mixture."""
         if not isinstance(source, TokenizedMixture):
-            raise ValueError(f"mixture={shown(source)} must be a TokenizedMixture; first_phase takes data.")
+            raise ValueError(
+                f"mixture={shown(source)} must be a TokenizedMixture; first_phase takes data."
+            )
         step = (np.zeros((source.dim, source.dim)), source.sparsity / 4 * source.U_star)
         return self._stepped(num_heads, key, "full", exponent, lambda: step)
 
@@ -264,7 +303,9 @@ def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     """The number of heads, checked; `explicit` names a start that draws every head."""
     H = number_of(num_heads)
     if not (H >= 1 and H == np.floor(H) and H <= attention.LARGEST_COUNT):
-        raise ValueError(f"num_heads={shown(num_heads)} must be a whole number from 1 to {attention.LARGEST_COUNT:g}.")
+        raise ValueError(
+            f"num_heads={shown(num_heads)} must be a whole number from 1 to {attention.LARGEST_COUNT:g}."
+        )
     if explicit and H > LARGEST_EXPLICIT:
         raise ValueError(
             f"num_heads={H:.15g} is too many for {explicit}, which draws every head: at most {LARGEST_EXPLICIT:,}. "
@@ -273,13 +314,19 @@ def whole_heads(num_heads: float, explicit: str | None = None) -> float:
     return H
 
 
-def _negative_gradient_at_zero(dataset: Dataset, decoder: str, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+def _negative_gradient_at_zero(
+    dataset: Dataset, decoder: str, loss: Loss
+) -> tuple[np.ndarray, np.ndarray]:
     n = gradient.checked_dataset(dataset).num_examples
     model = ZeroStart().make(1, dataset, decoder=decoder)
     with jax.enable_x64(True):
         one = gradient.Weights(np.ones(1), np.ones(()))
         found = _gradient(
-            model.heads, one, gradient.prepare(dataset, model, stream=True), np.full(n, 1 / n), loss=loss
+            model.heads,
+            one,
+            gradient.prepare(dataset, model, stream=True),
+            np.full(n, 1 / n),
+            loss=loss,
         )[2]
         return -np.asarray(found.key_query[0]), -np.asarray(found.readout[0])
 
@@ -291,7 +338,11 @@ def _gradient(heads, weights, batch, sample_weight, loss):
 
 def _check_size(classes: float, dim: int, readout_shape: tuple[int, ...]) -> None:
     size = classes * dim**2 + math.prod(readout_shape)
-    remedy = "draw fewer heads, or use a start with equal heads" if classes > 2 else "pass a smaller dim or num_tokens"
+    remedy = (
+        "draw fewer heads, or use a start with equal heads"
+        if classes > 2
+        else "pass a smaller dim or num_tokens"
+    )
     fits_memory(f"a start of {classes:.0f} different heads in dimension {dim}", 8 * size, remedy)
 
 

@@ -15,7 +15,16 @@ from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model
 from manyheads.training.descent import Finish, run_observers, run_settings
 from manyheads.training.devices import choose_device
-from manyheads.training.loop import RUNS, Observer, Problem, Run, State, at_steps, forgetful, whole_run
+from manyheads.training.loop import (
+    RUNS,
+    Observer,
+    Problem,
+    Run,
+    State,
+    at_steps,
+    forgetful,
+    whole_run,
+)
 from manyheads.training.problem import (
     checked_plan,
     choose_dtype,
@@ -50,20 +59,28 @@ def train_together(
     tests = tests or [None] * len(models)
     shapes = {run_shape(*run) for run in zip(models, datasets, tests, strict=True)}
     if len(shapes) > 1:
-        raise ValueError(f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each.")
+        raise ValueError(
+            f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each."
+        )
     if any(data.in_place for data in (*datasets, *tests) if data is not None):
-        raise ValueError("data that are read block by block are trained on one run at a time; use train for each.")
+        raise ValueError(
+            "data that are read block by block are trained on one run at a time; use train for each."
+        )
     method = choose_method(models[0], optimizer, None, get_loss(loss), False)
     kinds = {choose_dtype(dtype, model) for model in models}
     if len(kinds) > 1:
-        raise ValueError("the runs need different precisions; pass dtype='float64' for all of them.")
+        raise ValueError(
+            "the runs need different precisions; pass dtype='float64' for all of them."
+        )
     (kind,) = kinds
     where = choose_device(device)
     steps = choose_steps(record, num_steps, "record")
     problems, observers, settings = [], [], []
     for model, dataset, test, step_size in zip(models, datasets, tests, step_sizes, strict=True):
         count, eta = checked_plan(method, step_size, num_steps)
-        problems.append(make_problem(model, dataset, eta, method, dtype=kind, platform=where.platform))
+        problems.append(
+            make_problem(model, dataset, eta, method, dtype=kind, platform=where.platform)
+        )
         observers.append(at_steps(run_observers(model, test, steps, kind, where.platform), count))
         chunk = {"chunk": chunk_of(problems[-1])}
         settings.append(run_settings(method, eta, count, kind, False, where, dataset) | chunk)
@@ -74,15 +91,22 @@ def train_together(
     results = []
     for i, model in enumerate(models):
         run = jax.tree.map(lambda leaf, i=i: leaf[i], done)
-        results.append(Finish(model, observers[i], settings[i], {})(State(num_steps + 1, {}, run), "finished"))
+        results.append(
+            Finish(model, observers[i], settings[i], {})(State(num_steps + 1, {}, run), "finished")
+        )
     return results
 
 
 @forgetful
 @jax.jit
-def _all_runs(problems: Problem, arguments: dict[str, tuple], observers: dict[str, Observer], last) -> Run:
+def _all_runs(
+    problems: Problem, arguments: dict[str, tuple], observers: dict[str, Observer], last
+) -> Run:
     def one(problem, arguments):
-        own = {name: Observer(o.look, o.steps, arguments[name], o.extras) for name, o in observers.items()}
+        own = {
+            name: Observer(o.look, o.steps, arguments[name], o.extras)
+            for name, o in observers.items()
+        }
         return whole_run(problem, own, last, RUNS)
 
     return jax.vmap(one, axis_name=RUNS)(problems, arguments)
@@ -92,7 +116,9 @@ def run_shape(model: Model, dataset: Dataset, test: Dataset | None) -> tuple:
     """What must agree for runs to share a program."""
 
     def of(data):
-        return None if data is None else (data.tokens.shape, data.mask is None, data.relevant is None)
+        return (
+            None if data is None else (data.tokens.shape, data.mask is None, data.relevant is None)
+        )
 
     leaves, tree = jax.tree.flatten(model.parameters)
     kind = model.decoder if isinstance(model, MultiHead) else str(jax.tree.structure(model))

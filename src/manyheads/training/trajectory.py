@@ -17,7 +17,15 @@ from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
 
 FORMAT_VERSION = 2
-RECORDS = ("train_loss", "gradient_norm", "distance", "readout_norm", "margin", "test_loss", "attention_mass")
+RECORDS = (
+    "train_loss",
+    "gradient_norm",
+    "distance",
+    "readout_norm",
+    "margin",
+    "test_loss",
+    "attention_mass",
+)
 OPTIONAL = ("readout_norm", "test_loss", "attention_mass")
 STATUSES = ("finished", "diverged", "interrupted", "stopped")
 
@@ -83,7 +91,9 @@ class Trajectory:
             return jax.tree.map(lambda leaf: np.zeros_like(leaf), self.displacement)
         where = np.flatnonzero(self.snapshot_steps == step)
         if not len(where):
-            kept = ", ".join(map(str, self.snapshot_steps[:8])) + (", ..." if len(self.snapshot_steps) > 8 else "")
+            kept = ", ".join(map(str, self.snapshot_steps[:8])) + (
+                ", ..." if len(self.snapshot_steps) > 8 else ""
+            )
             kept = f"0, {kept}, {self.last_step}" if kept else f"0, {self.last_step}"
             raise ValueError(
                 f"step {step} has no snapshot; there are snapshots at {kept}. Pass snapshots=[...] to train."
@@ -97,12 +107,22 @@ class Trajectory:
     @guarded()
     def save(self, path: str | Path) -> None:
         """Write one .npz that `Trajectory.load` reads back equal."""
-        arrays = {f"record_{name}": getattr(self, name) for name in RECORDS if getattr(self, name) is not None}
+        arrays = {
+            f"record_{name}": getattr(self, name)
+            for name in RECORDS
+            if getattr(self, name) is not None
+        }
         arrays |= {"steps": self.steps, "snapshot_steps": self.snapshot_steps}
         arrays |= {f"observed_{name}": values for name, values in self.observed.items()}
-        trees = {"start": self.start.parameters, "snapshots": self.snapshots, "last": self.displacement}
+        trees = {
+            "start": self.start.parameters,
+            "snapshots": self.snapshots,
+            "last": self.displacement,
+        }
         for name, tree in (*trees.items(), ("optimizer", self.optimizer_state)):
-            arrays |= {f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+            arrays |= {
+                f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))
+            }
         meta = {
             "format_version": FORMAT_VERSION,
             "kind": "trajectory",
@@ -114,7 +134,11 @@ class Trajectory:
         if isinstance(self.start, MultiHead):
             arrays["multiplicity"] = self.start.multiplicity
             factored = isinstance(self.start.key_query, tuple)
-            meta |= {"decoder": self.start.decoder, "exponent": self.start.exponent, "factored": factored}
+            meta |= {
+                "decoder": self.start.decoder,
+                "exponent": self.start.exponent,
+                "factored": factored,
+            }
         else:
             meta["model"] = type(self.start).__name__
         write_npz(path, arrays, meta)
@@ -129,25 +153,37 @@ class Trajectory:
                 f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`."
             )
         if "model" in meta and like is None:
-            raise ValueError(f"{path} holds a run of a {meta['model']}; pass like=, a model of the same shape.")
+            raise ValueError(
+                f"{path} holds a run of a {meta['model']}; pass like=, a model of the same shape."
+            )
         try:
             if wrong := _misfits(arrays, meta):
-                raise Damaged(f"{path} is not a whole trajectory: its {wrong} cannot be right; use another copy.")
+                raise Damaged(
+                    f"{path} is not a whole trajectory: its {wrong} cannot be right; use another copy."
+                )
             return cls._from_parts(arrays, meta, like)
         except KeyError as error:
-            raise Damaged(f"{path} is not a whole trajectory: {error} is missing; use another copy.") from None
+            raise Damaged(
+                f"{path} is not a whole trajectory: {error} is missing; use another copy."
+            ) from None
 
     @classmethod
     def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict, like: Any) -> Trajectory:
         def named(prefix):
-            return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+            return {
+                name.removeprefix(prefix): values
+                for name, values in arrays.items()
+                if name.startswith(prefix)
+            }
 
         if "model" in meta:
             leaves, tree = jax.tree.flatten((like := checked_model(like, "like")).parameters)
             if {str(i): np.shape(leaf) for i, leaf in enumerate(leaves)} != {
                 k: v.shape for k, v in named("start_").items()
             }:
-                raise ValueError(f"the stored run of a {meta['model']} is of another shape than like=.")
+                raise ValueError(
+                    f"the stored run of a {meta['model']} is of another shape than like=."
+                )
         else:
             tree = jax.tree.structure(Heads(Factored(0, 0) if meta["factored"] else 0, 0))
 
@@ -155,7 +191,9 @@ class Trajectory:
             return jax.tree.unflatten(tree, [arrays[f"{name}_{i}"] for i in range(tree.num_leaves)])
 
         start = parameters("start")
-        records: dict[str, Any] = {name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL}
+        records: dict[str, Any] = {
+            name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL
+        }
         optimizer = named("optimizer_")
         return cls(
             start=_moved_to(like, start)
@@ -179,9 +217,14 @@ class Trajectory:
         """The records as an xarray Dataset along `step`, with the settings as attributes."""
         import xarray as xr
 
-        records = {name: getattr(self, name) for name in RECORDS if getattr(self, name) is not None} | self.observed
+        records = {
+            name: getattr(self, name) for name in RECORDS if getattr(self, name) is not None
+        } | self.observed
         return xr.Dataset(
-            {name: (("step", *(f"{name}_{i}" for i in range(1, v.ndim))), v) for name, v in records.items()},
+            {
+                name: (("step", *(f"{name}_{i}" for i in range(1, v.ndim))), v)
+                for name, v in records.items()
+            },
             coords={"step": self.steps},
             attrs={"status": self.status, "last_step": self.last_step, **self.settings},
         )
@@ -223,22 +266,37 @@ class Trajectory:
         }
         columns = {name: values for name, values in columns.items() if values is not None}
         lines.append("  ".join(f"{name:>10}" for name in columns))
-        shown = np.unique(np.linspace(0, len(self.steps) - 1, 8).astype(int)) if len(self.steps) else []
+        shown = (
+            np.unique(np.linspace(0, len(self.steps) - 1, 8).astype(int)) if len(self.steps) else []
+        )
         for i in shown:
-            cells = (f"{v[i]:>10d}" if name == "step" else f"{v[i]:>10.4g}" for name, v in columns.items())
+            cells = (
+                f"{v[i]:>10d}" if name == "step" else f"{v[i]:>10.4g}"
+                for name, v in columns.items()
+            )
             lines.append("  ".join(cells))
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        known = {"status": f"{self.status} at step {self.last_step} of {self.settings.get('num_steps')}"}
-        known |= {name: self.settings[name] for name in ("optimizer", "step_size", "loss") if name in self.settings}
+        known = {
+            "status": f"{self.status} at step {self.last_step} of {self.settings.get('num_steps')}"
+        }
+        known |= {
+            name: self.settings[name]
+            for name in ("optimizer", "step_size", "loss")
+            if name in self.settings
+        }
         lines = {"train loss": self.train_loss}
         if self.test_loss is not None:
             lines["test loss"] = self.test_loss
         known |= {name: f"{y[-1]:.4g}" for name, y in lines.items() if len(y)}
-        return card(str(self.start).partition(":")[0], known, curves(self.steps, lines) if len(self.steps) else "")
+        return card(
+            str(self.start).partition(":")[0],
+            known,
+            curves(self.steps, lines) if len(self.steps) else "",
+        )
 
 
 def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:
@@ -251,15 +309,19 @@ def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:
     fits = {
         "steps": are_steps(steps),
         "snapshot_steps": are_steps(marks),
-        "last_step": isinstance(last, int) and last >= max([0, *steps[-1:].ravel(), *marks[-1:].ravel()]),
+        "last_step": isinstance(last, int)
+        and last >= max([0, *steps[-1:].ravel(), *marks[-1:].ravel()]),
         "status": meta["status"] in STATUSES,
-        "settings": isinstance(meta["settings"], dict) and isinstance(meta.get("sources", {}), dict),
+        "settings": isinstance(meta["settings"], dict)
+        and isinstance(meta.get("sources", {}), dict),
     }
     for name in RECORDS:
         if name not in OPTIONAL or f"record_{name}" in arrays:
             values = arrays[f"record_{name}"]
             dims = 2 if name == "attention_mass" else 1
-            fits[name] = values.ndim == dims and len(values) == len(steps) and values.dtype.kind == "f"
+            fits[name] = (
+                values.ndim == dims and len(values) == len(steps) and values.dtype.kind == "f"
+            )
     for name, values in arrays.items():
         kind, _, number = name.rpartition("_")
         if name.startswith("observed_"):
@@ -278,5 +340,7 @@ def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:
 def _moved_to(model: Any, parameters: Any) -> Any:
     """A model of the same shape at these parameters."""
     for _ in range(2):  # the second move removes the rounding of the first
-        model = model.displaced(jax.tree.map(lambda a, b: a - np.asarray(b), parameters, model.parameters))
+        model = model.displaced(
+            jax.tree.map(lambda a, b: a - np.asarray(b), parameters, model.parameters)
+        )
     return model

@@ -14,7 +14,9 @@ from manyheads._registry import Registry
 from manyheads.data.dataset import Dataset
 
 # A condition is made from the start, the data and the settings of a run: `CONDITIONS[name](model, dataset, settings)`.
-CONDITIONS: Registry[Any] = Registry("condition to end a run", {"certified": "manyheads.theory.manyheads2026.live"})
+CONDITIONS: Registry[Any] = Registry(
+    "condition to end a run", {"certified": "manyheads.theory.manyheads2026.live"}
+)
 FORECAST = "certified"
 
 
@@ -33,8 +35,17 @@ class Questions:
     attributes `note` and `numbers` shows and records them.
     """
 
-    def __init__(self, until: str | Callable | None, forecast: bool, model: Any, dataset: Dataset, settings: dict):
-        names = dict.fromkeys([*([until] if isinstance(until, str) else []), *([FORECAST] if forecast else [])])
+    def __init__(
+        self,
+        until: str | Callable | None,
+        forecast: bool,
+        model: Any,
+        dataset: Dataset,
+        settings: dict,
+    ):
+        names = dict.fromkeys(
+            [*([until] if isinstance(until, str) else []), *([FORECAST] if forecast else [])]
+        )
         made = {name: CONDITIONS[name](model, dataset, settings) for name in names}
         self.until = made[until] if isinstance(until, str) else until
         self.asked = [*made.values(), *([until] if callable(until) else [])]
@@ -50,7 +61,11 @@ class Questions:
             for name, value in getattr(condition, "numbers", {}).items():
                 self.kept.setdefault(name, {})[step] = float(value)
             if answer and condition is self.until:
-                why = answer if isinstance(answer, str) else f"the condition of until= holds at step {step}"
+                why = (
+                    answer
+                    if isinstance(answer, str)
+                    else f"the condition of until= holds at step {step}"
+                )
         return why
 
     def remember(self, steps: np.ndarray, observed: dict[str, np.ndarray]) -> None:
@@ -58,8 +73,13 @@ class Questions:
         for condition in self.asked:
             for name in getattr(condition, "numbers", {}):
                 known = observed.get(name, np.full(len(steps), np.nan))
-                self.kept[name] = {int(k): float(v) for k, v in zip(steps, known, strict=True) if not np.isnan(v)}
+                self.kept[name] = {
+                    int(k): float(v) for k, v in zip(steps, known, strict=True) if not np.isnan(v)
+                }
 
     def records(self, steps: np.ndarray) -> dict[str, np.ndarray]:
         """The numbers at these steps; NaN where none was asked for."""
-        return {name: np.array([kept.get(int(k), np.nan) for k in steps]) for name, kept in self.kept.items()}
+        return {
+            name: np.array([kept.get(int(k), np.nan) for k in steps])
+            for name, kept in self.kept.items()
+        }

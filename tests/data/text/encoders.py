@@ -24,7 +24,10 @@ def arrays(seed=0, prefix=""):
         "scale": (DIM,),
         "shift": (DIM,),
     }
-    found = {f"{prefix}embeddings.{EMBEDDINGS[name]}": rng.standard_normal(shape) for name, shape in shapes.items()}
+    found = {
+        f"{prefix}embeddings.{EMBEDDINGS[name]}": rng.standard_normal(shape)
+        for name, shape in shapes.items()
+    }
     for i in range(LAYERS):
         for name, theirs in LAYER.items():
             out = UP if name == "up" else DIM
@@ -38,6 +41,11 @@ def write(folder, weights=None, **config):
     """The folder of an encoder; returns the path of its weights."""
     save_file(arrays() if weights is None else weights, folder / "model.safetensors")
     (folder / "vocab.txt").write_text("\n".join(PIECES))
-    known = {"model_type": "bert", "num_attention_heads": HEADS, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    known = {
+        "model_type": "bert",
+        "num_attention_heads": HEADS,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+    }
     (folder / "config.json").write_text(json.dumps({**known, **config}))
     return folder / "model.safetensors"

@@ -38,17 +38,23 @@ def test_components_are_those_of_an_svd_of_the_tokens(monkeypatch):
     np.testing.assert_allclose(np.abs(np.sum(components * expected, axis=0)), 1, rtol=1e-6)
 
 
-def test_test_sentences_do_not_touch_what_is_learned_from_the_others(corpus, encoder, monkeypatch, tmp_path):
+def test_test_sentences_do_not_touch_what_is_learned_from_the_others(
+    corpus, encoder, monkeypatch, tmp_path
+):
     """Other test sentences give the same tokens to the rest: mean, components and unit are those of the rest."""
     monkeypatch.setenv(FOLDER, str(tmp_path / "other"))
-    texts = [text if not held else text + " cold warm new old" for text, held in zip(*_in_order(corpus), strict=True)]
+    texts = [
+        text if not held else text + " cold warm new old"
+        for text, held in zip(*_in_order(corpus), strict=True)
+    ]
     other = encoded(encoder, texts, corpus.labels, corpus.is_test, (2,), 5, 8, "other")
     own = ~corpus.is_test
     np.testing.assert_array_equal(
         other.dataset(2, np.flatnonzero(own)).tokens, corpus.dataset(2, np.flatnonzero(own)).tokens
     )
     assert not np.array_equal(
-        other.dataset(2, np.flatnonzero(~own)).tokens, corpus.dataset(2, np.flatnonzero(~own)).tokens
+        other.dataset(2, np.flatnonzero(~own)).tokens,
+        corpus.dataset(2, np.flatnonzero(~own)).tokens,
     )
 
 
@@ -60,7 +66,9 @@ def test_tokens_are_projected_hidden_states_in_units_of_their_size(corpus, encod
     data = corpus.dataset(2)
     assert data.tokens.shape == (len(SENTENCES), 8, 5) and data.label_names == ("bad", "good")
     own = corpus.dataset(2, np.flatnonzero(~corpus.is_test))
-    np.testing.assert_allclose((own.tokens[own.mask] ** 2).sum(axis=1).mean(), 1, rtol=1e-3)  # half precision
+    np.testing.assert_allclose(
+        (own.tokens[own.mask] ** 2).sum(axis=1).mean(), 1, rtol=1e-3
+    )  # half precision
     states, mask = encoder.hidden_states(_in_order(corpus)[0], layer=2, num_tokens=8)
     distances = np.linalg.norm(states[mask][:, None] - states[mask][None], axis=2)
     found = np.linalg.norm(data.tokens[data.mask][:, None] - data.tokens[data.mask][None], axis=2)

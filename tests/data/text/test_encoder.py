@@ -22,13 +22,19 @@ def direct(given, numbers, layer):
 
     def normalized(x, name):
         x = x - x.mean(axis=1, keepdims=True)
-        return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-12) * given[f"{name}.weight"] + given[f"{name}.bias"]
+        return (
+            x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-12) * given[f"{name}.weight"]
+            + given[f"{name}.bias"]
+        )
 
     def affine(x, name):
         return x @ given[f"{name}.weight"].T + given[f"{name}.bias"]
 
     e = "embeddings."
-    x = given[f"{e}word_embeddings.weight"][numbers] + given[f"{e}position_embeddings.weight"][: len(numbers)]
+    x = (
+        given[f"{e}word_embeddings.weight"][numbers]
+        + given[f"{e}position_embeddings.weight"][: len(numbers)]
+    )
     x = normalized(x + given[f"{e}token_type_embeddings.weight"][0], f"{e}LayerNorm")
     for i in range(layer):
         at, mixed, size = f"encoder.layer.{i}.", [], encoders.DIM // encoders.HEADS
@@ -37,7 +43,10 @@ def direct(given, numbers, layer):
             own = slice(h * size, (h + 1) * size)
             looks = np.exp(q[:, own] @ k[:, own].T / np.sqrt(size))
             mixed.append(looks / looks.sum(axis=1, keepdims=True) @ v[:, own])
-        x = normalized(x + affine(np.hstack(mixed), f"{at}attention.output.dense"), f"{at}attention.output.LayerNorm")
+        x = normalized(
+            x + affine(np.hstack(mixed), f"{at}attention.output.dense"),
+            f"{at}attention.output.LayerNorm",
+        )
         up = affine(x, f"{at}intermediate.dense")
         up = up * (1 + erf(up / np.sqrt(2))) / 2
         x = normalized(x + affine(up, f"{at}output.dense"), f"{at}output.LayerNorm")
@@ -63,10 +72,13 @@ def test_hidden_states_equal_those_of_pytorchs_own_layers(encoder):
 
     given = {name: torch.tensor(array) for name, array in encoders.arrays().items()}
     words, positions = (
-        nn.Embedding.from_pretrained(given[f"embeddings.{n}_embeddings.weight"]) for n in ("word", "position")
+        nn.Embedding.from_pretrained(given[f"embeddings.{n}_embeddings.weight"])
+        for n in ("word", "position")
     )
     first = nn.LayerNorm(encoders.DIM, eps=1e-12)
-    first.load_state_dict({part: given[f"embeddings.LayerNorm.{part}"] for part in ("weight", "bias")})
+    first.load_state_dict(
+        {part: given[f"embeddings.LayerNorm.{part}"] for part in ("weight", "bias")}
+    )
     for text in SENTENCES[:3]:
         numbers = torch.tensor(encoder.tokenizer.numbers(encoder.tokenizer.framed(text, 16)))
         x = (
@@ -82,12 +94,18 @@ def test_hidden_states_equal_those_of_pytorchs_own_layers(encoder):
             at = f"encoder.layer.{i}."
             with torch.no_grad():
                 for part in ("weight", "bias"):
-                    three = [given[f"{at}attention.self.{name}.{part}"] for name in ("query", "key", "value")]
+                    three = [
+                        given[f"{at}attention.self.{name}.{part}"]
+                        for name in ("query", "key", "value")
+                    ]
                     block.self_attn.get_parameter(f"in_proj_{part}").copy_(torch.cat(three))
                     for ours, theirs in {
-                        "self_attn.out_proj": "attention.output.dense", "norm1": "attention.output.LayerNorm",
-                        "linear1": "intermediate.dense", "linear2": "output.dense", "norm2": "output.LayerNorm",
-                    }.items():  # fmt: skip
+                        "self_attn.out_proj": "attention.output.dense",
+                        "norm1": "attention.output.LayerNorm",
+                        "linear1": "intermediate.dense",
+                        "linear2": "output.dense",
+                        "norm2": "output.LayerNorm",
+                    }.items():
                         block.get_parameter(f"{ours}.{part}").copy_(given[f"{at}{theirs}.{part}"])
             expected.append(block.eval()(expected[-1]))
         for layer, states in enumerate(expected):
@@ -107,7 +125,9 @@ def test_sentence_embeddings_are_means_of_norm_one(encoder):
     states, mask = encoder.hidden_states(SENTENCES, layer=2, num_tokens=16)
     means = states.sum(axis=1) / mask.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(found * np.linalg.norm(means, axis=1, keepdims=True), means, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        found * np.linalg.norm(means, axis=1, keepdims=True), means, atol=TOLERANCE
+    )
 
 
 def test_names_may_begin_with_bert_and_other_arrays_are_ignored(tmp_path, encoder):
@@ -121,11 +141,16 @@ def test_names_may_begin_with_bert_and_other_arrays_are_ignored(tmp_path, encode
 def test_what_is_not_an_encoder_is_refused_in_one_line(tmp_path, encoder):
     weights = encoders.arrays()
     weights.pop("encoder.layer.1.output.dense.bias")
-    with pytest.raises(ValueError, match="has no array encoder.layer.1.output.dense.bias; pass the weights of a BERT"):
+    with pytest.raises(
+        ValueError,
+        match="has no array encoder.layer.1.output.dense.bias; pass the weights of a BERT",
+    ):
         Encoder.load(encoders.write(tmp_path, weights))
     with pytest.raises(ValueError, match="hidden_act = 'relu'; only 'gelu' is supported"):
         Encoder.load(encoders.write(tmp_path, hidden_act="relu"))
-    with pytest.raises(ValueError, match="num_heads=5 of .*: pass num_heads=, a divisor of the width 12"):
+    with pytest.raises(
+        ValueError, match="num_heads=5 of .*: pass num_heads=, a divisor of the width 12"
+    ):
         Encoder.load(encoders.write(tmp_path), num_heads=5)
     (tmp_path / "model.safetensors").write_bytes(b"no tensors here")
     with pytest.raises(ValueError, match="is not a readable safetensors file"):
@@ -140,15 +165,33 @@ def test_what_is_not_an_encoder_is_refused_in_one_line(tmp_path, encoder):
         encoder.hidden_states([], layer=1, num_tokens=16)
 
 
-@pytest.mark.skipif(not are_installed(MODEL), reason="needs a package that carries all-MiniLM-L6-v2")
+@pytest.mark.skipif(
+    not are_installed(MODEL), reason="needs a package that carries all-MiniLM-L6-v2"
+)
 def test_minilm_puts_similar_sentences_together():
     model = Encoder.load()
-    texts = ["A man is eating food.", "A man is eating a piece of bread.", "Two men pushed carts through the woods."]
+    texts = [
+        "A man is eating food.",
+        "A man is eating a piece of bread.",
+        "Two men pushed carts through the woods.",
+    ]
     found = model.sentence_embeddings(texts)
-    assert found.shape == (3, 384) and str(model) == "Encoder: 6 layers of 12 heads in dimension 384, 30,522 pieces"
+    assert (
+        found.shape == (3, 384)
+        and str(model) == "Encoder: 6 layers of 12 heads in dimension 384, 30,522 pieces"
+    )
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
     near = found @ found.T
     assert near[0, 1] > 0.7 and near[0, 2] < 0.1 and near[1, 2] < 0.1
     assert model.tokenizer.pieces("Héllo, unbelievably fine films!") == [
-        "hello", ",", "un", "##bel", "##ie", "##va", "##bly", "fine", "films", "!",
-    ]  # fmt: skip
+        "hello",
+        ",",
+        "un",
+        "##bel",
+        "##ie",
+        "##va",
+        "##bly",
+        "fine",
+        "films",
+        "!",
+    ]

@@ -4,9 +4,7 @@ import pytest
 
 from manyheads.data.text import WordPiece
 
-PIECES = (
-    "[PAD] [UNK] [CLS] [SEP] hello world resume don t ' , ! un ##believ ##able a ##b ##c — 中 国 fine caf ##e".split()
-)
+PIECES = "[PAD] [UNK] [CLS] [SEP] hello world resume don t ' , ! un ##believ ##able a ##b ##c — 中 国 fine caf ##e".split()
 
 
 @pytest.fixture
@@ -19,7 +17,10 @@ def tokenizer():
     [
         ("Hello, WORLD!", ["hello", ",", "world", "!"]),
         ("don't", ["don", "'", "t"]),
-        ("Résumé cafe\u0301", ["resume", "caf", "##e"]),  # one letter with its accent, or two characters
+        (
+            "Résumé cafe\u0301",
+            ["resume", "caf", "##e"],
+        ),  # one letter with its accent, or two characters
         ("unbelievable", ["un", "##believ", "##able"]),
         ("abc abd", ["a", "##b", "##c", "[UNK]"]),  # no way to end the second word
         ("xyz", ["[UNK]"]),
@@ -27,7 +28,10 @@ def tokenizer():
         ("a" + "b" * 100, ["[UNK]"]),  # longer than any word
         ("hello—world", ["hello", "—", "world"]),  # punctuation of Unicode
         ("中国", ["中", "国"]),
-        ("he\u200bllo\twor\x00ld\u00a0fine\ufffd", ["hello", "world", "fine"]),  # what cannot be seen
+        (
+            "he\u200bllo\twor\x00ld\u00a0fine\ufffd",
+            ["hello", "world", "fine"],
+        ),  # what cannot be seen
         ("[SEP]", ["[UNK]", "[UNK]", "[UNK]"]),  # text, not the special token
         ("", []),
     ],
@@ -45,7 +49,11 @@ def test_a_sentence_is_framed_and_its_beginning_kept(tokenizer):
 
 def test_a_cased_vocabulary_keeps_case_and_accents():
     known = {piece: place for place, piece in enumerate([*PIECES, "Hello", "é"])}
-    assert WordPiece(known, lowercase=False, strip_accents=False).pieces("Hello é hello") == ["Hello", "é", "hello"]
+    assert WordPiece(known, lowercase=False, strip_accents=False).pieces("Hello é hello") == [
+        "Hello",
+        "é",
+        "hello",
+    ]
 
 
 def test_both_kinds_of_file_are_read_alike(tmp_path, tokenizer):
@@ -53,7 +61,11 @@ def test_both_kinds_of_file_are_read_alike(tmp_path, tokenizer):
     model = {"type": "WordPiece", "vocab": tokenizer.vocabulary, "max_input_chars_per_word": 100}
     content = {"normalizer": {"lowercase": True, "strip_accents": None}, "model": model}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    assert WordPiece.load(tmp_path / "vocab.txt") == WordPiece.load(tmp_path / "tokenizer.json") == tokenizer
+    assert (
+        WordPiece.load(tmp_path / "vocab.txt")
+        == WordPiece.load(tmp_path / "tokenizer.json")
+        == tokenizer
+    )
     content["normalizer"]["lowercase"] = False
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     cased = WordPiece.load(tmp_path / "tokenizer.json")
@@ -63,9 +75,17 @@ def test_both_kinds_of_file_are_read_alike(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("vocab.txt", "hello\nworld\n", r"the vocabulary has no \[UNK\], \[CLS\], \[SEP\], \[PAD\]"),
+        (
+            "vocab.txt",
+            "hello\nworld\n",
+            r"the vocabulary has no \[UNK\], \[CLS\], \[SEP\], \[PAD\]",
+        ),
         ("tokenizer.json", "{", "tokenizer.json cannot be read"),
-        ("tokenizer.json", '{"model": {"type": "BPE", "vocab": {}}}', "is not a WordPiece tokenizer"),
+        (
+            "tokenizer.json",
+            '{"model": {"type": "BPE", "vocab": {}}}',
+            "is not a WordPiece tokenizer",
+        ),
         ("tokenizer.json", "[]", "is not a WordPiece tokenizer"),
     ],
 )
@@ -73,5 +93,7 @@ def test_a_file_that_is_none_says_so(tmp_path, name, content, words):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=words):
         WordPiece.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="nowhere.json does not exist; pass a tokenizer.json"):
+    with pytest.raises(
+        FileNotFoundError, match="nowhere.json does not exist; pass a tokenizer.json"
+    ):
         WordPiece.load(tmp_path / "nowhere.json")

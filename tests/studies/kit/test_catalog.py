@@ -54,7 +54,12 @@ def plugged(tmp_path):
 
 def test_a_plug_in_is_listed_last_and_can_be_shown(plugged):
     rows = json.loads(plugged("studies", "--json").stdout)
-    last = {"name": "plugged", "question": "Is a plug-in found?", "part": "Further questions", "story": False}
+    last = {
+        "name": "plugged",
+        "question": "Is a plug-in found?",
+        "part": "Further questions",
+        "story": False,
+    }
     assert rows[-1] == last and len(rows) > 10
     assert "factor  3  [chosen by us]" in plugged("studies", "plugged").stdout
 
@@ -67,10 +72,14 @@ def test_a_plug_in_is_run_by_its_name_and_shown_in_the_page(plugged, tmp_path):
     page = Path(out / "index.html").read_text()
     assert "Is a plug-in found?" in page and "It is 6" in page and "figure-plugged-value" in page
     assert json.loads((out / "run.json").read_text())["studies"] == ["plugged"]
-    stored = json.loads((out / "data" / "findings.json").read_text())["findings"]["plugged"]["numbers"]
+    stored = json.loads((out / "data" / "findings.json").read_text())["findings"]["plugged"][
+        "numbers"
+    ]
     assert stored["value"]["caption"] == "the value" and stored["value"]["value"] == 6.0
 
 
 def test_a_plug_in_cannot_take_the_name_of_another_study(plugged):
     done = plugged("studies", name="heads")
-    assert done.returncode == 2 and "there are two studies called 'heads'; rename one" in done.stderr
+    assert (
+        done.returncode == 2 and "there are two studies called 'heads'; rename one" in done.stderr
+    )

@@ -16,7 +16,9 @@ print(float(jnp.sum(jnp.ones(3))), os.environ["XLA_FLAGS"])
 
 def test_xla_knows_the_flags():
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=environment, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, env=environment, timeout=600
+    )
     assert done.stdout == f"3.0 {compiler.quick_flags()}\n", done.stderr
 
 

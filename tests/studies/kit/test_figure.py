@@ -2,7 +2,17 @@ import numpy as np
 import pytest
 
 from manyheads.studies.kit import palette
-from manyheads.studies.kit.figure import Axis, Figure, MapPanel, Mark, Panel, line, over_seeds, place, rule
+from manyheads.studies.kit.figure import (
+    Axis,
+    Figure,
+    MapPanel,
+    Mark,
+    Panel,
+    line,
+    over_seeds,
+    place,
+    rule,
+)
 
 STEP, LOSS = Axis("step", "steps"), Axis("train loss", "nats", log=True)
 
@@ -40,14 +50,26 @@ def test_rows_leave_out_what_is_not_a_number():
 
 
 def test_one_seed_gives_a_line_without_a_band():
-    assert over_seeds("zero", "zero", [1, 2], [[0.5], [0.7]]).rows()[0] == {"x": 1, "y": 0.5, "series": "zero"}
+    assert over_seeds("zero", "zero", [1, 2], [[0.5], [0.7]]).rows()[0] == {
+        "x": 1,
+        "y": 0.5,
+        "series": "zero",
+    }
 
 
 def test_the_legend_names_each_series_once():
-    panel = Panel("loss", STEP, LOSS, (line("zero", "zero", [1], [1.0]), line("gaussian", "Gaussian", [1], [2.0])))
+    panel = Panel(
+        "loss",
+        STEP,
+        LOSS,
+        (line("zero", "zero", [1], [1.0]), line("gaussian", "Gaussian", [1], [2.0])),
+    )
     assert [label for _, label, _ in panel.legend()] == ["zero", "Gaussian"]
     assert len(Figure("f", "F", "c", (panel, panel)).legends()) == 1
-    assert Figure("f", "F", "c", (panel, MapPanel("m", STEP, STEP, STEP, ((0.0, 1.0),)))).legends()[1] == []
+    assert (
+        Figure("f", "F", "c", (panel, MapPanel("m", STEP, STEP, STEP, ((0.0, 1.0),)))).legends()[1]
+        == []
+    )
 
 
 def test_bands_are_clipped_for_drawing_only():
@@ -61,7 +83,9 @@ def test_a_share_leaves_out_seeds_without_an_answer():
 
 
 def test_a_map_leaves_out_what_is_not_a_number():
-    assert MapPanel("m", STEP, STEP, STEP, ((0.5, np.nan),)).rows() == [{"x": "1", "y": "1", "value": 0.5}]
+    assert MapPanel("m", STEP, STEP, STEP, ((0.5, np.nan),)).rows() == [
+        {"x": "1", "y": "1", "value": 0.5}
+    ]
 
 
 def contrast(a: str, b: str) -> float:
@@ -78,7 +102,12 @@ def contrast(a: str, b: str) -> float:
 
 def test_neighboring_numbers_of_heads_differ_in_color_and_marker():
     """For every grid of the studies, and for decades and doublings."""
-    grids = [[2**k for k in range(12)], [1, 4, 16, 64, 256, 1024], [1, 16, 256, 4096, 1e6, 1e9, 1e12], [2, 256, 1e6]]
+    grids = [
+        [2**k for k in range(12)],
+        [1, 4, 16, 64, 256, 1024],
+        [1, 16, 256, 4096, 1e6, 1e9, 1e12],
+        [2, 256, 1e6],
+    ]
     grids += [
         [10**k for k in range(13)],
         [1, 8, 64, 1024],
@@ -90,7 +119,9 @@ def test_neighboring_numbers_of_heads_differ_in_color_and_marker():
     for grid in grids:
         looks = [palette.look(palette.heads(h)) for h in grid]
         for i, (one, other) in enumerate(zip(looks, looks[1:], strict=False)):
-            assert one.light != other.light and one.dark != other.dark and one.marker != other.marker, grid[i : i + 2]
+            assert (
+                one.light != other.light and one.dark != other.dark and one.marker != other.marker
+            ), grid[i : i + 2]
 
 
 def test_a_panel_is_where_it_is_drawn():

@@ -30,11 +30,15 @@ def test_workers_begin_as_told_and_finish_their_work(tmp_path):
     assert found == [str(tmp_path / name) for name in "abcde"] and own.result() != os.getpid()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name
+)
 def test_workers_end_with_their_driver(tmp_path, start, number):
     program = tmp_path / "slow.py"
     program.write_text(SLOW)
     process = start([sys.executable, str(program), str(tmp_path)], stderr=subprocess.DEVNULL)
-    wait_until(lambda: {"0", "1"} <= {one.name for one in tmp_path.iterdir()}, process, "the workers")
+    wait_until(
+        lambda: {"0", "1"} <= {one.name for one in tmp_path.iterdir()}, process, "the workers"
+    )
     os.kill(process.pid, number)
     wait_for_the_end(process)

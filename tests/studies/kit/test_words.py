@@ -44,7 +44,10 @@ def test_the_text_is_that_of_the_place_of_the_interval(estimate, options, text):
 def test_all_must_agree():
     up, down, vague = between(1, 2), between(-2, -1), between(-1, 1)
     assert choose_all([up, up], **SAID) == "grows" and choose_all([down, down], **SAID) == "falls"
-    assert choose_all([up, down], **SAID) == "unclear" and choose_all([up, down], mixed="both", **SAID) == "both"
+    assert (
+        choose_all([up, down], **SAID) == "unclear"
+        and choose_all([up, down], mixed="both", **SAID) == "both"
+    )
     assert choose_all([up, vague], mixed="both", **SAID) == choose_all([vague], **SAID) == "unclear"
     assert choose_all([up, NONE], mixed="both", **SAID) == "unclear"
     assert choose_all([NONE, NONE], **SAID) == "Not measured"
@@ -54,7 +57,10 @@ def test_all_must_agree():
 def test_what_is_the_same_of_all_is_said_once():
     assert once({"A": "slower", "B": "slower"}, "on") == "slower"
     assert once({"A": "slower", "B": "faster"}, "on") == "slower on A and faster on B"
-    assert once({"A": "slower", "B": "slower", "C": "faster"}, "on") == "slower on A and B, faster on C"
+    assert (
+        once({"A": "slower", "B": "slower", "C": "faster"}, "on")
+        == "slower on A and B, faster on C"
+    )
 
 
 def test_small_words():

@@ -28,9 +28,14 @@ LAZY = [*QUICK, *(pytest.param(*pair, marks=pytest.mark.full) for pair in REST)]
 def softened() -> Loss:
     """log(1 + exp(-2 m)): a loss of a user, with C = 2, G = 2 and S = 1."""
     return Loss(
-        "softened", lambda m: jnp.logaddexp(0.0, -2 * m), lambda m: -2 * jax.nn.sigmoid(-2 * m),
-        lambda m: 4 * jax.nn.sigmoid(2 * m) * jax.nn.sigmoid(-2 * m), 2.0, 1.0, 2.0,
-    )  # fmt: skip
+        "softened",
+        lambda m: jnp.logaddexp(0.0, -2 * m),
+        lambda m: -2 * jax.nn.sigmoid(-2 * m),
+        lambda m: 4 * jax.nn.sigmoid(2 * m) * jax.nn.sigmoid(-2 * m),
+        2.0,
+        1.0,
+        2.0,
+    )
 
 
 def test_values_by_hand():
@@ -58,7 +63,9 @@ def test_constants_are_attained(decoder, loss):
 def test_a_constant_that_is_too_small_is_violated(monkeypatch):
     monkeypatch.setattr(carried, "pairs", lambda effort: QUICK[1:])
     for share, extremal in zip(
-        (carried.gradient_share, carried.smoothness_share, carried.convexity_share), EXTREMAL, strict=True
+        (carried.gradient_share, carried.smoothness_share, carried.convexity_share),
+        EXTREMAL,
+        strict=True,
     ):
         with monkeypatch.context() as changed:
             changed.setattr(Shape, "rows", property(lambda self: 0.99))
@@ -68,7 +75,9 @@ def test_a_constant_that_is_too_small_is_violated(monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("statement", [carried.GRADIENT, carried.SMOOTHNESS, carried.CONVEXITY, carried.TRAINING])
+@pytest.mark.parametrize(
+    "statement", [carried.GRADIENT, carried.SMOOTHNESS, carried.CONVEXITY, carried.TRAINING]
+)
 def test_adversarial_points_and_runs_at_the_limit(statement):
     found = statement.check(Effort(quick=False))
     print(statement.id, found.detail)
@@ -88,16 +97,31 @@ def test_a_run_is_certified_with_the_constants_of_its_readout_and_loss():
     run, data, found = certified(*QUICK[0], names)
     for name in names:
         assert {c.verdict for c in found.about(name)} == {Verdict.HOLDS}, name
-    for c in found.about("thm1"):  # the paper's own constants are for the full readout and the logistic loss
+    for c in found.about(
+        "thm1"
+    ):  # the paper's own constants are for the full readout and the logistic loss
         assert all(c.verdict_of(b.variant) is Verdict.SILENT for b in c.bounds if b.variant != OURS)
     (gradient,) = found.about("cor1.1")
-    assert gradient.bound().value >= Shape.of(data, decoder="pooled", loss=HYPERBOLIC).b1(0.0) * run.train_loss[-1]
+    assert (
+        gradient.bound().value
+        >= Shape.of(data, decoder="pooled", loss=HYPERBOLIC).b1(0.0) * run.train_loss[-1]
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("decoder, loss", carried.pairs(Effort(quick=False)))
 def test_every_pair_is_certified_and_a_wrong_constant_is_violated(decoder, loss, monkeypatch):
-    names = ["def1.p1", "def1.p3", "cor1.1", "cor1.2", "cor1.3", "descent", "identity", "thm1", "thm1.sharp"]
+    names = [
+        "def1.p1",
+        "def1.p3",
+        "cor1.1",
+        "cor1.2",
+        "cor1.3",
+        "descent",
+        "identity",
+        "thm1",
+        "thm1.sharp",
+    ]
     run, data, found = certified(decoder, loss, names)
     for name in names:
         assert {c.verdict for c in found.about(name)} == {Verdict.HOLDS}, name
@@ -108,7 +132,9 @@ def test_every_pair_is_certified_and_a_wrong_constant_is_violated(decoder, loss,
 def test_the_printed_constants_are_those_of_the_paper():
     case = Case(Shape(4, 6, 1.2, "pooled"), 1e9, 100, 1.0, 0.01, 0.1, 0.1, 0.69, 0.1, 1e-6)
     assert not case.shape.b1(1.0) == Shape(4, 6, 1.2).b1(1.0)
-    assert [h.holds for h in case.shape.unprinted()] == [False] and Shape(4, 6, 1.2).unprinted() == ()
+    assert [h.holds for h in case.shape.unprinted()] == [False] and Shape(
+        4, 6, 1.2
+    ).unprinted() == ()
 
 
 @pytest.fixture
@@ -134,7 +160,9 @@ def test_the_loss_of_a_user_is_silent_when_its_constants_are_false(own):
     run = replace(run, settings=run.settings | {"loss": own.name})
     LOSSES._things[own.name] = replace(own, self_bound=1.9)
     (found,) = certify(run, s.dataset, ["cor1.1"])
-    assert found.verdict is Verdict.SILENT and "self_bound=1.9 is false at the margin" in found.reason
+    assert (
+        found.verdict is Verdict.SILENT and "self_bound=1.9 is false at the margin" in found.reason
+    )
     LOSSES._things[own.name] = replace(own, lipschitz=math.inf)
     (found,) = certify(run, s.dataset, ["cor1.1"])
     assert found.verdict is Verdict.SILENT and "declares no finite constants" in found.reason

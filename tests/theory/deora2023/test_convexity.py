@@ -37,11 +37,15 @@ def test_glqc_against_the_printed_factor():
 
 def test_glqc_breaks_with_a_wrong_factor(monkeypatch):
     honest = convexity.glqc_factor
-    monkeypatch.setattr(convexity, "glqc_factor", lambda kappa: 1 + 0.9 * (honest(kappa) - 1) - 0.05)
+    monkeypatch.setattr(
+        convexity, "glqc_factor", lambda kappa: 1 + 0.9 * (honest(kappa) - 1) - 0.05
+    )
     assert convexity.check_quasi_convexity(Effort()).verdict is Verdict.VIOLATED
 
 
 def test_one_step_breaks_with_a_wrong_coefficient(monkeypatch):
     honest = convexity.step_coefficients
-    monkeypatch.setattr(convexity, "step_coefficients", lambda kappa: (0.95 * honest(kappa)[0], honest(kappa)[1]))
+    monkeypatch.setattr(
+        convexity, "step_coefficients", lambda kappa: (0.95 * honest(kappa)[0], honest(kappa)[1])
+    )
     assert convexity.check_one_step(Effort()).verdict is Verdict.VIOLATED

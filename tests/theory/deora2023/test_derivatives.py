@@ -51,7 +51,9 @@ def test_the_arithmetic_of_the_explicit_route():
 @pytest.mark.parametrize("R", [1.0, 2.5])
 def test_ours_is_never_above_the_printed_constant(x, R):
     shape = Shape(5, 7, R)
-    assert shape.b1(x) <= shape.beta1(x) and shape.b3(x) <= shape.beta3_from_prop1(x) <= shape.beta3(x)
+    assert shape.b1(x) <= shape.beta1(x) and shape.b3(x) <= shape.beta3_from_prop1(
+        x
+    ) <= shape.beta3(x)
     assert shape.b2(x, 9.0) <= shape.beta2(x, 9.0)
     assert shape.b1(x) <= shape.b3(x)
 

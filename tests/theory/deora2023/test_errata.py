@@ -17,7 +17,9 @@ def test_every_erratum_has_its_number_its_proof_and_its_check():
 
 
 def test_e1_would_fail_if_the_printed_jacobian_were_right(monkeypatch):
-    monkeypatch.setattr(errata, "softmax_jacobian", lambda v: np.diag(np.exp(v) / np.exp(v).sum()) - np.outer(v, v))
+    monkeypatch.setattr(
+        errata, "softmax_jacobian", lambda v: np.diag(np.exp(v) / np.exp(v).sum()) - np.outer(v, v)
+    )
     assert errata.e1.check(Effort()).verdict is Verdict.VIOLATED
 
 
@@ -37,6 +39,8 @@ def test_e9_breaks_the_constant_as_printed_and_not_ours_only(monkeypatch):
 
 
 def test_e16_would_fail_if_a_negative_sharpness_were_harmless(monkeypatch):
-    monkeypatch.setattr(errata_mixture, "sharpness", lambda mixture, mass, printed=False: -5.0 if printed else 5.0)
+    monkeypatch.setattr(
+        errata_mixture, "sharpness", lambda mixture, mass, printed=False: -5.0 if printed else 5.0
+    )
     monkeypatch.setattr(errata_mixture, "irrelevant_mass", lambda data, weights: 0.4)
     assert errata_mixture.e16.check(Effort()).verdict is Verdict.VIOLATED

@@ -36,7 +36,12 @@ def test_the_bounds_by_hand():
     case = good_case()
     inner = 2 * 100 * 0.05 + 9 * 4 / (4 * case.step_size)
     assert abs(gap_bound(case, 16) - 4 / 16 * inner) < 1e-12
-    assert abs(stability_bound(case, 16) - 2 * case.step_size * case.shape.b1(case.radius) / 16 * inner) < 1e-12
+    assert (
+        abs(
+            stability_bound(case, 16) - 2 * case.step_size * case.shape.b1(case.radius) / 16 * inner
+        )
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,9 @@ def test_the_bounds_by_hand():
 )
 def test_breaking_each_hypothesis_of_theorem_2_is_named(text, changes, independent):
     assert generalization_conditions(good_case(), 16, independent=True)[2].holds
-    broken = generalization_conditions(replace(good_case(), **changes), 16, independent=independent)[2]
+    broken = generalization_conditions(
+        replace(good_case(), **changes), 16, independent=independent
+    )[2]
     assert any(text in h.text for h in broken.missing), [h.text for h in broken.missing]
 
 
@@ -64,12 +71,25 @@ def test_the_gap_needs_more_heads_than_training():
 def samples():
     """Six samples of the mixture, one plan for all; every twin trained."""
     mixture = TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.0,
+        noise_mu=0.05,
+        noise_nu=0.05,
+        noise_norm=0.3,
         key=jax.random.key(0),
-    )  # fmt: skip
+    )
     start = first_phase(mixture.sample(200, key=jax.random.key(1)), 4)
     fresh = mixture.sample(500, key=jax.random.key(2))
-    plan = {"step_size": 0.5, "num_steps": 60, "test": fresh, "token_radius": mixture.token_radius, "independent": True}
+    plan = {
+        "step_size": 0.5,
+        "num_steps": 60,
+        "test": fresh,
+        "token_radius": mixture.token_radius,
+        "independent": True,
+    }
     data = [mixture.sample(16, key=jax.random.key(k)) for k in range(10, 16)]
     return mixture, start, data, [measure_leave_one_out(start, d, **plan) for d in data]
 
@@ -87,7 +107,9 @@ def test_twins_are_those_of_separate_training(samples):
     assert abs(twins[0].distances[3] - math.sqrt(start.multiplicity @ square)) < 1e-12
     left = np.logaddexp(0.0, -data[0].labels[3] * other.final.scores(data[0])[3])
     assert abs(twins[0].left_out_losses[3] - left) < 1e-12
-    norms = [np.linalg.norm(m.readout.reshape(2, -1), axis=1).max() for m in (whole.final, other.final)]
+    norms = [
+        np.linalg.norm(m.readout.reshape(2, -1), axis=1).max() for m in (whole.final, other.final)
+    ]
     assert abs(twins[0].lipschitz[3] - Shape(4, 6, mixture.token_radius).b1(max(norms))) < 1e-12
     assert abs(twins[0].train_loss - whole.train_loss[-1]) < 1e-12
 
@@ -117,24 +139,39 @@ def test_a_plan_that_saw_the_sample_is_silent(samples):
 def test_a_radius_that_is_only_the_largest_seen_is_silent(samples):
     _, start, data, _ = samples
     plan = {"step_size": 0.5, "num_steps": 5, "independent": True}
-    drawn = [Dataset.from_arrays(d.tokens, d.labels) for d in data[:3]]  # the same tokens, of a law unknown
+    drawn = [
+        Dataset.from_arrays(d.tokens, d.labels) for d in data[:3]
+    ]  # the same tokens, of a law unknown
 
     def certified(samples, **radius):
-        return certify_generalization([measure_leave_one_out(start, d, test=d, **plan, **radius) for d in samples])
+        return certify_generalization(
+            [measure_leave_one_out(start, d, test=d, **plan, **radius) for d in samples]
+        )
 
     found = certified(drawn)
     assert {c.verdict for c in found} == {Verdict.SILENT}
-    assert "every token of the distribution" in found[0].reason and "token_radius=" in found[0].reason
+    assert (
+        "every token of the distribution" in found[0].reason and "token_radius=" in found[0].reason
+    )
     assert {c.verdict for c in certified(drawn, token_radius=5.0)} == {Verdict.HOLDS}
-    assert {c.verdict for c in certified(data[:3])} == {Verdict.HOLDS}  # the mixture's samples carry it
+    assert {c.verdict for c in certified(data[:3])} == {
+        Verdict.HOLDS
+    }  # the mixture's samples carry it
     told = [replace(d, norm_bound=5.0) for d in drawn]
-    assert [c.bound().value for c in certified(told)] == [c.bound().value for c in certified(drawn, token_radius=5.0)]
+    assert [c.bound().value for c in certified(told)] == [
+        c.bound().value for c in certified(drawn, token_radius=5.0)
+    ]
 
 
 def test_three_data_sets_allow_more_than_two_standard_errors():
-    three = [replace(s, test_loss=gap + s.train_loss) for s, gap in zip(fakes(0.0, 3), (0.1, 0.2, 0.3), strict=True)]
+    three = [
+        replace(s, test_loss=gap + s.train_loss)
+        for s, gap in zip(fakes(0.0, 3), (0.1, 0.2, 0.3), strict=True)
+    ]
     noise = certify_generalization(three)[0].noise
-    factor = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # Student's law with two degrees of freedom has a closed form
+    factor = 0.95 / math.sqrt(
+        2 * 0.975 * 0.025
+    )  # Student's law with two degrees of freedom has a closed form
     assert abs(noise - factor * 0.1 / math.sqrt(3)) < 1e-12
 
 
@@ -148,7 +185,12 @@ def test_a_planted_lipschitz_constant_is_violated():
     rng = np.random.default_rng(0)
     fake = [
         LeaveOneOut(
-            np.full(8, 0.1), np.full(8, 0.2), np.full(8, 1e-3), 0.1, 0.4 + 0.01 * rng.standard_normal(), bounded=True
+            np.full(8, 0.1),
+            np.full(8, 0.2),
+            np.full(8, 1e-3),
+            0.1,
+            0.4 + 0.01 * rng.standard_normal(),
+            bounded=True,
         )
         for _ in range(10)
     ]
@@ -157,7 +199,14 @@ def test_a_planted_lipschitz_constant_is_violated():
 
 def fakes(gap: float, count: int = 4) -> list[LeaveOneOut]:
     return [
-        LeaveOneOut(np.full(16, 0.1), np.full(16, 0.2), np.full(16, 9.0), 0.1, 0.1 + gap + 0.001 * k, bounded=True)
+        LeaveOneOut(
+            np.full(16, 0.1),
+            np.full(16, 0.2),
+            np.full(16, 9.0),
+            0.1,
+            0.1 + gap + 0.001 * k,
+            bounded=True,
+        )
         for k in range(count)
     ]
 
@@ -165,14 +214,20 @@ def fakes(gap: float, count: int = 4) -> list[LeaveOneOut]:
 def test_theorem_2_in_expectation_holds_is_violated_and_is_silent():
     case, bound = good_case(), gap_bound(good_case(), 16)
     *_, held = certify_generalization(fakes(0.1), [case] * 4)
-    assert held.statement == "thm2" and held.verdict is Verdict.HOLDS and held.bound().value == pytest.approx(bound)
+    assert (
+        held.statement == "thm2"
+        and held.verdict is Verdict.HOLDS
+        and held.bound().value == pytest.approx(bound)
+    )
     assert "95% interval over 4 data sets" in held.noise_source and 0 < held.noise < 0.01
     assert certify_generalization(fakes(1.01 * bound), [case] * 4)[2].verdict is Verdict.VIOLATED
     alone = certify_generalization(fakes(0.1, 1), [case])[2]
     assert alone.verdict is Verdict.SILENT and "several data sets" in alone.reason
     weak = certify_generalization(fakes(0.1), [case] * 3 + [replace(case, num_heads=5e3)])[2]
     assert weak.verdict is Verdict.SILENT and "enough heads for the gap" in weak.reason
-    seen = certify_generalization([replace(s, independent=False) for s in fakes(0.1)], [case] * 4)[2]
+    seen = certify_generalization([replace(s, independent=False) for s in fakes(0.1)], [case] * 4)[
+        2
+    ]
     assert seen.verdict is Verdict.SILENT
     with pytest.raises(ValueError, match="3 cases for 4 samples"):
         certify_generalization(fakes(0.1), [case] * 3)
@@ -186,7 +241,9 @@ def test_a_run_that_diverged_is_silent_not_violated():
 
 def test_interrupted_twins_are_no_result(samples, monkeypatch):
     mixture, start, data, _ = samples
-    monkeypatch.setattr(stability, "leave_one_out", lambda *a, **k: SimpleNamespace(status="interrupted"))
+    monkeypatch.setattr(
+        stability, "leave_one_out", lambda *a, **k: SimpleNamespace(status="interrupted")
+    )
     with pytest.raises(KeyboardInterrupt):
         measure_leave_one_out(start, data[0], step_size=0.5, num_steps=60)
 

@@ -26,7 +26,9 @@ from manyheads.training.start import first_phase, gaussian_start
 
 def direction_norm(good):
     share = good.start.multiplicity / good.start.num_heads
-    squares = sum((np.asarray(leaf) ** 2).reshape(len(leaf), -1).sum(1) for leaf in good.direction.heads)
+    squares = sum(
+        (np.asarray(leaf) ** 2).reshape(len(leaf), -1).sum(1) for leaf in good.direction.heads
+    )
     return math.sqrt(float(share @ squares))
 
 
@@ -69,12 +71,16 @@ def test_gaussian_tokens_with_random_labels_may_fail_with_a_dual_proof():
 
 def test_gaussian_tokens_with_random_labels_can_be_separated_by_enough_heads():
     data = RandomLabels(num_tokens=4, dim=4).sample(30, key=jax.random.key(0))
-    check_certified(good_start(gaussian_start(16, num_tokens=4, dim=4, key=jax.random.key(1)), data))
+    check_certified(
+        good_start(gaussian_start(16, num_tokens=4, dim=4, key=jax.random.key(1)), data)
+    )
 
 
 def test_real_data_from_a_gaussian_start():
     data, _ = digits(3, 8).split(120, key=jax.random.key(0))
-    check_certified(good_start(gaussian_start(16, num_tokens=16, dim=4, key=jax.random.key(1)), data))
+    check_certified(
+        good_start(gaussian_start(16, num_tokens=16, dim=4, key=jax.random.key(1)), data)
+    )
 
 
 def test_real_data_are_not_separable_after_the_first_phase():
@@ -92,7 +98,11 @@ def test_proposition_7_realizes_and_is_silent_with_few_heads():
         target, certificate = realize(many, loss)
         assert certificate.verdict is Verdict.HOLDS and target.loss <= loss
         assert (
-            abs(target.distance - math.sqrt(2) * (9 / 80 + math.log(1 / loss) + many.model_bound) / many.margin) < 1e-9
+            abs(
+                target.distance
+                - math.sqrt(2) * (9 / 80 + math.log(1 / loss) + many.model_bound) / many.margin
+            )
+            < 1e-9
         )
     few = realize(good_start(first_phase(s.fresh, 2), s.dataset), 1e-2)[1]
     assert few.verdict is Verdict.SILENT and "sqrt(H) >= b3(M)" in few.reason
@@ -114,7 +124,10 @@ def test_proposition_7_speaks_of_every_readout_and_loss(decoder, loss):
     target, found = realize(good, 0.1)
     assert found.verdict is Verdict.HOLDS and found.tightness > 0.5
     margin = {"logistic": math.log(10), "hyperbolic": (10 - 0.1) / 2}[loss]
-    assert abs(target.distance - math.sqrt(2) * (good.model_bound + 9 / 80 + margin) / good.margin) < 1e-9
+    assert (
+        abs(target.distance - math.sqrt(2) * (good.model_bound + 9 / 80 + margin) / good.margin)
+        < 1e-9
+    )
 
 
 def test_proposition_7_with_a_planted_margin_is_violated():
@@ -133,7 +146,11 @@ def test_corollary_2_run_at_its_own_number_of_heads():
     good = good_start(first_phase(s.fresh, heads), s.dataset)
     step = largest_good_step(good, K)
     printed, explicit, ours = good_start_conditions(good, num_steps=K, step_size=step)
-    assert ours.holds and not explicit.holds and (printed.variant, explicit.variant) == (PRINTED, EXPLICIT)
+    assert (
+        ours.holds
+        and not explicit.holds
+        and (printed.variant, explicit.variant) == (PRINTED, EXPLICIT)
+    )
     walk = follow(good.start, s.dataset, step_size=step, num_steps=K)
     assert walk.loss[-1] <= train_bound(good, K, step) == ours.bound
     fewer = good_start(first_phase(s.fresh, heads / 2 - heads / 2 % 2), s.dataset)
@@ -148,7 +165,9 @@ def test_the_radius_of_the_print_lacks_a_factor_root_two():
     assert abs(reach(good, K, OURS) / reach(good, K, PRINTED) - math.sqrt(2)) < 0.1
 
 
-@pytest.mark.parametrize("text, changes", [("eta <= 1/b2", 100.0), ("eta <= 1/b1", 0.2), ("eta <= D^2", 1e6)])
+@pytest.mark.parametrize(
+    "text, changes", [("eta <= 1/b2", 100.0), ("eta <= 1/b1", 0.2), ("eta <= D^2", 1e6)]
+)
 def test_each_step_size_condition_of_corollary_2_is_named(text, changes):
     s = setting("A")
     good = good_start(first_phase(s.fresh, 1e8), s.dataset)

@@ -10,7 +10,12 @@ import scipy.optimize
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.theory.deora2023 import expressivity
 from manyheads.theory.deora2023 import mixture as section
-from manyheads.theory.deora2023.expressivity import attention_margin, logit_gap, sharpness, softmax_logits
+from manyheads.theory.deora2023.expressivity import (
+    attention_margin,
+    logit_gap,
+    sharpness,
+    softmax_logits,
+)
 from manyheads.theory.deora2023.mixture import (
     first_phase_bounds,
     first_phase_error,
@@ -27,7 +32,14 @@ from manyheads.training.start import first_phase, population_first_phase
 
 
 def mixture(**changes):
-    plain = {"num_tokens": 8, "dim": 10, "num_patterns": 4, "sparsity": 0.25, "signal": 1.5, "key": jax.random.key(3)}
+    plain = {
+        "num_tokens": 8,
+        "dim": 10,
+        "num_patterns": 4,
+        "sparsity": 0.25,
+        "signal": 1.5,
+        "key": jax.random.key(3),
+    }
     return TokenizedMixture(**{**plain, **changes})
 
 
@@ -42,12 +54,15 @@ def margin_by_autodiff(m, start, data):
         moved = start.replace_heads(
             start.heads._replace(
                 readout=start.readout + s * m.U_opt[None] / math.sqrt(start.num_heads),
-                key_query=start.key_query + s * signs[:, None, None] * m.W_opt[None] / math.sqrt(start.num_heads),
+                key_query=start.key_query
+                + s * signs[:, None, None] * m.W_opt[None] / math.sqrt(start.num_heads),
             )
         )
         return moved(X)
 
-    return data.labels * np.asarray(jax.jit(jax.vmap(lambda X: jax.grad(along)(0.0, X)))(data.tokens))
+    return data.labels * np.asarray(
+        jax.jit(jax.vmap(lambda X: jax.grad(along)(0.0, X)))(data.tokens)
+    )
 
 
 def test_without_noise_the_margin_is_exact():
@@ -57,7 +72,9 @@ def test_without_noise_the_margin_is_exact():
     measured = margin_by_autodiff(m, start, data)
     np.testing.assert_allclose(measured, first_phase_margin(m), rtol=1e-12)
     np.testing.assert_allclose(measured, printed_margin(m), rtol=1e-12)
-    np.testing.assert_allclose(tangent_margins(mixture_direction(start, m), start, data), measured, rtol=1e-12)
+    np.testing.assert_allclose(
+        tangent_margins(mixture_direction(start, m), start, data), measured, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("noise", ["uniform", "vertex"])
@@ -75,7 +92,10 @@ def test_first_phase_error_is_the_residual_of_the_start():
     fresh = m.sample(300, key=jax.random.key(1))
     start = first_phase(fresh, 1)
     residual = start.readout[0, 0] - m.sparsity / 4 * m.u_star
-    assert abs(np.linalg.norm(residual) - measured_first_phase_error(m, fresh.tokens, fresh.labels)) < 1e-14
+    assert (
+        abs(np.linalg.norm(residual) - measured_first_phase_error(m, fresh.tokens, fresh.labels))
+        < 1e-14
+    )
     for failure in (0.5, 1e-3):
         assert (
             np.linalg.norm(residual)
@@ -92,7 +112,10 @@ def test_first_phase_bounds_cover_every_sign_pattern():
     outside = 0
     for k in range(200):
         start = first_phase(fresh, 8, signs="rademacher", key=jax.random.key(k))
-        assert np.linalg.norm(start.readout.reshape(start.num_classes, -1), axis=1).max() <= bounds.parameter_bound
+        assert (
+            np.linalg.norm(start.readout.reshape(start.num_classes, -1), axis=1).max()
+            <= bounds.parameter_bound
+        )
         outside += np.abs(start.scores(data)).max() > bounds.model_bound
     assert outside <= 0.05 * 200
 
@@ -103,7 +126,9 @@ def test_logits_and_their_gap():
     for X, relevant, y in zip(data.tokens, data.relevant, data.labels, strict=True):
         direct = np.array([[x @ m.W_star @ z for z in X] for x in X])
         np.testing.assert_allclose(softmax_logits(m, X, relevant, y), direct, atol=1e-12)
-        assert (direct[:, relevant].min(1) - direct[:, ~relevant].max(1)).min() >= logit_gap(m) - 1e-12
+        assert (direct[:, relevant].min(1) - direct[:, ~relevant].max(1)).min() >= logit_gap(
+            m
+        ) - 1e-12
 
 
 @pytest.mark.parametrize("mass", [0.4, 0.01, 1e-6])
@@ -175,8 +200,13 @@ def test_the_linear_program_of_section_53_is_feasible_without_saturation(monkeyp
 def test_the_formula_says_something_from_about_20_000_first_phase_sequences_on():
     """What docs/theory/mixture.md says of the default mixture; before, P3 holds in fact and the formula is negative."""
     m = TokenizedMixture(key=jax.random.key(0))
-    signs = [first_phase_margin(m, first_phase_error(m, n, 0.05)) > 0 for n in (200, 19_000, 21_000)]
+    signs = [
+        first_phase_margin(m, first_phase_error(m, n, 0.05)) > 0 for n in (200, 19_000, 21_000)
+    ]
     assert signs == [False, False, True]
     assert printed_margin(m, first_phase_error(m, 10**6, 0.05)) < 0
-    start, data = first_phase(m.sample(200, key=jax.random.key(1)), 8), m.sample(100, key=jax.random.key(2))
+    start, data = (
+        first_phase(m.sample(200, key=jax.random.key(1)), 8),
+        m.sample(100, key=jax.random.key(2)),
+    )
     assert tangent_margins(mixture_direction(start, m), start, data).min() > 1.4

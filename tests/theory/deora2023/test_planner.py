@@ -23,9 +23,16 @@ from manyheads.training.start import gaussian_start
 @pytest.fixture(scope="module")
 def data():
     mixture = TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.0,
+        noise_mu=0.05,
+        noise_nu=0.05,
+        noise_norm=0.3,
         key=jax.random.key(0),
-    )  # fmt: skip
+    )
     return mixture.sample(80, key=jax.random.key(1))
 
 
@@ -36,7 +43,9 @@ def planned(data):
 
 def test_training_data_are_disjoint_from_planning(data, planned, monkeypatch):
     assert planned.num_planning == 40 and planned.training.num_examples == 40
-    monkeypatch.setattr(planner, "_demands", lambda *_: [])  # which take long, and are not looked at
+    monkeypatch.setattr(
+        planner, "_demands", lambda *_: []
+    )  # which take long, and are not looked at
     again = plan(data, target_loss=0.2, key=jax.random.key(2), trials=False)
     np.testing.assert_array_equal(again.training.tokens, planned.training.tokens)
 
@@ -63,7 +72,9 @@ def test_what_our_version_asks_for_makes_its_hypotheses_true(data, planned):
     loss = float(np.mean(np.logaddexp(0.0, -sample.labels * moved.scores(sample))))
     ray = Ray(planned.start, sample, good.direction)
     case = ray.case(ours.num_heads, scale, ours.num_steps, loss, math.log(2))
-    conditions = sharp_conditions(replace(case, step_size=ours.step_size), Features.of(start, sample))
+    conditions = sharp_conditions(
+        replace(case, step_size=ours.step_size), Features.of(start, sample)
+    )
     assert conditions.holds, conditions.missing
     assert conditions.bound <= 0.2 * (1 + 1e-6)
 
@@ -74,9 +85,14 @@ def test_a_gaussian_start_gets_finite_demands(data):
     few = data.subset(range(40))
     found = plan(few, start="gaussian", target_loss=0.4, key=jax.random.key(2), planning_share=0.3)
     assert np.abs(with_heads(found.start, 6.4e9).scores(few)).max() < 1e-9
-    assert all(math.isfinite(d.num_heads) and d.num_heads % 64 == 0 for d in found.demands) and not found.silent
+    assert (
+        all(math.isfinite(d.num_heads) and d.num_heads % 64 == 0 for d in found.demands)
+        and not found.silent
+    )
     assert found.demands[2].certified_loss <= 0.4 * (1 + 1e-9)
-    assert [m.num_heads for m in found.measured] == [64] and math.isfinite(found.measured[0].num_steps)
+    assert [m.num_heads for m in found.measured] == [64] and math.isfinite(
+        found.measured[0].num_steps
+    )
 
 
 def test_heads_come_in_equal_shares(planned):
@@ -94,7 +110,10 @@ def test_the_step_size_of_a_trial_was_tried(data):
 
     def steady(step):
         walk = follow(start, large, step_size=step, num_steps=60)
-        return np.all(np.diff(walk.loss) + step / 2 * walk.gradient_norm[:-1] ** 2 <= 1e-12 * (1 + walk.loss[0]))
+        return np.all(
+            np.diff(walk.loss) + step / 2 * walk.gradient_norm[:-1] ** 2
+            <= 1e-12 * (1 + walk.loss[0])
+        )
 
     assert steady(eta) and not steady(2 * eta)
 
@@ -130,9 +149,20 @@ def test_words_and_numbers(planned):
 def test_it_says_when_a_linear_model_does_as_well():
     """Fixed positions: a linear model reads the relevant tokens directly, uniform attention cannot."""
     mixture = TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.25, signal=1.0, positions="fixed", key=jax.random.key(0)
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.25,
+        signal=1.0,
+        positions="fixed",
+        key=jax.random.key(0),
     )
-    easy = plan(mixture.sample(60, key=jax.random.key(1)), target_loss=0.3, key=jax.random.key(2), trials=False)
+    easy = plan(
+        mixture.sample(60, key=jax.random.key(1)),
+        target_loss=0.3,
+        key=jax.random.key(2),
+        trials=False,
+    )
     assert easy.linear_does_as_well and "A linear model fits these sequences as well" in str(easy)
     assert easy.linear_margin[0] > easy.kernel_margin[1]
 
@@ -140,7 +170,9 @@ def test_it_says_when_a_linear_model_does_as_well():
 def test_inseparable_data_are_told(data):
     tokens = np.repeat(data.tokens[:10], 4, axis=0)
     labels = np.tile([1.0, -1.0, 1.0, -1.0], 10)
-    found = plan(Dataset.from_arrays(tokens, labels), target_loss=0.3, key=jax.random.key(0), trials=False)
+    found = plan(
+        Dataset.from_arrays(tokens, labels), target_loss=0.3, key=jax.random.key(0), trials=False
+    )
     assert not found.separable and found.demands == ()
     assert "the theory is silent" in str(found) and "no margin above" in str(found)
 
@@ -149,14 +181,20 @@ def test_a_linear_model_is_named_where_attention_fails_at_the_start(data):
     """Order alone tells the classes apart: mean pooling of a first phase sees nothing, a linear model sees all."""
     a, b = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     tokens = np.array([[a, b], [b, a]] * 20)
-    found = plan(Dataset.from_arrays(tokens, np.tile([1.0, -1.0], 20)), key=jax.random.key(0), trials=False)
+    found = plan(
+        Dataset.from_arrays(tokens, np.tile([1.0, -1.0], 20)), key=jax.random.key(0), trials=False
+    )
     assert found.kernel_answer == "not separable" and found.linear_answer == "separable"
-    assert found.silent and "A linear model fits these sequences, and this start does not" in str(found)
+    assert found.silent and "A linear model fits these sequences, and this start does not" in str(
+        found
+    )
 
 
 def test_demands_without_end_are_silence(planned):
     assert not planned.silent
-    assert replace(planned, demands=tuple(replace(d, num_heads=math.inf) for d in planned.demands)).silent
+    assert replace(
+        planned, demands=tuple(replace(d, num_heads=math.inf) for d in planned.demands)
+    ).silent
 
 
 def test_undecided_is_not_told_as_proved(planned):
@@ -195,7 +233,9 @@ def test_a_plan_for_another_readout_and_loss_is_enough(data, decoder, loss):
     _, sample = planning.split(20, key=jax.random.split(jax.random.key(2), 3)[1])
     for demand in (ours, promise):
         start = with_heads(found.start, demand.num_heads)
-        walk = follow(start, sample, step_size=demand.step_size, num_steps=int(demand.num_steps), loss=loss)
+        walk = follow(
+            start, sample, step_size=demand.step_size, num_steps=int(demand.num_steps), loss=loss
+        )
         assert walk.loss.min() <= goal and (demand is promise or walk.loss[1:].mean() <= goal)
     with pytest.raises(ValueError, match="the loss of zero scores"):
         plan(data, target_loss=1.0, key=jax.random.key(2), **kind)
@@ -203,7 +243,14 @@ def test_a_plan_for_another_readout_and_loss_is_enough(data, decoder, loss):
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(0.0044559, "0.004455"), (0.5, "0.5"), (1.0, "1"), (2.0999e-8, "2.099e-8"), (1234.9, "1234"), (0.99999, "0.9999")],
+    [
+        (0.0044559, "0.004455"),
+        (0.5, "0.5"),
+        (1.0, "1"),
+        (2.0999e-8, "2.099e-8"),
+        (1234.9, "1234"),
+        (0.99999, "0.9999"),
+    ],
 )
 def test_a_step_size_is_rounded_down(number, said):
     assert below(number) == said and float(said) <= number
@@ -211,12 +258,19 @@ def test_a_step_size_is_rounded_down(number, said):
 
 
 def test_heads_are_rounded_up():
-    assert _count(1.21e13) == "1.3e+13" and _count(9_999_999) == "9,999,999" and _count(1e7) == "1e+07"
+    assert (
+        _count(1.21e13) == "1.3e+13" and _count(9_999_999) == "9,999,999" and _count(1e7) == "1e+07"
+    )
 
 
 def test_of_many_sequences_a_part_is_looked_at_and_it_is_said(data, monkeypatch):
     monkeypatch.setattr(planner, "MOST_SAMPLED", 12)
-    monkeypatch.setattr(planner, "_demands", lambda *_: [])  # which take long, and are not looked at
+    monkeypatch.setattr(
+        planner, "_demands", lambda *_: []
+    )  # which take long, and are not looked at
     found = plan(data, target_loss=0.2, key=jax.random.key(2), trials=False)
-    assert found.looked_at == (12, 20) and "Margins and trials: on 12 of 20, drawn at random." in str(found)
+    assert found.looked_at == (
+        12,
+        20,
+    ) and "Margins and trials: on 12 of 20, drawn at random." in str(found)
     assert found.to_dict()["looked_at"] == 12

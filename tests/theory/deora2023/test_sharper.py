@@ -45,18 +45,26 @@ def test_the_terms_are_those_of_the_page():
         tau, sigma = eta * K * mpmath.mpf(0.05) / D2, eta * mpmath.mpf(0.69) / D2
         r = mpmath.sqrt(1 + 2 * A * tau + 2 * (1 - B) * sigma)
         R, H = mpmath.mpf(1.2), mpmath.mpf(10) ** 6
-        M = max(mpmath.mpf(0.4), mpmath.mpf(0.35) + D2 * 2 * R * (0.5 + A * tau + sigma) / (B * mpmath.sqrt(H)))
+        M = max(
+            mpmath.mpf(0.4),
+            mpmath.mpf(0.35) + D2 * 2 * R * (0.5 + A * tau + sigma) / (B * mpmath.sqrt(H)),
+        )
         q = R**2 * M
         b3 = 2 * R**3 * (q + mpmath.sqrt(q**2 + 4)) / 2
         bend = b3 / mpmath.sqrt(H)
         away = (1 + r) * 2
         rho = away + eta * mpmath.mpf(0.69) * (mpmath.mpf(2.1) + bend * away)
         smoothness = bend + min(4 * R**2 * (1 + q**2), (mpmath.mpf(1.3) + bend * rho) ** 2) / 4
-        bound = A / B * mpmath.mpf(0.05) + D2 / (2 * B * eta * K) + (1 - B) / B * mpmath.mpf(0.69) / K
+        bound = (
+            A / B * mpmath.mpf(0.05) + D2 / (2 * B * eta * K) + (1 - B) / B * mpmath.mpf(0.69) / K
+        )
         for ours, exact in [
-            (terms.reach, r), (terms.radius, M), (terms.root_heads, r**2 / kappa * D2 * b3), (terms.bound, bound),
+            (terms.reach, r),
+            (terms.radius, M),
+            (terms.root_heads, r**2 / kappa * D2 * b3),
+            (terms.bound, bound),
             (terms.smoothness, smoothness),
-        ]:  # fmt: skip
+        ]:
             assert abs(float(ours) / float(exact) - 1) < 1e-14
 
 
@@ -65,9 +73,11 @@ def test_theorem_1_is_a_special_case():
     rng = np.random.default_rng(0)
     for _ in range(50):
         case = small_case(
-            num_heads=10 ** rng.uniform(5, 9), num_steps=int(10 ** rng.uniform(1, 4)), distance=rng.uniform(0.5, 4),
+            num_heads=10 ** rng.uniform(5, 9),
+            num_steps=int(10 ** rng.uniform(1, 4)),
+            distance=rng.uniform(0.5, 4),
             target_loss=10 ** rng.uniform(-3, -0.5),
-        )  # fmt: skip
+        )
         case = replace(case, step_size=largest_step(case))
         old = training_conditions(case)[2]
         new = sharp_conditions(case)
@@ -91,9 +101,14 @@ def test_the_best_kappa_is_the_best():
     assert bound(chosen) <= found.fun * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("changes, text", [
-    ({"num_heads": 50.0}, "enough heads"), ({"step_size": 5.0}, "descent: eta"), ({"distance": 0.0}, "D > 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        ({"num_heads": 50.0}, "enough heads"),
+        ({"step_size": 5.0}, "descent: eta"),
+        ({"distance": 0.0}, "D > 0"),
+    ],
+)
 def test_breaking_each_hypothesis_makes_it_silent(changes, text):
     assert sharp_conditions(small_case()).holds
     found = sharp_conditions(small_case(**changes))
@@ -114,7 +129,9 @@ def test_the_kernel_bounds_the_curvature_of_the_loss():
 def literal():
     s = setting("A")
     start = first_phase(s.fresh, 2)
-    found = smallest_heads(start, s.dataset, [good_start(start, s.dataset).direction], num_steps=3000)
+    found = smallest_heads(
+        start, s.dataset, [good_start(start, s.dataset).direction], num_steps=3000
+    )
     return s, start, found, run_literally(start, s.dataset, found)
 
 
@@ -139,11 +156,18 @@ def test_it_is_a_threshold(literal):
     best = min(
         sharp_conditions(replace(case, step_size=step), ray.features).bound
         for scale in scales[::4]
-        for case in [ray.case(heads, scale, 3000, along(found.direction, scale, model, s.dataset).loss,
-                              train_loss(model, s.dataset))]
+        for case in [
+            ray.case(
+                heads,
+                scale,
+                3000,
+                along(found.direction, scale, model, s.dataset).loss,
+                train_loss(model, s.dataset),
+            )
+        ]
         for step in steps[::4]
         if sharp_conditions(replace(case, step_size=step), ray.features).holds
-    )  # fmt: skip
+    )
     assert best > 0.5
 
 
@@ -151,7 +175,9 @@ def test_a_wrong_claim_is_violated(literal):
     _, _, _, run = literal
     for field in ("bound", "reach", "radius"):
         planted = replace(run.conditions, **{field: getattr(run.conditions, field) / 20})
-        assert Verdict.VIOLATED in {c.verdict for c in sharp_conclusions(run.case, run.walk, planted)}, field
+        assert Verdict.VIOLATED in {
+            c.verdict for c in sharp_conclusions(run.case, run.walk, planted)
+        }, field
 
 
 @pytest.mark.full
@@ -159,7 +185,9 @@ def test_a_wrong_claim_is_violated(literal):
 def test_the_other_settings(name):
     s = setting(name)
     start = first_phase(s.fresh, 2)
-    found = smallest_heads(start, s.dataset, [good_start(start, s.dataset).direction], num_steps=(300, 3000))
+    found = smallest_heads(
+        start, s.dataset, [good_start(start, s.dataset).direction], num_steps=(300, 3000)
+    )
     run = run_literally(start, s.dataset, found)
     assert found.num_heads < MOST[name]
     assert [c.verdict for c in run.certificates] == [Verdict.HOLDS] * 5
@@ -177,5 +205,7 @@ def test_the_step_size_at_its_limit():
         worst = 1 / run.case.shape.b2(run.conditions.radius, heads)
         assert run.conditions.holds and run.case.step_size > 2 * worst
         assert all(c.verdict is Verdict.HOLDS for c in run.certificates)
-        walk = follow(with_heads(start, heads), s.dataset, step_size=run.case.step_size, num_steps=100)
+        walk = follow(
+            with_heads(start, heads), s.dataset, step_size=run.case.step_size, num_steps=100
+        )
         assert walk.loss[-1] <= found.bound

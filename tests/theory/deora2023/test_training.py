@@ -10,7 +10,13 @@ from paper_settings import setting
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.corollaries import heads_for_good_start
 from manyheads.theory.deora2023.initialization import good_start, reach
-from manyheads.theory.deora2023.regime import Ray, fixed_plan, heads_to_realize, run_literally, smallest_heads
+from manyheads.theory.deora2023.regime import (
+    Ray,
+    fixed_plan,
+    heads_to_realize,
+    run_literally,
+    smallest_heads,
+)
 from manyheads.theory.deora2023.training import (
     Case,
     case_of,
@@ -25,7 +31,11 @@ from manyheads.theory.walk import follow
 from manyheads.training.start import first_phase
 
 # Heads for a target with train loss 1/K, K = 200, by Corollary 2: ours, ours with the printed beta3, the explicit route.
-THRESHOLDS = {"A": (3.0e6, 1.5e10, 1.0e14), "B": (5.1e8, 3.2e13, 6.4e16), "C": (6.2e8, 8.3e13, 7.8e17)}
+THRESHOLDS = {
+    "A": (3.0e6, 1.5e10, 1.0e14),
+    "B": (5.1e8, 3.2e13, 6.4e16),
+    "C": (6.2e8, 8.3e13, 7.8e17),
+}
 
 
 def good_case() -> Case:
@@ -63,9 +73,16 @@ def test_choosing_the_target_and_the_radius_lowers_the_thresholds(name):
     found = heads_to_realize(ray, num_steps=s.num_steps, need=heads_needed)
     assert found.num_heads < THRESHOLDS[name][0]
     # it is a threshold: one percent fewer heads are not enough
-    fewer = ray.case(0.99 * found.num_heads, ray.scale_for_loss(1 / s.num_steps, 0.99 * found.num_heads), s.num_steps)
+    fewer = ray.case(
+        0.99 * found.num_heads,
+        ray.scale_for_loss(1 / s.num_steps, 0.99 * found.num_heads),
+        s.num_steps,
+    )
     assert heads_needed(fewer) > fewer.num_heads
-    assert train_loss(start.displaced(ray.direction.displacement(0.0, 2.0)), s.dataset) > 1 / s.num_steps
+    assert (
+        train_loss(start.displaced(ray.direction.displacement(0.0, 2.0)), s.dataset)
+        > 1 / s.num_steps
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +111,9 @@ def test_the_five_conclusions_by_hand(literal):
     assert walk.distance.max() <= 3 * D
     assert walk.readout_norm.max() <= run.case.radius
     assert (
-        walk.loss[-1] <= walk.mean_loss <= 2 * run.case.target_loss + 5 * D**2 / (4 * walk.step_size * walk.num_steps)
+        walk.loss[-1]
+        <= walk.mean_loss
+        <= 2 * run.case.target_loss + 5 * D**2 / (4 * walk.step_size * walk.num_steps)
     )
 
 
@@ -129,12 +148,16 @@ def test_breaking_each_hypothesis_makes_it_silent(text, literal):
     assert {c.verdict for c in found} == {Verdict.SILENT}
 
 
-@pytest.mark.parametrize("field", ["start_loss", "target_loss", "distance", "num_heads", "step_size"])
+@pytest.mark.parametrize(
+    "field", ["start_loss", "target_loss", "distance", "num_heads", "step_size"]
+)
 def test_a_number_that_is_missing_is_not_no_limit(field):
     broken = replace(good_case(), **{field: math.nan})
     assert not any(conditions.holds for conditions in training_conditions(broken))
     if field.endswith("loss"):
-        assert all(math.isnan(largest_step(broken, variant)) for variant in (PRINTED, EXPLICIT, OURS))
+        assert all(
+            math.isnan(largest_step(broken, variant)) for variant in (PRINTED, EXPLICIT, OURS)
+        )
 
 
 def test_breaking_the_step_sizes_of_the_paper_is_named():
@@ -184,7 +207,9 @@ def test_losses_of_a_run_are_those_of_a_naive_loop(literal):
 
     def loss(w):
         A = jax.nn.softmax(jnp.einsum("ntd,hde,nse->nhts", X, w["W"], X), axis=-1)
-        return jnp.mean(jnp.logaddexp(0.0, -y * jnp.einsum("htd,nhts,nsd->n", w["U"], A, X) / math.sqrt(2)))
+        return jnp.mean(
+            jnp.logaddexp(0.0, -y * jnp.einsum("htd,nhts,nsd->n", w["U"], A, X) / math.sqrt(2))
+        )
 
     w = {"U": jnp.asarray(start.readout), "W": jnp.asarray(start.key_query)}
     goal = {"U": w["U"] + target.displacement.readout, "W": w["W"] + target.displacement.key_query}
@@ -194,11 +219,22 @@ def test_losses_of_a_run_are_those_of_a_naive_loop(literal):
         away = {n: goal[n] - w[n] for n in w}
         assert abs(float(value) - walk.loss[k]) < 1e-13
         assert abs(float(sum(jnp.sum(slope[n] * away[n]) for n in w)) - walk.slope[0, k]) < 1e-12
-        assert abs(float(jnp.sqrt(sum(jnp.sum(slope[n] ** 2) for n in w))) - walk.gradient_norm[k]) < 1e-13
-        assert abs(float(jnp.sqrt(sum(jnp.sum(away[n] ** 2) for n in w))) - walk.target_distance[0, k]) < 1e-12
-        assert abs(float(jnp.sqrt(sum(jnp.sum((w[n] - first[n]) ** 2) for n in w))) - walk.distance[k]) < 1e-12
+        assert (
+            abs(float(jnp.sqrt(sum(jnp.sum(slope[n] ** 2) for n in w))) - walk.gradient_norm[k])
+            < 1e-13
+        )
+        assert (
+            abs(float(jnp.sqrt(sum(jnp.sum(away[n] ** 2) for n in w))) - walk.target_distance[0, k])
+            < 1e-12
+        )
+        assert (
+            abs(float(jnp.sqrt(sum(jnp.sum((w[n] - first[n]) ** 2) for n in w))) - walk.distance[k])
+            < 1e-12
+        )
         w = {n: w[n] - 0.7 * slope[n] for n in w}
-    assert abs(train_loss(start.displaced(target.displacement), s.dataset) - float(loss(goal))) < 1e-14
+    assert (
+        abs(train_loss(start.displaced(target.displacement), s.dataset) - float(loss(goal))) < 1e-14
+    )
 
 
 def test_a_radius_below_the_data_is_refused():

@@ -56,10 +56,14 @@ class Query:
         self.A = [weight / sum(weights, iv.mpf(0)) for weight in weights]
         self.mean = [dot(self.A, [key[j] for key in X]) for j in range(2)]
         away = [[key[j] - self.mean[j] for j in range(2)] for key in X]
-        self.variance = top(*(dot(self.A, [a[i] * a[j] for a in away]) for i, j in ((0, 0), (0, 1), (1, 1))))
+        self.variance = top(
+            *(dot(self.A, [a[i] * a[j] for a in away]) for i, j in ((0, 0), (0, 1), (1, 1)))
+        )
         self.radius = largest(root(dot(a, a)) for a in away)
         pairs = itertools.combinations(X, 2)
-        self.diameter = largest(root(dot(d, d)) for d in ([p[j] - q[j] for j in range(2)] for p, q in pairs))
+        self.diameter = largest(
+            root(dot(d, d)) for d in ([p[j] - q[j] for j in range(2)] for p, q in pairs)
+        )
         self.xi = [dot(key, U[t]) for key in X]
         self.length = root(dot(self.x, self.x))
 
@@ -77,7 +81,10 @@ class Query:
     def against_tokens(self, values):
         """The covariance with the tokens."""
         away = self.center(values)[1]
-        return [dot(self.A, [a * key[j] for a, key in zip(away, self.tokens, strict=True)]) for j in range(2)]
+        return [
+            dot(self.A, [a * key[j] for a, key in zip(away, self.tokens, strict=True)])
+            for j in range(2)
+        ]
 
     def tilted(self, step):
         lam, r, D = self.variance, self.radius, self.diameter
@@ -93,10 +100,17 @@ class Ball:
     """The bounds over a ball of a given radius around a model with two sequences; `v` is a direction in class coordinates."""
 
     def __init__(self, X, y, W, U, N, radius, v=None):
-        self.y, self.N, self.rho = [iv.mpf(float(label)) for label in y], [iv.mpf(float(n)) for n in N], iv.mpf(radius)
+        self.y, self.N, self.rho = (
+            [iv.mpf(float(label)) for label in y],
+            [iv.mpf(float(n)) for n in N],
+            iv.mpf(radius),
+        )
         self.scale = 1 / iv.sqrt(sum(self.N, iv.mpf(0)))
         U, W = [points(u) for u in U], [points(w) for w in W]
-        self.rows = [[[Query(points(x), t, w, u) for t in range(len(x))] for w, u in zip(W, U, strict=True)] for x in X]
+        self.rows = [
+            [[Query(points(x), t, w, u) for t in range(len(x))] for w, u in zip(W, U, strict=True)]
+            for x in X
+        ]
         self.v = None if v is None else [(points(a), points(b)) for a, b in zip(*v, strict=True)]
 
     def largest(self, queries, weights):
@@ -111,12 +125,21 @@ class Ball:
             b = self.rho / iv.sqrt(N)
             tilts = [q.tilted(b * q.length) for q in queries]
             each = list(zip(queries, tilts, strict=True))
-            sds = [least([iv.sqrt(e) * q.deviation(q.xi), q.oscillation(q.xi) / 2]) for q, (_, _, e, _) in each]
+            sds = [
+                least([iv.sqrt(e) * q.deviation(q.xi), q.oscillation(q.xi) / 2])
+                for q, (_, _, e, _) in each
+            ]
             k = [least([root(lam) * s, lam * q.diameter]) for q, (lam, _, _, s) in each]
             B = root(self.largest(queries, [lam**2 for lam, *_ in tilts]))
-            third = [least([sd * t[3], q.oscillation(q.xi) * t[0]]) for sd, (q, t) in zip(sds, each, strict=True)]
+            third = [
+                least([sd * t[3], q.oscillation(q.xi) * t[0]])
+                for sd, (q, t) in zip(sds, each, strict=True)
+            ]
             C = self.largest(queries, third)
-            E = root(largest(kk * q.length**2 for kk, q in zip(k, queries, strict=True)) * self.largest(queries, k))
+            E = root(
+                largest(kk * q.length**2 for kk, q in zip(k, queries, strict=True))
+                * self.largest(queries, k)
+            )
             bends.append(block(B, C + b * E))
             moves.append(block(B, C))
         return self.scale * largest(bends), self.rho * self.scale * largest(moves)
@@ -128,13 +151,17 @@ class Ball:
             sigma = self.y[i] * iv.sqrt(N) * self.scale
             to = [q.against_tokens(q.xi) for q in queries]
             pairs = itertools.product(range(2), range(2))
-            entries += [sigma * dot([q.x[a] for q in queries], [c[b] for c in to]) for a, b in pairs]
+            entries += [
+                sigma * dot([q.x[a] for q in queries], [c[b] for c in to]) for a, b in pairs
+            ]
             entries += [sigma * q.mean[j] for q in queries for j in range(2)]
         return entries
 
     def score(self, i):
         each = zip(self.rows[i], self.N, strict=True)
-        return self.y[i] * sum((N * self.scale * dot(q.A, q.xi) for queries, N in each for q in queries), iv.mpf(0))
+        return self.y[i] * sum(
+            (N * self.scale * dot(q.A, q.xi) for queries, N in each for q in queries), iv.mpf(0)
+        )
 
     def margin(self, i):
         """The lower bound on the slope of the margin along the direction."""
@@ -150,7 +177,14 @@ class Ball:
                 product = [a * b for a, b in zip(q.center(q.xi)[1], q.center(d)[1], strict=True)]
                 both, product0 = q.center(product)
                 center += sigma * (mean + both)
-                to_W.append([a + b for a, b in zip(q.against_tokens(f), q.against_tokens(product0), strict=True)])
+                to_W.append(
+                    [
+                        a + b
+                        for a, b in zip(
+                            q.against_tokens(f), q.against_tokens(product0), strict=True
+                        )
+                    ]
+                )
                 to_U.append(q.against_tokens(d))
                 sd = {
                     name: least([iv.sqrt(factor) * q.deviation(values), q.oscillation(values) / 2])
@@ -179,7 +213,9 @@ class Ball:
         boxes = [self.box(i) for i in range(2)]
         bounds = [least((1 - iv.exp(-loss(low))) / loss(low) for low, _ in boxes)]
         for mu in map(iv.mpf, ratios):
-            rest = sum((least(slope(m) - mu * loss(m) for m in box) for box in boxes), iv.mpf(0)) / 2
+            rest = (
+                sum((least(slope(m) - mu * loss(m) for m in box) for box in boxes), iv.mpf(0)) / 2
+            )
             if rest.a > 0:
                 bounds.append(mu + rest / iv.mpf(level))
         return largest(bounds)
@@ -189,9 +225,18 @@ class Ball:
         boxes = [self.box(i) for i in range(2)]
         nearest = [largest([low, least([high, iv.mpf(0)])]) for low, high in boxes]
         bend = [slope(m) * slope(-m) for m in nearest]
-        found, (bends, moves) = [self.features(i) for i in range(2)], zip(*map(self.drift, range(2)), strict=True)
-        K = {(i, j): root(bend[i] * bend[j]) * dot(found[i], found[j]) / 2 for i in range(2) for j in range(2)}
-        part = (root(top(K[0, 0], K[0, 1], K[1, 1])) + root(dot(bend, [m**2 for m in moves]) / 2)) ** 2
+        found, (bends, moves) = (
+            [self.features(i) for i in range(2)],
+            zip(*map(self.drift, range(2)), strict=True),
+        )
+        K = {
+            (i, j): root(bend[i] * bend[j]) * dot(found[i], found[j]) / 2
+            for i in range(2)
+            for j in range(2)
+        }
+        part = (
+            root(top(K[0, 0], K[0, 1], K[1, 1])) + root(dot(bend, [m**2 for m in moves]) / 2)
+        ) ** 2
         lengths = [root(dot(f, f)) + m for f, m in zip(found, moves, strict=True)]
         part = least([part, iv.mpf(level) * largest(lengths) ** 2])
         slopes = dot([slope(low) for low, _ in boxes], bends) / 2

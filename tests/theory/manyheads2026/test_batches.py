@@ -36,14 +36,20 @@ def best_ball(center: Center, eta: float) -> tuple[float, float, float, float]:
         x = most(margin, a, times)
         fits = 2 * KAPPA * times + a * x <= radius**2
         if fits.any():
-            found = min(found, (float((x / times)[fits].min()), float(times[fits].max()), float(radius), margin))
+            found = min(
+                found,
+                (float((x / times)[fits].min()), float(times[fits].max()), float(radius), margin),
+            )
     return found
 
 
 def test_the_bound_on_batches_needs_many_heads():
     """The mean slope is a half at the start; the more heads, the lower it is certified to fall."""
     s = setting("A")
-    found = [best_ball(Center.at(mh.first_phase(s.fresh, heads), s.dataset), 0.5)[0] for heads in (8, 1024, 1e6)]
+    found = [
+        best_ball(Center.at(mh.first_phase(s.fresh, heads), s.dataset), 0.5)[0]
+        for heads in (8, 1024, 1e6)
+    ]
     assert found[0] > 0.5 and found[1] < 0.35 and found[2] < 0.1
 
 
@@ -53,7 +59,11 @@ def test_batches_in_any_order_stay_in_the_ball_and_their_slopes_fall():
     center = Center.at(start, s.dataset)
     mean, time, radius, margin = best_ball(center, eta)
     a, steps = limits(center, radius, eta)[1], int(time / eta)
-    counts, X, y = np.asarray(start.multiplicity), np.asarray(s.dataset.tokens), np.asarray(s.dataset.labels)
+    counts, X, y = (
+        np.asarray(start.multiplicity),
+        np.asarray(s.dataset.tokens),
+        np.asarray(s.dataset.labels),
+    )
     n = len(y)
 
     def each(leaf):
@@ -64,9 +74,14 @@ def test_batches_in_any_order_stay_in_the_ball_and_their_slopes_fall():
         """Each batch holds the sequences of least rank: `weight` times the margin, or one after the other."""
 
         def step(heads, k):
-            values, back = jax.vjp(lambda now: jax.vmap(mh.MultiHead(*now, counts, "full"))(X) * y, heads)
+            values, back = jax.vjp(
+                lambda now: jax.vmap(mh.MultiHead(*now, counts, "full"))(X) * y, heads
+            )
             rank = jnp.where(weight == 0, (jnp.arange(n) - k * size) % n, weight * values)
-            slope = jnp.where(jnp.argsort(jnp.argsort(rank)) < size, jax.nn.sigmoid(-values), 0.0) / size
+            slope = (
+                jnp.where(jnp.argsort(jnp.argsort(rank)) < size, jax.nn.sigmoid(-values), 0.0)
+                / size
+            )
             moved = jax.tree.map(lambda p, g: p + eta * g / each(g), heads, back(slope)[0])
             away = sum(jnp.sum(each(p) * (p - q) ** 2) for p, q in zip(moved, origin, strict=True))
             return moved, (jnp.sum(slope), jnp.sqrt(away))
@@ -84,7 +99,9 @@ def test_batches_in_any_order_stay_in_the_ball_and_their_slopes_fall():
 def test_the_mean_over_random_batches_needs_step_sizes_fixed_in_advance():
     """One token each, e1 and e2: the proposition's x for any times up to K, and a run whose steps depend on the batch."""
     steps, repetitions, rng = 200, 50, np.random.default_rng(0)
-    x = most(1 / math.sqrt(2), 1.0, float(steps))  # h = 0, margins 0 at the start, Z = 1, step sizes at most 1
+    x = most(
+        1 / math.sqrt(2), 1.0, float(steps)
+    )  # h = 0, margins 0 at the start, Z = 1, step sizes at most 1
 
     def mean_sum(step_sizes):
         total = 0.0

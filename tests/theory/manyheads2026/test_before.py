@@ -17,7 +17,11 @@ from manyheads.theory.walk import follow
 from manyheads.training.descent import train
 from manyheads.training.start import first_phase, zero_start
 
-HEADS = {"A": (32, 180), "B": (23_170, 3.0e6), "C": (11_584, 5.2e5)}  # at most, for a loss of .5 and for half the loss
+HEADS = {
+    "A": (32, 180),
+    "B": (23_170, 3.0e6),
+    "C": (11_584, 5.2e5),
+}  # at most, for a loss of .5 and for half the loss
 
 
 def before(name, heads=2):
@@ -25,7 +29,9 @@ def before(name, heads=2):
     return s, Before.of(good_start(first_phase(s.fresh, heads), s.dataset))
 
 
-@pytest.mark.parametrize("name", ["A", *(pytest.param(name, marks=pytest.mark.full) for name in "BC")])
+@pytest.mark.parametrize(
+    "name", ["A", *(pytest.param(name, marks=pytest.mark.full) for name in "BC")]
+)
 def test_heads_of_the_settings(name):
     _, known = before(name)
     for loss, most in zip((0.5, known.loss / 2), HEADS[name], strict=True):
@@ -39,10 +45,19 @@ def test_a_step_size_that_is_not_searched_needs_no_fewer_heads():
     top = 4 / known.shape.features(known.readout_norm) ** 2
     loss = 0.65
     heads, promise = known.smallest_heads(loss)
-    best = min((known._least(loss, share * top, None) for share in SHARES[::3]), key=lambda one: one[0])
-    assert (heads, promise.step_size, promise.pieces) == (best[0], best[1].step_size, best[1].pieces)
+    best = min(
+        (known._least(loss, share * top, None) for share in SHARES[::3]), key=lambda one: one[0]
+    )
+    assert (heads, promise.step_size, promise.pieces) == (
+        best[0],
+        best[1].step_size,
+        best[1].pieces,
+    )
     part = known.forecast(heads, promise.step_size, math.log(2) / loss, enough=0.02)
-    assert 0 < len(part.pieces) < len(promise.pieces) and part.pieces == promise.pieces[: len(part.pieces)]
+    assert (
+        0 < len(part.pieces) < len(promise.pieces)
+        and part.pieces == promise.pieces[: len(part.pieces)]
+    )
 
 
 @pytest.mark.parametrize("heads", [64, pytest.param(1024, marks=pytest.mark.full)])
@@ -91,7 +106,9 @@ def test_other_draws_keep_their_promise():
         known = Before.of(good_start(start, s.dataset))
         step = 4 / known.shape.b1(known.readout_norm) ** 2 * (1, 0.3, 0.1)[seed % 3]
         promise = known.forecast(heads, step)
-        walk = follow(start, s.dataset, step_size=step, num_steps=int(min(promise.steps[-1], 20_000)))
+        walk = follow(
+            start, s.dataset, step_size=step, num_steps=int(min(promise.steps[-1], 20_000))
+        )
         for count, level in zip(promise.steps, promise.certified_loss, strict=True):
             if count <= walk.num_steps:
                 assert walk.loss[: count + 1].min() <= level
@@ -100,5 +117,9 @@ def test_other_draws_keep_their_promise():
 def test_a_promise_of_more_steps_than_can_be_made_is_held_against_some_of_them():
     s = setting("A")
     start = zero_start(10**12, num_tokens=s.dataset.num_tokens, dim=s.dataset.dim)
-    found = certify(train(start, s.dataset, step_size=0.005, num_steps=5), s.dataset, ["forecast.before"]).items[0]
-    assert found.verdict is Verdict.HOLDS and 0 < found.measured <= found.bounds[0].value <= AFFORDABLE
+    found = certify(
+        train(start, s.dataset, step_size=0.005, num_steps=5), s.dataset, ["forecast.before"]
+    ).items[0]
+    assert (
+        found.verdict is Verdict.HOLDS and 0 < found.measured <= found.bounds[0].value <= AFFORDABLE
+    )

@@ -16,9 +16,14 @@ from manyheads.theory.verdict import Verdict
 from manyheads.theory.walk import follow
 
 SOFTENED = Loss(
-    "softened", lambda m: jnp.logaddexp(0.0, -2 * m), lambda m: -2 * jax.nn.sigmoid(-2 * m),
-    lambda m: 4 * jax.nn.sigmoid(2 * m) * jax.nn.sigmoid(-2 * m), 2.0, 1.0, 2.0,
-)  # fmt: skip
+    "softened",
+    lambda m: jnp.logaddexp(0.0, -2 * m),
+    lambda m: -2 * jax.nn.sigmoid(-2 * m),
+    lambda m: 4 * jax.nn.sigmoid(2 * m) * jax.nn.sigmoid(-2 * m),
+    2.0,
+    1.0,
+    2.0,
+)
 
 
 @pytest.mark.parametrize("loss", [HYPERBOLIC, SOFTENED, LOGISTIC], ids=lambda loss: loss.name)
@@ -32,7 +37,9 @@ def test_floors_are_below_every_margin_of_the_box_and_near_the_least(loss):
     assert 0.9 * (w / value).min() <= share <= (w / value).min() * (1 + 1e-12)
     for mu in (0.0, 0.4, 1.0):
         least, exact = floor(mu), (w - mu * value).min(axis=0)
-        assert (least <= exact + 1e-12).all() and (least >= exact - 0.1 * (w + mu * value).max(axis=0)).all()
+        assert (least <= exact + 1e-12).all() and (
+            least >= exact - 0.1 * (w + mu * value).max(axis=0)
+        ).all()
 
 
 @pytest.mark.parametrize("decoder", ["full", pytest.param("pooled", marks=pytest.mark.full)])
@@ -54,16 +61,22 @@ def test_a_promise_about_the_hyperbolic_loss_is_kept(decoder):
 def test_a_run_of_another_loss_is_certified():
     s = setting("A")
     start = mh.first_phase(s.fresh, 64, loss="hyperbolic")
-    run = mh.train(start, s.dataset, step_size=0.1, num_steps=40, loss="hyperbolic", dtype="float64")
+    run = mh.train(
+        start, s.dataset, step_size=0.1, num_steps=40, loss="hyperbolic", dtype="float64"
+    )
     found = certify(run, s.dataset, ["forecast", "forecast.before"])
     assert {c.verdict for c in found} == {Verdict.HOLDS}
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name, factor", [("ratio", 1.1), ("smoothness", 0.2)])  # the second is the looser one
+@pytest.mark.parametrize(
+    "name, factor", [("ratio", 1.1), ("smoothness", 0.2)]
+)  # the second is the looser one
 def test_a_broken_bound_is_violated(monkeypatch, name, factor):
     real = attack.problem
-    monkeypatch.setattr(attack, "problem", lambda rng, loss: (p := real(rng, loss=loss)) | {name: factor * p[name]})
+    monkeypatch.setattr(
+        attack, "problem", lambda rng, loss: (p := real(rng, loss=loss)) | {name: factor * p[name]}
+    )
     tally = Tally()
     carried.local_bounds(tally, Effort(quick=False))
     assert tally.finding().verdict is Verdict.VIOLATED

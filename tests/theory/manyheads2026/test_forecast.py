@@ -27,7 +27,9 @@ from manyheads.theory.verdict import Verdict
 def run_of(name: str, heads: float, steps: int) -> mh.Trajectory:
     s = setting(name)
     start = mh.first_phase(s.fresh, heads)
-    return mh.train(start, s.dataset, step_size=s.step_size, num_steps=steps, dtype="float64", record="all")
+    return mh.train(
+        start, s.dataset, step_size=s.step_size, num_steps=steps, dtype="float64", record="all"
+    )
 
 
 # promised at most (a finer grid promises less), measured: the table of the derivation
@@ -55,11 +57,15 @@ def test_the_curve_and_the_words():
     s = setting("A")
     found = mh.forecast(run_of("A", 8, 0), s.dataset, reduce=2)
     assert np.all(np.diff(found.certified_loss) < 0) and np.all(np.diff(found.steps) >= 0)
-    assert found.steps_to(found.loss) == 0 and found.steps_to(found.certified_loss[-1] * 0.99) is None
+    assert (
+        found.steps_to(found.loss) == 0 and found.steps_to(found.certified_loss[-1] * 0.99) is None
+    )
     assert str(found).startswith(
         "From here, gradient descent with step size 1 is proved to halve the loss (0.693) within 12 steps"
     )
-    assert "nothing is proved, because the margin over the region is no longer positive" in str(found)
+    assert "nothing is proved, because the margin over the region is no longer positive" in str(
+        found
+    )
     assert found.indicator == pytest.approx(1.97, abs=0.01)
     silent = mh.forecast(mh.first_phase(setting("B").fresh, 1), setting("B").dataset, step_size=0.1)
     assert (
@@ -102,21 +108,38 @@ def test_steps_of_changing_size_take_as_long_as_their_sum():
     sizes = 1 / (1 + np.arange(200) % 40 / 4)
     found = mh.forecast(start, s.dataset, step_size=sizes, most_pieces=60)
     constant = dataclasses.replace(found, schedule=None)
-    for factor in np.linspace(1, 2, 40):  # the last level is asked for by its own number, however its logarithm rounds
+    for factor in np.linspace(
+        1, 2, 40
+    ):  # the last level is asked for by its own number, however its logarithm rounds
         scaled = dataclasses.replace(constant, loss=factor * constant.loss)
         assert scaled.steps_to(scaled.certified_loss[-1]) == scaled.steps[-1]
-    assert found.step_size == 1 and "with step sizes of at most 1 is proved to halve the loss" in str(found)
-    assert np.array_equal(dataclasses.replace(found, schedule=np.ones(9)).steps, constant.steps[constant.steps <= 9])
+    assert (
+        found.step_size == 1
+        and "with step sizes of at most 1 is proved to halve the loss" in str(found)
+    )
+    assert np.array_equal(
+        dataclasses.replace(found, schedule=np.ones(9)).steps, constant.steps[constant.steps <= 9]
+    )
     for steps, level in zip(found.steps, found.certified_loss, strict=True):
         time = constant.steps_to(level)
         assert sizes[:steps].sum() > time - 1 and sizes[: steps - 1].sum() < time
     rule = optax.sgd(lambda count: jnp.asarray(sizes)[count])
     loss = mh.train(
-        start, s.dataset, optimizer=rule, coordinates="head", num_steps=200, dtype="float64", record="all"
+        start,
+        s.dataset,
+        optimizer=rule,
+        coordinates="head",
+        num_steps=200,
+        dtype="float64",
+        record="all",
     ).train_loss
     assert np.all(np.minimum.accumulate(loss)[found.steps] <= found.certified_loss)
     short = dataclasses.replace(found, schedule=sizes[:4])
-    assert short.reason == "ended" and 0 < len(short.pieces) < len(found.pieces) and short.steps[-1] <= 4
+    assert (
+        short.reason == "ended"
+        and 0 < len(short.pieces) < len(found.pieces)
+        and short.steps[-1] <= 4
+    )
 
 
 def test_many_sequences_go_without_a_kernel(monkeypatch):
@@ -125,7 +148,9 @@ def test_many_sequences_go_without_a_kernel(monkeypatch):
     monkeypatch.setattr(region, "EXACT_UP_TO", 10)
     found = mh.forecast(start, s.dataset, step_size=0.5, most_pieces=20)
     assert found.pieces and found.nats <= exact.nats * 1.01
-    loss = mh.train(start, s.dataset, step_size=0.5, num_steps=int(found.steps[-1]), dtype="float64").train_loss
+    loss = mh.train(
+        start, s.dataset, step_size=0.5, num_steps=int(found.steps[-1]), dtype="float64"
+    ).train_loss
     assert loss.min() <= found.certified_loss[-1]
 
 
@@ -133,7 +158,9 @@ def test_data_that_nothing_separates_get_no_promise():
     s = setting("A")
     twice = mh.Dataset.from_arrays(np.repeat(s.dataset.tokens[:4], 2, axis=0), np.tile([1, -1], 4))
     found = mh.forecast(mh.first_phase(s.fresh, 2), twice, step_size=0.1)
-    assert found.pieces == () and "is not proved to lower the loss, because no direction" in str(found)
+    assert found.pieces == () and "is not proved to lower the loss, because no direction" in str(
+        found
+    )
 
 
 @pytest.mark.parametrize("last", [1, 4, 30])
@@ -143,13 +170,17 @@ def test_the_first_step_is_found_wherever_the_indicator_sends_the_search(last, s
     tried = []
     monkeypatch.setattr(lens._Path, "__call__", lambda self, steps: {k: k for k in steps})
     monkeypatch.setattr(lens, "checked", lambda *_: (None, 1.0, LOGISTIC))
-    monkeypatch.setattr(lens.Center, "at", lambda k, *_: SimpleNamespace(model=k, indicator=0.25 + slope * k))
+    monkeypatch.setattr(
+        lens.Center, "at", lambda k, *_: SimpleNamespace(model=k, indicator=0.25 + slope * k)
+    )
     monkeypatch.setattr(lens, "forecast", lambda k, *_, **__: k)
     data, run = setting("A").dataset, run_of("A", 8, 3)
     run = dataclasses.replace(run, last_step=last)
     for first in range(last + 2):
         tried.clear()
-        speaks = lambda c, *_, f=first: tried.append(c.model) or SimpleNamespace(speaks=c.model >= f)  # noqa: E731
+        speaks = lambda c, *_, f=first: (
+            tried.append(c.model) or SimpleNamespace(speaks=c.model >= f)
+        )  # noqa: E731
         monkeypatch.setattr(lens, "followed", speaks)
         assert mh.first_forecast(run, data) == (None if first > last else (first, first))
         assert len(tried) == len(set(tried)) <= 12
@@ -158,7 +189,9 @@ def test_the_first_step_is_found_wherever_the_indicator_sends_the_search(last, s
 def test_a_promise_from_the_start_is_compared_with_the_run():
     s, start = setting("A"), mh.first_phase(setting("A").fresh, 8)
     found = compared(start, s.dataset, 0, mh.forecast(start, s.dataset, step_size=1.0))
-    assert (found["promised"], found["measured"]) == (12, 5) and found["kept"] == found["levels"] > 20
+    assert (found["promised"], found["measured"]) == (12, 5) and found["kept"] == found[
+        "levels"
+    ] > 20
 
 
 @pytest.mark.full
@@ -190,9 +223,13 @@ def test_local_bounds_hold_for_every_decoder_and_mask(decoder, masked):
 
     @jax.jit
     def margins(start, move, tokens):
-        heads = jax.tree.map(lambda a, m: a + m / jnp.sqrt(counts).reshape(-1, *(1,) * (m.ndim - 1)), start, move)
+        heads = jax.tree.map(
+            lambda a, m: a + m / jnp.sqrt(counts).reshape(-1, *(1,) * (m.ndim - 1)), start, move
+        )
         model = mh.MultiHead(*heads, counts, decoder)
-        return jax.vmap(lambda x, m: model(x, m if masked else None))(tokens, mask) * jnp.array([1.0, -1.0, 1.0, -1.0])
+        return jax.vmap(lambda x, m: model(x, m if masked else None))(tokens, mask) * jnp.array(
+            [1.0, -1.0, 1.0, -1.0]
+        )
 
     @jax.jit
     def measured(start, move, tokens):
@@ -202,7 +239,9 @@ def test_local_bounds_hold_for_every_decoder_and_mask(decoder, masked):
         return margins(start, move, tokens), flat, jax.jvp(slope, (move,), (move,))[1]
 
     for radius in (0.05, 0.3, 1.0, 3.0):
-        data = mh.Dataset.from_arrays(rng.standard_normal((4, 4, 3)), [1, -1, 1, -1], mask=mask if masked else None)
+        data = mh.Dataset.from_arrays(
+            rng.standard_normal((4, 4, 3)), [1, -1, 1, -1], mask=mask if masked else None
+        )
         start = Heads(rng.standard_normal((2, 3, 3)), rng.standard_normal(readout))
         model = mh.MultiHead.create(*start, multiplicity=counts, decoder=decoder)
         direction = _scaled(Heads(*(rng.standard_normal(leaf.shape) for leaf in start)), 1.0)
@@ -227,10 +266,15 @@ def _scaled(tree: Heads, norm: float) -> Heads:
 
 @pytest.mark.parametrize(
     ("name", "field", "factor", "radius"),
-    [("margin", "margin", None, None), ("features", "drift", 0.99, None), ("scores", "width", 0.99, None),
-     ("score curvature", "curvature", 0.99, 1e-3), ("slope over loss", "ratio", 1 / 0.99, None),
-     ("loss curvature", "smoothness", 0.99, 1e-3)],
-)  # fmt: skip
+    [
+        ("margin", "margin", None, None),
+        ("features", "drift", 0.99, None),
+        ("scores", "width", 0.99, None),
+        ("score curvature", "curvature", 0.99, 1e-3),
+        ("slope over loss", "ratio", 1 / 0.99, None),
+        ("loss curvature", "smoothness", 0.99, 1e-3),
+    ],
+)
 @pytest.mark.full
 def test_a_bound_that_is_one_percent_too_small_is_caught_by_ascent(name, field, factor, radius):
     """The curvatures are bounded tightly in small balls only."""
@@ -245,13 +289,18 @@ def test_a_bound_that_is_one_percent_too_small_is_caught_by_ascent(name, field, 
             p[field] = before - 0.99 * (before - p[field])
         else:
             p[field] = p[field] * factor
-        points += [p | {"raw": rng.standard_normal(size), "turn": rng.standard_normal(size)} for _ in range(3)]
+        points += [
+            p | {"raw": rng.standard_normal(size), "turn": rng.standard_normal(size)}
+            for _ in range(3)
+        ]
     assert attack.ascend(attack.ATTACKS[name], points, steps=200, rate=0.1)[1] > 1
 
 
 def test_a_broken_bound_is_violated(monkeypatch):
     real = attack.problem
-    monkeypatch.setattr(attack, "problem", lambda rng: (p := real(rng)) | {"width": 0.2 * p["width"]})
+    monkeypatch.setattr(
+        attack, "problem", lambda rng: (p := real(rng)) | {"width": 0.2 * p["width"]}
+    )
     tally = Tally()
     attack.local_bounds(tally, Effort(quick=True, seed=0))
     assert tally.finding().verdict is Verdict.VIOLATED
@@ -270,7 +319,9 @@ def test_bad_input_is_one_line():
         ),
         "loss='hinge' is not known": lambda: mh.forecast(run, s.dataset, loss="hinge"),
         "not its factors": lambda: mh.forecast(
-            mh.gaussian_start(2, num_tokens=4, dim=6, rank=2, key=jax.random.key(0)), s.dataset, step_size=1.0
+            mh.gaussian_start(2, num_tokens=4, dim=6, rank=2, key=jax.random.key(0)),
+            s.dataset,
+            step_size=1.0,
         ),
     }.items():
         with pytest.raises(ValueError, match=words) as error:

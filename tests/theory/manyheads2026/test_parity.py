@@ -9,7 +9,12 @@ from scipy.optimize import linprog
 
 from manyheads.theory.finding import Effort, Tally
 from manyheads.theory.manyheads2026 import parity
-from manyheads.theory.manyheads2026.parity import count_parity, count_value, heads_bound, parity_heads
+from manyheads.theory.manyheads2026.parity import (
+    count_parity,
+    count_value,
+    heads_bound,
+    parity_heads,
+)
 
 
 def test_a_head_splits_into_its_odd_and_its_even_part():
@@ -22,7 +27,11 @@ def test_a_head_splits_into_its_odd_and_its_even_part():
         return (1 + c) / (w + c + 1 / c)
 
     T = 7
-    for c, other in [(Fraction(3, 7), Fraction(5)), (Fraction(9), Fraction(1, 4)), (Fraction(1), Fraction(2, 3))]:
+    for c, other in [
+        (Fraction(3, 7), Fraction(5)),
+        (Fraction(9), Fraction(1, 4)),
+        (Fraction(1), Fraction(2, 3)),
+    ]:
         for r in range(1, T):
             rho, d = Fraction(r, T), 1 / other
             w = 1 / (rho * (1 - rho)) - 2
@@ -35,7 +44,9 @@ def test_half_as_many_heads_as_tokens_fit_parity_exactly(tokens):
     heads = parity_heads(tokens)
     assert len(heads.weights) == tokens // 2 == heads_bound(tokens)
     assert all(isinstance(value, Fraction) for value in heads.values())
-    assert [value > 0 for value in heads.values()] == [(tokens - r) % 2 == 0 for r in range(tokens + 1)]
+    assert [value > 0 for value in heads.values()] == [
+        (tokens - r) % 2 == 0 for r in range(tokens + 1)
+    ]
     if tokens % 2:
         assert all(a > 0 for a in heads.weights) and all(
             c * d == 1 for c, d in zip(heads.first, heads.second, strict=True)
@@ -56,7 +67,9 @@ def test_the_model_itself_fits_with_so_few_heads(tokens):
     count = (data.tokens[:, :, 0] > 0).sum(axis=1)
     wanted = np.array(heads.values(), float)[count]
     # float64: every head rounds its share of the score
-    np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-13 * float(sum(map(abs, heads.weights))))
+    np.testing.assert_allclose(
+        scores, wanted, rtol=0, atol=1e-13 * float(sum(map(abs, heads.weights)))
+    )
 
 
 def test_the_bound_says_two_heads_for_two_tokens_and_half_beyond():
@@ -68,11 +81,15 @@ def test_the_bound_says_two_heads_for_two_tokens_and_half_beyond():
 def best_margin(tokens, preferences):
     """The largest margin with these heads if the sum of their weights is 1; a linear program, offset free."""
     y = (-1.0) ** np.arange(tokens + 1)
-    F = np.array([[count_value(c, d, r, tokens) for c, d in preferences] for r in range(tokens + 1)])
+    F = np.array(
+        [[count_value(c, d, r, tokens) for c, d in preferences] for r in range(tokens + 1)]
+    )
     rows = y[:, None] * np.concatenate([np.ones((tokens + 1, 1)), F, -F], axis=1)
     cost = np.r_[0.0, np.ones(2 * F.shape[1])]
     limits = [(None, None)] + [(0, None)] * (2 * F.shape[1])
-    return 1 / linprog(cost, A_ub=-rows, b_ub=-np.ones(tokens + 1), bounds=limits, method="highs").fun
+    return (
+        1 / linprog(cost, A_ub=-rows, b_ub=-np.ones(tokens + 1), bounds=limits, method="highs").fun
+    )
 
 
 # Logarithms of c and c' of the best heads that a search has found; for odd lengths c' = 1/c.
@@ -93,18 +110,26 @@ def test_the_margin_shrinks_exponentially_for_any_number_of_heads(capsys):
     fewest = {t: best_margin(t, np.exp(BEST[t]).tolist()) for t in most}
     for t in most:
         assert len(BEST[t]) == heads_bound(t)
-        assert 0 < float(parity_heads(t).margin) <= fewest[t] <= 1.1 * most[t]  # the ladder of `many` is coarse
+        assert (
+            0 < float(parity_heads(t).margin) <= fewest[t] <= 1.1 * most[t]
+        )  # the ladder of `many` is coarse
         assert max(fewest[t], most[t]) <= parity.alternating_bound(t) / 2.0**t
     rate = (most[3] / most[7]) ** (1 / 4)
     with capsys.disabled():
-        print(f" [{rate:.2f} per token]", *(f"[{t}: {fewest[t]:.2g} {most[t]:.2g}]" for t in most), end=" ")
+        print(
+            f" [{rate:.2f} per token]",
+            *(f"[{t}: {fewest[t]:.2g} {most[t]:.2g}]" for t in most),
+            end=" ",
+        )
     assert rate > 4
 
 
 @pytest.mark.parametrize("tokens", [2, 4, 5, 6])
 def test_one_head_attains_the_mean_score_of_theorem_q(tokens):
     far = Fraction(10) ** 30
-    heads = parity.CountHeads(tokens, (far,), (1 / far if tokens % 2 else far,), (Fraction(-1),), Fraction(1, 2))
+    heads = parity.CountHeads(
+        tokens, (far,), (1 / far if tokens % 2 else far,), (Fraction(-1),), Fraction(1, 2)
+    )
     model, data = heads.model(), count_parity(tokens)
     mean = np.mean(data.labels * model.scores(data))
     bound = parity.score_bound(

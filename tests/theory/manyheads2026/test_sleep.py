@@ -47,7 +47,12 @@ def test_what_is_watched_equals_descent_by_hand(problem):
     _, data, _ = problem
     seen = attention_shift(mh.zero_start(16, **ROOM), data, step_size=0.5, num_steps=30)
     moved, travel, W, U = by_hand(data, 16, 0.5, 30)
-    for mine, other in ((seen.moved, moved), (seen.travel, travel), (seen.key_query, W), (seen.readout, U)):
+    for mine, other in (
+        (seen.moved, moved),
+        (seen.travel, travel),
+        (seen.key_query, W),
+        (seen.readout, U),
+    ):
         np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(seen.total_readout, 4 * U, rtol=1e-9)
 
@@ -78,9 +83,15 @@ def test_a_constant_that_is_too_small_is_caught(monkeypatch, name):
     monkeypatch.setattr(sleep.Uniform, "__init__", smaller)
     if name == "constants":
         right = sleep.Uniform.constants
-        monkeypatch.setattr(sleep.Uniform, "constants", lambda self, moved: tuple(0.98 * c for c in right(self, moved)))
+        monkeypatch.setattr(
+            sleep.Uniform,
+            "constants",
+            lambda self, moved: tuple(0.98 * c for c in right(self, moved)),
+        )
     tally = Tally()
-    step = sleep.Uniform(start, data).sleep(1e-5, 1.0).step_limit * (0.1 if name == "reach" else 1.0)
+    step = sleep.Uniform(start, data).sleep(1e-5, 1.0).step_limit * (
+        0.1 if name == "reach" else 1.0
+    )
     sleep.add_run(tally, start, data, 1e-5, step, 300)
     assert tally.broken > 0
 
@@ -101,9 +112,14 @@ def test_a_thousand_runs_and_a_hundred_attacks_break_nothing():
 
 def test_steps_grow_like_the_exponential_of_the_root_of_heads(problem):
     _, data, _ = problem
-    steps = [mh.attention_sleep(mh.zero_start(H, **ROOM), data, step_size=0.5).steps for H in (1e4, 4e4, 16e4)]
+    steps = [
+        mh.attention_sleep(mh.zero_start(H, **ROOM), data, step_size=0.5).steps
+        for H in (1e4, 4e4, 16e4)
+    ]
     logs = np.log(steps)
-    assert 1.8 < (logs[2] - logs[1]) / (logs[1] - logs[0]) < 2.0  # each doubling of √H, less the prefactor
+    assert (
+        1.8 < (logs[2] - logs[1]) / (logs[1] - logs[0]) < 2.0
+    )  # each doubling of √H, less the prefactor
 
 
 @pytest.mark.parametrize("heads", [64, 1024])
@@ -113,7 +129,9 @@ def test_normalized_descent_sleeps_as_long_as_promised(problem, heads):
     promise = mh.attention_sleep(start, data, step_size=0.05, moved=0.1)
     steps = int(promise.normalized_steps)
     assert steps >= 5
-    run = mh.train(start, data, optimizer="normalized", step_size=0.05, num_steps=steps, dtype="float64")
+    run = mh.train(
+        start, data, optimizer="normalized", step_size=0.05, num_steps=steps, dtype="float64"
+    )
     with jax.enable_x64(True):
         assert float(from_uniform(run.final.key_query, data.tokens.astype(float))) <= 0.1
 
@@ -125,9 +143,13 @@ def test_a_promise_reads_as_a_sentence(problem):
         "With 1,024 heads and step size 0.5, no query moves more than 0.05 of its attention in the first 279 steps of "
         "gradient descent."
     )
-    assert "10^" in str(mh.attention_sleep(mh.first_phase(fresh, 1e6), data, step_size=0.5, moved=0.02))
+    assert "10^" in str(
+        mh.attention_sleep(mh.first_phase(fresh, 1e6), data, step_size=0.5, moved=0.02)
+    )
     assert "above" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), data, step_size=50.0))
-    both = mh.Dataset(np.concatenate([data.tokens] * 2), np.concatenate([data.labels, -data.labels]))
+    both = mh.Dataset(
+        np.concatenate([data.tokens] * 2), np.concatenate([data.labels, -data.labels])
+    )
     assert "separate" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), both, step_size=0.5))
 
 
@@ -159,10 +181,15 @@ def test_more_movement_is_never_promised_for_fewer_steps():
     for start in (mh.zero_start(1e6, **ROOM), mh.first_phase(fresh, 1e8)):
         uniform = sleep.Uniform(start, data)
         alone = [uniform.sleep(share, 0.3).steps for share in (0.01, 0.05, 0.2)]
-        best = [mh.attention_sleep(start, data, step_size=0.3, moved=share) for share in (0.01, 0.05, 0.2)]
+        best = [
+            mh.attention_sleep(start, data, step_size=0.3, moved=share)
+            for share in (0.01, 0.05, 0.2)
+        ]
         steps = [promise.steps for promise in best]
         assert steps == sorted(steps) and steps[0] > 0 and all(np.greater_equal(steps, alone))
-        assert alone != sorted(alone) and all(p.moved <= m for p, m in zip(best, (0.01, 0.05, 0.2), strict=True))
+        assert alone != sorted(alone) and all(
+            p.moved <= m for p, m in zip(best, (0.01, 0.05, 0.2), strict=True)
+        )
 
 
 def test_attention_on_equal_tokens_never_moves():

@@ -51,7 +51,9 @@ def test_a_bound_that_is_too_small_is_violated(found, monkeypatch):
 @pytest.mark.full
 def test_a_bound_on_third_derivatives_that_is_too_small_is_violated(monkeypatch):
     actual = attack.problem
-    monkeypatch.setattr(attack, "problem", lambda rng: (p := actual(rng)) | {"third": 0.05 * p["third"]})
+    monkeypatch.setattr(
+        attack, "problem", lambda rng: (p := actual(rng)) | {"third": 0.05 * p["third"]}
+    )
     tally = Tally()
     attack.local_bounds(tally, Effort(quick=True, seed=0), attack.THIRDS)
     assert tally.finding().verdict is Verdict.VIOLATED
@@ -64,7 +66,8 @@ def test_third_derivatives_are_attacked_by_ascent_and_a_tenth_less_is_caught(nam
     rng = np.random.default_rng(1)
     size = attack.CLASSES * attack.DIM * (attack.DIM + attack.TOKENS)
     points = [
-        attack.problem(rng, 1e-4) | {"raw": rng.standard_normal(size), "turn": rng.standard_normal(size)}
+        attack.problem(rng, 1e-4)
+        | {"raw": rng.standard_normal(size), "turn": rng.standard_normal(size)}
         for _ in range(60)
     ]
     share = attack.ascend(attack.THIRDS[name], points, steps=300, rate=0.1)[1]
@@ -77,7 +80,9 @@ def test_third_derivatives_are_attacked_by_ascent_and_a_tenth_less_is_caught(nam
 def test_bounds_that_outgrow_the_numbers_are_infinite(found, monkeypatch):
     start, data, _ = found
     for factor in (1e3, 1e200):
-        monkeypatch.setattr(twins.Place, "expansion", lambda self, apart, eta, f=factor: np.full_like(apart, f))
+        monkeypatch.setattr(
+            twins.Place, "expansion", lambda self, apart, eta, f=factor: np.full_like(apart, f)
+        )
         bound = bound_twins(start, data, **PLAN)
         assert np.all(bound.distance > 1e9) and bound.test_loss(2.0) > 1e9 and bound.train_loss < 1
     assert np.isinf(bound.test_loss(2.0))

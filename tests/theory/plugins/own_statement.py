@@ -15,11 +15,23 @@ def check(effort):
 def about(work):
     loss = work.run.train_loss
     return [
-        Certificate("fallen", "the last loss is at most the first", float(loss[-1]), (Bound(OURS, float(loss[0])),))
+        Certificate(
+            "fallen",
+            "the last loss is at most the first",
+            float(loss[-1]),
+            (Bound(OURS, float(loss[0])),),
+        )
     ]
 
 
 FALLEN = Statement(
-    id="fallen", place="ours", title="the loss falls", ours="L_K <= L_0", proof="a notebook", remark="tried", check=check,
-    about=about, aliases=("down",),
-)  # fmt: skip
+    id="fallen",
+    place="ours",
+    title="the loss falls",
+    ours="L_K <= L_0",
+    proof="a notebook",
+    remark="tried",
+    check=check,
+    about=about,
+    aliases=("down",),
+)

@@ -39,11 +39,17 @@ def test_the_problem_is_solved_as_slsqp_solves_it():
     rows = problem.features.reshape(9, -1)
     start = problem.direction / problem.lower * 1.1
     found = scipy.optimize.minimize(
-        lambda w: w @ w, start, jac=lambda w: 2 * w, method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+        lambda w: w @ w,
+        start,
+        jac=lambda w: 2 * w,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
         constraints={"type": "ineq", "fun": lambda w: rows @ w - 1, "jac": lambda w: rows},
-    )  # fmt: skip
+    )
     assert 1 / math.sqrt(found.fun) == pytest.approx(problem.upper, rel=1e-5)
-    assert problem.lower == pytest.approx(problem.upper, rel=1e-5) and problem.lower <= problem.upper * (1 + 1e-12)
+    assert problem.lower == pytest.approx(
+        problem.upper, rel=1e-5
+    ) and problem.lower <= problem.upper * (1 + 1e-12)
     assert found.x @ problem.direction / np.linalg.norm(found.x) == pytest.approx(1.0, abs=1e-6)
 
 
@@ -54,8 +60,12 @@ def test_loss_slope_and_attention_are_those_of_the_plain_formula(size):
     W = size * np.random.default_rng(2).standard_normal((4, 4))
     value, slope = jax.value_and_grad(loss)(W, tokens, queries, scores)
     least = np.mean(np.logaddexp(0.0, -problem.best))
-    assert direction.excess(problem, W.reshape(-1)) == pytest.approx(float(value) - least, rel=1e-10)
-    np.testing.assert_allclose(direction.slope(problem, W.reshape(-1)), -slope.reshape(-1), rtol=1e-10, atol=1e-14)
+    assert direction.excess(problem, W.reshape(-1)) == pytest.approx(
+        float(value) - least, rel=1e-10
+    )
+    np.testing.assert_allclose(
+        direction.slope(problem, W.reshape(-1)), -slope.reshape(-1), rtol=1e-10, atol=1e-14
+    )
     A = np.asarray(jax.nn.softmax(np.einsum("nd,de,nse->ns", queries, W, tokens), axis=-1))
     chosen = A[np.arange(3), scores.argmax(1)]
     np.testing.assert_allclose(problem.attention(W.reshape(-1)).sum(1), 1 - chosen, rtol=1e-10)
@@ -64,7 +74,9 @@ def test_loss_slope_and_attention_are_those_of_the_plain_formula(size):
 def test_the_excess_loss_is_accurate_where_the_loss_is_not():
     problem = one_pair()
     W = 40 / problem.lower * problem.direction
-    assert direction.excess(problem, W) == pytest.approx(math.exp(-40) / (1 + math.exp(0.5)), rel=1e-12)
+    assert direction.excess(problem, W) == pytest.approx(
+        math.exp(-40) / (1 + math.exp(0.5)), rel=1e-12
+    )
 
 
 @pytest.mark.full  # another seed than that of the quick ledger, tests/theory/test_verify.py
@@ -81,7 +93,9 @@ def test_every_statement_breaks_with_a_wrong_margin(statement, monkeypatch):
     upper = Selection.upper.func
     monkeypatch.setattr(Selection, "upper", property(lambda self: 0.99 * upper(self)))
     monkeypatch.setattr(
-        Selection, "lower", property(lambda self: 1.01 * self.margin(self.dual / np.linalg.norm(self.dual)))
+        Selection,
+        "lower",
+        property(lambda self: 1.01 * self.margin(self.dual / np.linalg.norm(self.dual))),
     )
     assert statement.check(Effort()).verdict is Verdict.VIOLATED
 
@@ -94,7 +108,9 @@ def test_the_constants_of_the_path_are_needed(monkeypatch):
 
 def test_uneven_tokens_leave_the_cone(monkeypatch):
     """A second-best token that is almost as good is favored at first, against the support-vector solution."""
-    uneven = Selection(np.array([[[5.0, 1.0], [1.0, 0.0]]]), np.array([1.0]), np.array([[0.01, 2.0]]))
+    uneven = Selection(
+        np.array([[[5.0, 1.0], [1.0, 0.0]]]), np.array([1.0]), np.array([[0.01, 2.0]])
+    )
     step = direction.slope(uneven, np.zeros(2))
     assert uneven.feasible and direction.cosine(uneven, step) < direction.cone_bound(uneven)
     monkeypatch.setattr(direction, "runs", lambda effort: [(uneven, math.nan, [step])])
@@ -120,10 +136,14 @@ def run(data, *, block="readout", steps=100, optimizer="normalized"):
 def test_a_run_on_w_alone_is_certified(data):
     trajectory = run(data)
     found = certify(trajectory, data)
-    mass, cosine, cone = (found.about(f"tarzanagh2023.{s.id}")[0] for s in (STATEMENTS[0], *STATEMENTS[2:]))
+    mass, cosine, cone = (
+        found.about(f"tarzanagh2023.{s.id}")[0] for s in (STATEMENTS[0], *STATEMENTS[2:])
+    )
     assert {c.verdict for c in (mass, cosine, cone)} == {Verdict.HOLDS}
     assert cosine.measured > 0.99 and cosine.bound().value > 0.5
-    assert (data.labels * trajectory.final.scores(data)).min() > 0.99  # the model's own orientation of W
+    assert (
+        data.labels * trajectory.final.scores(data)
+    ).min() > 0.99  # the model's own orientation of W
 
 
 def test_a_trained_readout_and_an_early_run_are_silent(data):

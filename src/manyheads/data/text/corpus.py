@@ -62,14 +62,20 @@ class Corpus:
         places = np.arange(len(self.labels)) if places is None else np.asarray(places)
         tokens = np.zeros((len(places), self.num_tokens, rows.shape[1]))
         mask = np.arange(self.num_tokens)[None, :] < self.lengths[places][:, None]
-        tokens[mask] = np.concatenate([rows[ends[i] - len(self.pieces[i]) : ends[i]] for i in places])
-        whole = Dataset.from_arrays(np.zeros((len(self.labels), 1, 1)), self.labels)  # for the names of the labels
+        tokens[mask] = np.concatenate(
+            [rows[ends[i] - len(self.pieces[i]) : ends[i]] for i in places]
+        )
+        whole = Dataset.from_arrays(
+            np.zeros((len(self.labels), 1, 1)), self.labels
+        )  # for the names of the labels
         return Dataset.from_arrays(
             tokens, self.labels[places], mask=mask, name=f"{self.name}, layer {layer}", like=whole
         )
 
     @guarded(layer=FROM_ZERO, validation=SHARE)
-    def split(self, layer: int, *, validation: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset, Dataset]:
+    def split(
+        self, layer: int, *, validation: float = 0.2, seed: int = 0
+    ) -> tuple[Dataset, Dataset, Dataset]:
         """Training, validation and test data; `seed` draws the validation data, the test data are always the same."""
         train, held, test = self.places(validation, seed)
         return self.dataset(layer, train), self.dataset(layer, held), self.dataset(layer, test)
@@ -82,15 +88,25 @@ class Corpus:
 
     def _check_layer(self, layer: int) -> None:
         if layer not in self.tokens:
-            raise ValueError(f"layer={layer} is not prepared; these are: {', '.join(map(str, self.tokens))}.")
+            raise ValueError(
+                f"layer={layer} is not prepared; these are: {', '.join(map(str, self.tokens))}."
+            )
 
     def save(self, path: str | Path) -> None:
         """Write one .npz; `Corpus.load` reads it back equal."""
         text = "\n".join(" ".join(one) for one in self.pieces)
-        arrays = {"labels": self.labels, "is_test": self.is_test, "pieces": np.frombuffer(text.encode(), np.uint8)}
+        arrays = {
+            "labels": self.labels,
+            "is_test": self.is_test,
+            "pieces": np.frombuffer(text.encode(), np.uint8),
+        }
         for layer in self.tokens:
             arrays |= {f"tokens_{layer}": self.tokens[layer], f"means_{layer}": self.means[layer]}
-        meta = {"format_version": FORMAT_VERSION, "layers": list(self.tokens), "num_tokens": self.num_tokens}
+        meta = {
+            "format_version": FORMAT_VERSION,
+            "layers": list(self.tokens),
+            "num_tokens": self.num_tokens,
+        }
         write_npz(path, arrays, {**meta, "name": self.name})
 
     @classmethod
@@ -102,11 +118,18 @@ class Corpus:
             layers, lines = meta["layers"], arrays["pieces"].tobytes().decode().split("\n")
             pieces = tuple(tuple(line.split(" ")) for line in lines)
             return cls(
-                arrays["labels"], pieces, arrays["is_test"], meta["num_tokens"],
-                {k: arrays[f"tokens_{k}"] for k in layers}, {k: arrays[f"means_{k}"] for k in layers}, meta["name"],
-            )  # fmt: skip
+                arrays["labels"],
+                pieces,
+                arrays["is_test"],
+                meta["num_tokens"],
+                {k: arrays[f"tokens_{k}"] for k in layers},
+                {k: arrays[f"means_{k}"] for k in layers},
+                meta["name"],
+            )
         except KeyError as error:
-            raise Damaged(f"{path} holds no prepared sentences ({error} is missing); prepare them anew.") from None
+            raise Damaged(
+                f"{path} holds no prepared sentences ({error} is missing); prepare them anew."
+            ) from None
 
     def __str__(self) -> str:
         n, dim = len(self.labels), next(iter(self.tokens.values())).shape[1]
@@ -139,20 +162,34 @@ def prepare(
     encoder = Encoder.load() if encoder is None else encoder
     given = array_of(labels, "labels")
     if given.shape != (len(sentences),):
-        raise ValueError(f"labels has shape {given.shape}; it must be ({len(sentences)},), one label per sentence.")
-    settings = {"layers": list(layers), "dim": dim, "num_tokens": num_tokens, "test_share": test_share, "seed": seed}
+        raise ValueError(
+            f"labels has shape {given.shape}; it must be ({len(sentences)},), one label per sentence."
+        )
+    settings = {
+        "layers": list(layers),
+        "dim": dim,
+        "num_tokens": num_tokens,
+        "test_share": test_share,
+        "seed": seed,
+    }
     content = [list(sentences), list(map(str, given))]
     key = {"weights": encoder.digest, "content": _hash(content), "name": name, **settings}
 
     def make() -> Corpus:
         encoder.check(layers, num_tokens)
-        return encoded(encoder, *drawn(sentences, given, test_share, seed), layers, dim, num_tokens, name)
+        return encoded(
+            encoder, *drawn(sentences, given, test_share, seed), layers, dim, num_tokens, name
+        )
 
     return cached(key, make)
 
 
 def drawn(
-    sentences: Sequence[str], labels: np.ndarray, test_share: float, seed: int, most: int | None = None
+    sentences: Sequence[str],
+    labels: np.ndarray,
+    test_share: float,
+    seed: int,
+    most: int | None = None,
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """At most that many different sentences in random order, their labels, and which of them are for testing."""
     order = np.random.default_rng(seed).permutation(distinct(sentences, labels))[:most]
@@ -165,7 +202,9 @@ def distinct(sentences: Sequence[str], labels: np.ndarray) -> np.ndarray:
     found: dict[str, list[int]] = {}
     for place, text in enumerate(sentences):
         found.setdefault(" ".join(text.lower().split()), []).append(place)
-    return np.array([same[0] for same in found.values() if len({str(labels[i]) for i in same}) == 1], int)
+    return np.array(
+        [same[0] for same in found.values() if len({str(labels[i]) for i in same}) == 1], int
+    )
 
 
 def encoded(
@@ -182,7 +221,9 @@ def encoded(
     if dim > encoder.dim:
         raise ValueError(f"dim={dim} must be at most {encoder.dim}, the width of the encoder.")
     if not 0 < is_test.sum() < len(is_test) - 1:
-        raise ValueError(f"{len(is_test)} different sentences with {is_test.sum()} for testing: pass more.")
+        raise ValueError(
+            f"{len(is_test)} different sentences with {is_test.sum()} for testing: pass more."
+        )
     pieces = tuple(tuple(encoder.tokenizer.framed(text, num_tokens)) for text in sentences)
     lengths = [len(one) for one in pieces]
     starts, own = np.cumsum([0, *lengths[:-1]]), np.repeat(~is_test, lengths)
@@ -247,5 +288,7 @@ def _hash(content: Any) -> str:
     try:
         text = json.dumps(content, sort_keys=True)
     except (TypeError, ValueError):
-        raise ValueError(f"{shown(content)} cannot be written as JSON; pass texts and numbers.") from None
+        raise ValueError(
+            f"{shown(content)} cannot be written as JSON; pass texts and numbers."
+        ) from None
     return hashlib.sha256(text.encode()).hexdigest()

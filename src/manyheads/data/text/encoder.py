@@ -19,7 +19,19 @@ from manyheads.data.text.packages import MODEL, installed
 from manyheads.data.text.wordpiece import PADDING, WordPiece
 
 jax, jnp = lazy("jax"), lazy("jax.numpy")
-LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # sentences are padded to one of these: few programs
+LENGTHS = (
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+)  # sentences are padded to one of these: few programs
 BATCH_TOKENS = 2048  # tokens evaluated together
 
 # Ours -> the name in the file, below `embeddings.` and `encoder.layer.N.`.
@@ -73,16 +85,22 @@ class Encoder:
             weights = installed(MODEL)
         path = Path(weights)
         if not path.is_file():
-            raise FileNotFoundError(f"weights={path} does not exist; pass a model.safetensors file.")
+            raise FileNotFoundError(
+                f"weights={path} does not exist; pass a model.safetensors file."
+            )
         config = _config(path.with_name("config.json"))
         beside = [path.with_name(name) for name in ("tokenizer.json", "vocab.txt")]
         words = tokenizer or next((file for file in beside if file.is_file()), None)
         if words is None:
-            raise ValueError(f"there is no tokenizer.json or vocab.txt beside {path}; pass tokenizer=.")
+            raise ValueError(
+                f"there is no tokenizer.json or vocab.txt beside {path}; pass tokenizer=."
+            )
         embeddings, layers = _arrays(path)
         heads, width = num_heads or config.get("num_attention_heads"), embeddings["words"].shape[1]
         if not isinstance(heads, int) or heads < 1 or width % heads:
-            raise ValueError(f"num_heads={heads} of {path}: pass num_heads=, a divisor of the width {width}.")
+            raise ValueError(
+                f"num_heads={heads} of {path}: pass num_heads=, a divisor of the width {width}."
+            )
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         epsilon = float(config.get("layer_norm_eps", cls.epsilon))
         return cls(WordPiece.load(words), embeddings, layers, heads, epsilon, digest)
@@ -99,10 +117,14 @@ class Encoder:
         """Refuse layers that there are not, and sentences that are too short to hold a word or too long."""
         for layer in layers:
             if layer > self.num_layers:
-                raise ValueError(f"layer={layer} must be 0 (embeddings) to {self.num_layers}, the encoder's last.")
+                raise ValueError(
+                    f"layer={layer} must be 0 (embeddings) to {self.num_layers}, the encoder's last."
+                )
         most = len(self.embeddings["positions"])
         if not 3 <= num_tokens <= most:
-            raise ValueError(f"num_tokens={num_tokens} must be 3 to {most}, the positions that the encoder knows.")
+            raise ValueError(
+                f"num_tokens={num_tokens} must be 3 to {most}, the positions that the encoder knows."
+            )
 
     @guarded(layer=FROM_ZERO)
     def hidden_states(
@@ -122,25 +144,40 @@ class Encoder:
             tokens[i, : len(one)], mask[i, : len(one)] = one, True
         return tokens, mask
 
-    def states(self, sentences: Sequence[str], layers: Sequence[int], num_tokens: int) -> list[list[np.ndarray]]:
+    def states(
+        self, sentences: Sequence[str], layers: Sequence[int], num_tokens: int
+    ) -> list[list[np.ndarray]]:
         """For every layer a list of arrays (length, dim), one per sentence."""
         if len(sentences) == 0:
             raise ValueError("there are no sentences; pass at least one.")
         self.check(layers, num_tokens)
-        coded = [self.tokenizer.numbers(self.tokenizer.framed(text, num_tokens)) for text in sentences]
+        coded = [
+            self.tokenizer.numbers(self.tokenizer.framed(text, num_tokens)) for text in sentences
+        ]
         size = 4 * len(layers) * sum(map(len, coded)) * self.dim
-        fits_memory(f"{len(coded):,} sentences in {len(layers)} layers", size, "encode them in parts")
+        fits_memory(
+            f"{len(coded):,} sentences in {len(layers)} layers", size, "encode them in parts"
+        )
         empty = np.zeros((0, self.dim), np.float32)
         found = [[empty] * len(coded) for _ in layers]
         below = {name: array[: max(layers)] for name, array in self.layers.items()}
-        for length, batch in _batches([len(one) for one in coded], len(self.embeddings["positions"])):
+        for length, batch in _batches(
+            [len(one) for one in coded], len(self.embeddings["positions"])
+        ):
             rows = max(1, BATCH_TOKENS // length)
             numbers = np.full((rows, length), self.tokenizer.vocabulary[PADDING], np.int32)
             mask = np.zeros((rows, length), bool)
             mask[:, 0] = True  # rows that fill up the batch look at something
             for row, i in enumerate(batch):
                 numbers[row, : len(coded[i])], mask[row, : len(coded[i])] = coded[i], True
-            every = forward(self.embeddings, below, numbers, mask, num_heads=self.num_heads, epsilon=self.epsilon)
+            every = forward(
+                self.embeddings,
+                below,
+                numbers,
+                mask,
+                num_heads=self.num_heads,
+                epsilon=self.epsilon,
+            )
             for place, layer in enumerate(layers):
                 states = np.asarray(every[layer])
                 for row, i in enumerate(batch):
@@ -180,10 +217,18 @@ def forward(embeddings, layers, numbers, mask, *, num_heads: int, epsilon: float
             return _normalized(x, layer[f"{name}.weight"], layer[f"{name}.bias"], epsilon)
 
         n, T, dim = x.shape
-        query, key, value = (affine(x, name).reshape(n, T, num_heads, -1) for name in ("query", "key", "value"))
-        looks = jnp.einsum("nqhd,nkhd->nhqk", query, key, precision="highest") / np.sqrt(dim // num_heads)
-        weights = jax.nn.softmax(jnp.where(mask[:, None, None, :], looks.astype(x.dtype), -jnp.inf), axis=-1)
-        mixed = jnp.einsum("nhqk,nkhd->nqhd", weights, value, precision="highest").reshape(n, T, dim)
+        query, key, value = (
+            affine(x, name).reshape(n, T, num_heads, -1) for name in ("query", "key", "value")
+        )
+        looks = jnp.einsum("nqhd,nkhd->nhqk", query, key, precision="highest") / np.sqrt(
+            dim // num_heads
+        )
+        weights = jax.nn.softmax(
+            jnp.where(mask[:, None, None, :], looks.astype(x.dtype), -jnp.inf), axis=-1
+        )
+        mixed = jnp.einsum("nhqk,nkhd->nqhd", weights, value, precision="highest").reshape(
+            n, T, dim
+        )
         x = norm(x + affine(mixed, "out"), "norm_1")
         x = norm(x + affine(jax.nn.gelu(affine(x, "up"), approximate=False), "down"), "norm_2")
         return x, x
@@ -206,7 +251,9 @@ def _batches(lengths: list[int], most: int) -> list[tuple[int, list[int]]]:
         groups.setdefault(padded, []).append(place)
     cut = {size: max(1, BATCH_TOKENS // size) for size in groups}
     return [
-        (size, places[i : i + cut[size]]) for size, places in groups.items() for i in range(0, len(places), cut[size])
+        (size, places[i : i + cut[size]])
+        for size, places in groups.items()
+        for i in range(0, len(places), cut[size])
     ]
 
 
@@ -221,7 +268,9 @@ def _config(path: Path) -> dict[str, Any]:
     known = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
     for name, value in known.items():
         if content.get(name, value) != value:
-            raise ValueError(f"{path} says {name} = {content[name]!r}; only {value!r} is supported.")
+            raise ValueError(
+                f"{path} says {name} = {content[name]!r}; only {value!r} is supported."
+            )
     return content
 
 
@@ -232,8 +281,15 @@ def _arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
     try:
         given = {name.removeprefix("bert."): array for name, array in load_file(path).items()}
-    except (SafetensorError, OSError, TypeError, KeyError) as error:  # the last two: a dtype that NumPy does not have
-        raise ValueError(f"{path} is not a readable safetensors file ({short(error)}); use another copy.") from None
+    except (
+        SafetensorError,
+        OSError,
+        TypeError,
+        KeyError,
+    ) as error:  # the last two: a dtype that NumPy does not have
+        raise ValueError(
+            f"{path} is not a readable safetensors file ({short(error)}); use another copy."
+        ) from None
     count = 0
     while f"encoder.layer.{count}.{LAYER['query']}.weight" in given:
         count += 1
@@ -248,4 +304,6 @@ def _arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         which = missing[0] if missing else f"encoder.layer.0.{LAYER['query']}.weight"
         raise ValueError(f"{path} has no array {which}; pass the weights of a BERT encoder.")
     embeddings = {ours: given[name].astype(np.float32) for ours, name in first.items()}
-    return embeddings, {ours: np.stack([given[n].astype(np.float32) for n in each]) for ours, each in names.items()}
+    return embeddings, {
+        ours: np.stack([given[n].astype(np.float32) for n in each]) for ours, each in names.items()
+    }

@@ -46,7 +46,9 @@ def sentences() -> tuple[list[str], np.ndarray]:
     """All sentences with their labels, "negative" and "positive"."""
     with open(installed(REVIEWS), encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["source"] == SOURCE]
-    return [row["text"] for row in rows], np.array([("negative", "positive")[int(row["label"])] for row in rows])
+    return [row["text"] for row in rows], np.array(
+        [("negative", "positive")[int(row["label"])] for row in rows]
+    )
 
 
 def why_not(**settings: Any) -> str:
@@ -59,6 +61,13 @@ def why_not(**settings: Any) -> str:
 
 def _key(layers, dim, num_tokens, num_examples, test_share, seed) -> dict[str, Any]:
     return {
-        "name": NAME, "weights": MODEL.digest, "sentences": REVIEWS.digest, "layers": list(layers), "dim": dim,
-        "num_tokens": num_tokens, "num_examples": num_examples, "test_share": test_share, "seed": seed,
-    }  # fmt: skip
+        "name": NAME,
+        "weights": MODEL.digest,
+        "sentences": REVIEWS.digest,
+        "layers": list(layers),
+        "dim": dim,
+        "num_tokens": num_tokens,
+        "num_examples": num_examples,
+        "test_share": test_share,
+        "seed": seed,
+    }

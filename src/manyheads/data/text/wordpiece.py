@@ -13,10 +13,18 @@ from manyheads.data.files import short
 
 UNKNOWN, FIRST, LAST, PADDING = "[UNK]", "[CLS]", "[SEP]", "[PAD]"
 IDEOGRAPHS = (
-    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
-)  # fmt: skip
-SEPARATE_ASCII = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")  # also where Unicode calls them symbols
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+SEPARATE_ASCII = frozenset(
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+)  # also where Unicode calls them symbols
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,9 @@ class WordPiece:
     def __post_init__(self) -> None:
         missing = [name for name in (UNKNOWN, FIRST, LAST, PADDING) if name not in self.vocabulary]
         if missing:
-            raise ValueError(f"the vocabulary has no {', '.join(missing)}; pass that of a BERT encoder.")
+            raise ValueError(
+                f"the vocabulary has no {', '.join(missing)}; pass that of a BERT encoder."
+            )
 
     @classmethod
     @guarded()
@@ -48,7 +58,9 @@ class WordPiece:
             text = path.read_text(encoding="utf-8")
             content = json.loads(text) if path.suffix == ".json" else None
         except ValueError as error:
-            raise ValueError(f"{path} cannot be read ({short(error)}); pass a tokenizer.json or a vocab.txt.") from None
+            raise ValueError(
+                f"{path} cannot be read ({short(error)}); pass a tokenizer.json or a vocab.txt."
+            ) from None
         if content is None:
             return cls({piece: place for place, piece in enumerate(text.splitlines())})
         return cls(**_settings(content, path))
@@ -61,7 +73,9 @@ class WordPiece:
         """The words and punctuation marks of a text, normalized."""
         text = "".join(_cleaned(character) for character in text)
         if self.strip_accents:
-            text = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+            text = "".join(
+                c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn"
+            )
         if self.lowercase:
             text = text.lower()
         return "".join(f" {c} " if _stands_alone(c) else c for c in text).split()

@@ -39,7 +39,9 @@ def look(cell: Cell, *, map_steps: list[int]) -> dict:
         by_class = sorted_maps(model, setup.dataset)
         for row, sign in enumerate((1, -1)):
             if np.any(signs == sign):
-                maps[row, k] = np.average(by_class[signs == sign], axis=0, weights=counts[signs == sign])
+                maps[row, k] = np.average(
+                    by_class[signs == sign], axis=0, weights=counts[signs == sign]
+                )
     mass = np.asarray(run.attention_mass)
     by_sign = [
         np.average(mass[:, signs == sign], axis=1, weights=counts[signs == sign])

@@ -20,7 +20,17 @@ from manyheads.studies.kit.figure import (
     over_seeds,
     rule,
 )
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.tasks import STARTS
 from manyheads.studies.kit.words import MISSING, choose, choose_all, heads, setting
 from manyheads.sweeps.spec import Sweep
@@ -47,7 +57,12 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "start": {"kind": "first_phase"},
         "parameters": {"map_steps": []},
     }
-    return grids("attention", scale, look=look, signs={key: part for key, part in signs.items() if key != "model"})
+    return grids(
+        "attention",
+        scale,
+        look=look,
+        signs={key: part for key, part in signs.items() if key != "model"},
+    )
 
 
 def finding(results: Results) -> Finding:
@@ -58,14 +73,30 @@ def finding(results: Results) -> Finding:
     for kind, (_, label) in STARTS.items():
         focus[label] = mean(last.sel(start=kind))
         growth[label] = mean(gained.sel(start=kind))
-        numbers.add(f"focus.{kind}", f"attention on relevant tokens at the end, {label}", focus[label])
-        numbers.add(f"focus_gain.{kind}", f"the same, gained over the last tenfold steps, {label}", growth[label])
-        numbers.add(f"alignment.{kind}", f"alignment with W_* at the end, {label}", mean(alignment.sel(start=kind)))
+        numbers.add(
+            f"focus.{kind}", f"attention on relevant tokens at the end, {label}", focus[label]
+        )
+        numbers.add(
+            f"focus_gain.{kind}",
+            f"the same, gained over the last tenfold steps, {label}",
+            growth[label],
+        )
+        numbers.add(
+            f"alignment.{kind}",
+            f"alignment with W_* at the end, {label}",
+            mean(alignment.sel(start=kind)),
+        )
         spread = mean(data["spread"].sel(start=kind))
-        numbers.add(f"spread.{kind}", f"largest minus smallest attention of a head, {label}", spread)
-    plus, minus = (data["mass"].sel(start="first_phase").isel(record=-1, sign=sign) for sign in (0, 1))
+        numbers.add(
+            f"spread.{kind}", f"largest minus smallest attention of a head, {label}", spread
+        )
+    plus, minus = (
+        data["mass"].sel(start="first_phase").isel(record=-1, sign=sign) for sign in (0, 1)
+    )
     difference = numbers.add(
-        "sign_difference", "attention of + heads minus that of - heads, first-phase start", mean(plus - minus)
+        "sign_difference",
+        "attention of + heads minus that of - heads, first-phase start",
+        mean(plus - minus),
     )
     split = choose(
         difference,
@@ -87,7 +118,11 @@ def finding(results: Results) -> Finding:
     ]
     no_trend = "without a clear further trend from every start"
     trend = choose_all(
-        growth.values(), above="more and more", below="but less and less", undecided=no_trend, missing=no_trend
+        growth.values(),
+        above="more and more",
+        below="but less and less",
+        undecided=no_trend,
+        missing=no_trend,
     )
     away, steps = _away(numbers, results["signs"]), int(data["step"].max())
     answer = choose_all(
@@ -99,7 +134,11 @@ def finding(results: Results) -> Finding:
         undecided="Undecided: from some starts attention does not clearly differ from uniform",
     )
     sentences.insert(1, _turns(away, steps))
-    where = [f"{NUM_HEADS} heads unless stated", f"mixture with ζ = {SPARSITY:g}", f"{DATA['num_examples']} sequences"]
+    where = [
+        f"{NUM_HEADS} heads unless stated",
+        f"mixture with ζ = {SPARSITY:g}",
+        f"{DATA['num_examples']} sequences",
+    ]
     where += [f"{steps:,} steps of size {STEP_SIZE:g}"]
     answer = answer if answer == MISSING else answer + _astray(away)
     cells = [last, results["signs"]["mass"].isel(record=-1, sign=1)]
@@ -136,9 +175,18 @@ def _away(numbers: Numbers, data) -> list[Away]:
         after = over & (np.arange(mass.shape[1]) > lowest[:, None])
         back = np.where(after.any(axis=1), steps[np.argmax(after, axis=1)], np.nan)
         with np.errstate(all="ignore"):
-            one = Away(float(h), mean(mass.min(axis=1) - SPARSITY), mean(mass[:, -1] - SPARSITY), ratio(back))
-        numbers.add(f"minus_least.{h:g}", f"- heads: least attention minus uniform, {heads(h)}", one.least)
-        numbers.add(f"minus_end.{h:g}", f"- heads: attention at the end minus uniform, {heads(h)}", one.end)
+            one = Away(
+                float(h),
+                mean(mass.min(axis=1) - SPARSITY),
+                mean(mass[:, -1] - SPARSITY),
+                ratio(back),
+            )
+        numbers.add(
+            f"minus_least.{h:g}", f"- heads: least attention minus uniform, {heads(h)}", one.least
+        )
+        numbers.add(
+            f"minus_end.{h:g}", f"- heads: attention at the end minus uniform, {heads(h)}", one.end
+        )
         if one.back.count:  # else they are never above it again, which the sentence says
             caption = f"- heads: step at which they are above uniform again, {heads(h)}"
             numbers.add(f"minus_back.{h:g}", caption, one.back)
@@ -167,7 +215,9 @@ def _turns(found: list[Away], steps: int) -> str:
 
 def _astray(found: list[Away]) -> str:
     """What the answer says about the - heads."""
-    still, turned = ([one.num_heads for one in found if getattr(one, name)] for name in ("still", "turned"))
+    still, turned = (
+        [one.num_heads for one in found if getattr(one, name)] for name in ("still", "turned")
+    )
     if still:
         return f"; heads with sign - first look away, and with {heads(min(still))} still do"
     return "; heads with sign - first look away, then follow" if turned else ""
@@ -181,7 +231,9 @@ def figures(results: Results) -> list[Figure]:
     minus = signs["mass"].isel(sign=1, record=signs["step"].values > 0)
     by_sign = [
         over_seeds(role, label, "step", later["mass"].sel(start="first_phase").isel(sign=sign))
-        for sign, (role, label) in enumerate((("plus", "heads with sign +"), ("minus", "heads with sign -")))
+        for sign, (role, label) in enumerate(
+            (("plus", "heads with sign +"), ("minus", "heads with sign -"))
+        )
     ]
     return [
         Figure(

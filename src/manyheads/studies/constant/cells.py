@@ -16,7 +16,9 @@ from manyheads.sweeps.setup import set_up, stream
 OTHERS, PROBES = 10, 11  # streams of a seed: the other samples, the directions of the trace
 
 
-def constant(cell: Cell, *, total: int, records: list[int], probes: int, most_left_out: int) -> dict:
+def constant(
+    cell: Cell, *, total: int, records: list[int], probes: int, most_left_out: int
+) -> dict:
     r"""`gap`, `trace` and `left_out`, all of them times n, with both losses, along the run.
 
     Descent runs on each of total/n samples of n sequences, from one start, and all runs are measured on all samples.
@@ -28,13 +30,18 @@ def constant(cell: Cell, *, total: int, records: list[int], probes: int, most_le
     setup, n = set_up(cell), cell.data.num_examples
     size, steps, samples = cell.train.step_size, [*records, cell.train.num_steps], total // n
     others = setup.task.sample((samples - 1) * n, key=stream(cell.seed, OTHERS))
-    blocks = [setup.dataset, *(others.subset(range(k * n, (k + 1) * n)) for k in range(samples - 1))]
+    blocks = [
+        setup.dataset,
+        *(others.subset(range(k * n, (k + 1) * n)) for k in range(samples - 1)),
+    ]
     losses = np.zeros((len(steps), samples, samples))  # record, run, measured on
     for run, block in enumerate(blocks):
         path = descend(replace(setup, dataset=block), record=steps, snapshots=steps)
         for record, step in enumerate(steps):
             model = path.model(step)
-            margins = np.concatenate([data.labels * model.scores(data) for data in (setup.dataset, others)])
+            margins = np.concatenate(
+                [data.labels * model.scores(data) for data in (setup.dataset, others)]
+            )
             losses[record, run] = np.logaddexp(0.0, -margins).reshape(samples, n).mean(axis=1)
     own = np.einsum("rss->r", losses) / samples
     other = (losses.sum(axis=(1, 2)) - samples * own) / (samples * (samples - 1))
@@ -45,7 +52,12 @@ def constant(cell: Cell, *, total: int, records: list[int], probes: int, most_le
     if n <= most_left_out:
         twins = leave_one_out(setup.start, setup.dataset, step_size=size * n / (n - 1), **options)
         left_out = n * (twins.left_out_loss.mean(axis=0) - found.train_loss)
-    values = {"gap": n * (other - own), "trace": found.trace, "left_out": left_out, "train_loss": own}
+    values = {
+        "gap": n * (other - own),
+        "trace": found.trace,
+        "left_out": left_out,
+        "train_loss": own,
+    }
     return {
         "step": (("record",), np.array(steps), {"units": "steps", "coordinate": True}),
         **{name: (("record",), value) for name, value in {**values, "test_loss": other}.items()},

@@ -8,7 +8,17 @@ import xarray
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import Estimate, at_level, mean, quotient
 from manyheads.studies.kit.figure import Axis, Figure, Panel, by_heads, over_seeds
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import choose, choose_all, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
@@ -16,8 +26,14 @@ CELLS = "manyheads.studies.constant.cells"
 DATA = {"easy": tasks.MIXTURE, "hard": tasks.HARD_MIXTURE}
 STEP_SIZE, STEPS, FRESH = 0.2, 100, 100
 RECORDS = [10, 20, 30, 45, 60, 80]  # and the last step; here runs are compared at equal train loss
-SIZES, TOTAL = Scaled([40], [40, 80, 160, 320]), Scaled(320, 1920)  # sequences in all samples of a seed together
-PROBES, LEFT_OUT = Scaled(8, 12), Scaled(40, 80)  # derivatives of the trace; largest n with leave-one-out
+SIZES, TOTAL = (
+    Scaled([40], [40, 80, 160, 320]),
+    Scaled(320, 1920),
+)  # sequences in all samples of a seed together
+PROBES, LEFT_OUT = (
+    Scaled(8, 12),
+    Scaled(40, 80),
+)  # derivatives of the trace; largest n with leave-one-out
 CLOSE = (0.85, 1.15)  # a ratio whose interval lies in between counts as 1
 ALIKE = (1 / 1.05, 1.05)  # ratios of two numbers of heads that lie in between count as equal
 
@@ -29,10 +45,17 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "axes": {"model.num_heads": Scaled([2, 1e6], [2, 16, 1e6]), "data.num_examples": SIZES},
         "seeds": Scaled(4, 8),
         "cell": f"{CELLS}:constant",
-        "parameters": {"total": TOTAL, "records": RECORDS, "probes": PROBES, "most_left_out": LEFT_OUT},
+        "parameters": {
+            "total": TOTAL,
+            "records": RECORDS,
+            "probes": PROBES,
+            "most_left_out": LEFT_OUT,
+        },
     }
     return grids(
-        "constant", scale, **{name: {**common, "data": {**data, "num_test": 0}} for name, data in DATA.items()}
+        "constant",
+        scale,
+        **{name: {**common, "data": {**data, "num_test": 0}} for name, data in DATA.items()},
     )
 
 
@@ -81,22 +104,33 @@ def _constant(name: str, data: xarray.Dataset, numbers: Numbers) -> tuple[Estima
     last = data.isel(record=-1)
     for h in last["num_heads"].values:
         for n in last["num_examples"].values:
-            here, at = last.sel(num_heads=h, num_examples=n), f"{name} mixture, H = {heads_text(h)}, n = {n}"
+            here, at = (
+                last.sel(num_heads=h, num_examples=n),
+                f"{name} mixture, H = {heads_text(h)}, n = {n}",
+            )
             key = f"{name}.{h:g}.{n}".replace("+", "")
             numbers.add(f"gap.{key}", f"n × gap, {at}", mean(here["gap"]))
             numbers.add(f"trace.{key}", f"trace, {at}", mean(here["trace"]))
-            numbers.add(f"over_trace.{key}", f"n × gap / trace, {at}", quotient(here["gap"], here["trace"]))
+            numbers.add(
+                f"over_trace.{key}", f"n × gap / trace, {at}", quotient(here["gap"], here["trace"])
+            )
             if bool(here["left_out"].notnull().any()):
                 over = quotient(here["gap"], here["left_out"])
                 numbers.add(f"over_left_out.{key}", f"n × gap / leave-one-out, {at}", over)
     sizes = last["num_examples"].values
     overall = [_overall(last.sel(num_examples=n), "trace") for n in sizes]
     for n, estimate in zip(sizes, overall, strict=True):
-        numbers.add(f"over_trace.{name}.{n}", f"n × gap / trace, {name} mixture, all H, n = {n}", estimate)
+        numbers.add(
+            f"over_trace.{name}.{n}", f"n × gap / trace, {name} mixture, all H, n = {n}", estimate
+        )
     known = [n for n in sizes if bool(last["left_out"].sel(num_examples=n).notnull().any())]
     left = [_overall(last.sel(num_examples=n), "left_out") for n in known]
     for n, estimate in zip(known, left, strict=True):
-        numbers.add(f"over_left_out.{name}.{n}", f"n × gap / leave-one-out, {name} mixture, all H, n = {n}", estimate)
+        numbers.add(
+            f"over_left_out.{name}.{n}",
+            f"n × gap / leave-one-out, {name} mixture, all H, n = {n}",
+            estimate,
+        )
     text = f"On the {name} mixture n × gap is {listed([str(e) for e in overall])} times the trace at n = "
     text += listed([str(n) for n in sizes])
     if left:
@@ -119,7 +153,9 @@ def _heads(name: str, data: xarray.Dataset, numbers: Numbers) -> tuple[Estimate,
     at = f"H = {many} / H = {few}, {name} mixture, n = {int(last['num_examples'])}"
 
     def compared(variable: str) -> tuple[np.ndarray, np.ndarray]:
-        low, high = (at_level(end["train_loss"].values, end[variable].values, levels) for end in ends)
+        low, high = (
+            at_level(end["train_loss"].values, end[variable].values, levels) for end in ends
+        )
         return high, low
 
     gap, trace, test = (compared(variable) for variable in ("gap", "trace", "test_loss"))
@@ -128,7 +164,9 @@ def _heads(name: str, data: xarray.Dataset, numbers: Numbers) -> tuple[Estimate,
         "trace_matched": ("trace, at equal train loss", quotient(*trace)),
         "share_matched": ("gap / test loss, at equal train loss", _shares(gap, test)),
     }
-    steps = [[end[v].isel(record=-1).values for end in reversed(ends)] for v in ("gap", "test_loss")]
+    steps = [
+        [end[v].isel(record=-1).values for end in reversed(ends)] for v in ("gap", "test_loss")
+    ]
     found["share"] = ("gap / test loss, after equal steps", _shares(*steps))
     for key, (caption, estimate) in found.items():
         numbers.add(f"{key}.{name}", f"{caption}, {at}", estimate)
@@ -151,12 +189,21 @@ def _heads(name: str, data: xarray.Dataset, numbers: Numbers) -> tuple[Estimate,
 
 def _shares(gaps, tests) -> Estimate:
     """The quotient of two shares gap / test loss; the test loss hardly varies, so its mean is used."""
-    return quotient(*(np.asarray(gap) / mean(test).value for gap, test in zip(gaps, tests, strict=True)))
+    return quotient(
+        *(np.asarray(gap) / mean(test).value for gap, test in zip(gaps, tests, strict=True))
+    )
 
 
 def figures(results: Results) -> list[Figure]:
-    size, both = Axis("sequences n", "count", log=True), {name: _ordered(results[name]) for name in DATA}
-    series = (("measured", "n × gap", "gap"), ("ours", "trace", "trace"), ("reference", "leave-one-out", "left_out"))
+    size, both = (
+        Axis("sequences n", "count", log=True),
+        {name: _ordered(results[name]) for name in DATA},
+    )
+    series = (
+        ("measured", "n × gap", "gap"),
+        ("ours", "trace", "trace"),
+        ("reference", "leave-one-out", "left_out"),
+    )
     panels = []
     for name, data in both.items():
         many = data.isel(num_heads=-1, record=-1)
@@ -196,7 +243,10 @@ STUDY = Study(
         stated("start", tasks.FIRST_PHASE),
         chosen("easy mixture", tasks.describe(tasks.MIXTURE)),
         chosen("hard mixture", tasks.describe(tasks.HARD_MIXTURE)),
-        chosen("descent", f"step size {STEP_SIZE:g}, {STEPS} steps, {FRESH} sequences of the first phase"),
+        chosen(
+            "descent",
+            f"step size {STEP_SIZE:g}, {STEPS} steps, {FRESH} sequences of the first phase",
+        ),
         chosen("samples", f"{TOTAL} sequences for each seed, cut into samples of n"),
         chosen("trace", f"all derivatives, or {PROBES} random directions where n is larger"),
         chosen("leave-one-out", f"exact, up to n = {LEFT_OUT}"),

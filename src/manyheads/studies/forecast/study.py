@@ -7,8 +7,26 @@ import xarray
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import Estimate, mean, number, ratio, share
-from manyheads.studies.kit.figure import HEADS, STEP, TRAIN_LOSS, Axis, Figure, Panel, line, over_seeds
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids
+from manyheads.studies.kit.figure import (
+    HEADS,
+    STEP,
+    TRAIN_LOSS,
+    Axis,
+    Figure,
+    Panel,
+    line,
+    over_seeds,
+)
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+)
 from manyheads.studies.kit.words import capital, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
@@ -26,9 +44,21 @@ PLANTED = {
     "num_test": 0,
 }
 FEW_LABELS = {**tasks.RANDOM_LABELS, "num_examples": 10}
-SHARP = {"kind": "gaussian", "key_query_scale": 10.0, "readout_scale": 0.1}  # attention that chooses among tokens
+SHARP = {
+    "kind": "gaussian",
+    "key_query_scale": 10.0,
+    "readout_scale": 0.1,
+}  # attention that chooses among tokens
 DIGITS = {"kind": "digits", "num_examples": 100, "num_test": 0}
-STEP_SIZE = {"easy": 0.5, "gaussian": 0.5, "hard": 0.2, "planted": 0.2, "random": 0.2, "few": 0.1, "digits": 0.2}
+STEP_SIZE = {
+    "easy": 0.5,
+    "gaussian": 0.5,
+    "hard": 0.2,
+    "planted": 0.2,
+    "random": 0.2,
+    "few": 0.1,
+    "digits": 0.2,
+}
 NAMES = {
     "easy": "easy mixture",
     "gaussian": "easy mixture, Gaussian start",
@@ -64,7 +94,9 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         planted=Scaled(None, made("planted", PLANTED, many)),
         random=Scaled(None, made("random", tasks.RANDOM_LABELS, many)),
         few=Scaled(None, made("few", FEW_LABELS, [1, 2, 8], SHARP)),
-        digits=Scaled(None, made("digits", DIGITS, many, {"kind": "first_phase", "num_examples": 100})),
+        digits=Scaled(
+            None, made("digits", DIGITS, many, {"kind": "first_phase", "num_examples": 100})
+        ),
         curves=made("easy", EASY, [FEW], None, 1, 1000, parameters={"draw": True}),
     )
 
@@ -88,11 +120,23 @@ def finding(results: Results) -> Finding:
         caption = f"share of runs certified to halve the loss, {label}, H = {FEW}"
         spoke = numbers.add(f"spoke.{name}", caption, share(_spoken(few)))
         known = few["first_step"].where(np.isfinite(few["first_step"]))
-        first[name] = numbers.add(f"first.{name}", f"first certified step, {label}, H = {FEW}", mean(known))
+        first[name] = numbers.add(
+            f"first.{name}", f"first certified step, {label}, H = {FEW}", mean(known)
+        )
         loose = ratio(few["promised"], few["measured"])
-        numbers.add(f"loose.{name}", f"steps promised / needed to halve the loss, {label}, H = {FEW}", loose)
-        numbers.add(f"nats.{name}", f"nats certified at the start, {label}, H = {FEW}", mean(few["nats_start"]))
-        numbers.add(f"indicator.{name}", f"indicator at the start, {label}, H = {FEW}", mean(few["indicator_start"]))
+        numbers.add(
+            f"loose.{name}", f"steps promised / needed to halve the loss, {label}, H = {FEW}", loose
+        )
+        numbers.add(
+            f"nats.{name}",
+            f"nats certified at the start, {label}, H = {FEW}",
+            mean(few["nats_start"]),
+        )
+        numbers.add(
+            f"indicator.{name}",
+            f"indicator at the start, {label}, H = {FEW}",
+            mean(few["indicator_start"]),
+        )
         if spoke.count and spoke.value > 0:
             made = f"from step {first[name]} on, within {loose} times the steps it takes"
             every = "every run" if spoke.value == 1 else f"{number(100 * spoke.value)}% of the runs"
@@ -105,12 +149,18 @@ def finding(results: Results) -> Finding:
             )
     speaking = [NAMES[name] for name, value in first.items() if value.count]
     if not levels:
-        answer = "Not measured" if not any(int(c.notnull().sum()) for c in cells) else "It stays silent on these data"
+        answer = (
+            "Not measured"
+            if not any(int(c.notnull().sum()) for c in cells)
+            else "It stays silent on these data"
+        )
     elif kept < levels:
         answer = f"It fails: {levels - kept:,} of {levels:,} promises were not kept"
     else:
         soonest = min((value.value for value in first.values() if value.count), default=np.nan)
-        answer = f"With {FEW} heads from step {number(soonest)} at the earliest ({'; '.join(speaking)})"
+        answer = (
+            f"With {FEW} heads from step {number(soonest)} at the earliest ({'; '.join(speaking)})"
+        )
         silent = [NAMES[name] for name in first if not first[name].count]
         answer += f"; silent on {listed(silent)}" if silent else ""
     note = f"{kept:,} of {levels:,} certified levels were reached in time. "
@@ -118,7 +168,13 @@ def finding(results: Results) -> Finding:
     return conclude(answer, parts, numbers, cells, [note])
 
 
-ROLES = {"easy": "mixture", "hard": "construction", "planted": "planted", "random": "random labels", "digits": "test"}
+ROLES = {
+    "easy": "mixture",
+    "hard": "construction",
+    "planted": "planted",
+    "random": "random labels",
+    "digits": "test",
+}
 
 
 def figures(results: Results) -> list[Figure]:
@@ -128,7 +184,8 @@ def figures(results: Results) -> list[Figure]:
         finite = {n: d[variable].where(np.isfinite(d[variable])) for n, d in shown.items()}
         finite = {n: d for n, d in finite.items() if bool(d.notnull().any())}
         return [
-            over_seeds(ROLES[n], NAMES[n], "num_heads", d.transpose("num_heads", "seed")) for n, d in finite.items()
+            over_seeds(ROLES[n], NAMES[n], "num_heads", d.transpose("num_heads", "seed"))
+            for n, d in finite.items()
         ]
 
     one = results["curves"].isel(seed=0).sel(num_heads=FEW)
@@ -137,18 +194,39 @@ def figures(results: Results) -> list[Figure]:
         known = np.isfinite(steps) & (steps > 0)
         if known.any():
             curves.append(
-                line("ours", f"proved at step {steps[np.isfinite(steps)][0]:,.0f}", steps[known], losses[known])
+                line(
+                    "ours",
+                    f"proved at step {steps[np.isfinite(steps)][0]:,.0f}",
+                    steps[known],
+                    losses[known],
+                )
             )
     ratios = [
-        over_seeds(ROLES[n], NAMES[n], "num_heads", (d["promised"] / d["measured"]).transpose("num_heads", "seed"))
+        over_seeds(
+            ROLES[n],
+            NAMES[n],
+            "num_heads",
+            (d["promised"] / d["measured"]).transpose("num_heads", "seed"),
+        )
         for n, d in shown.items()
         if bool(d["promised"].notnull().any())
     ]
-    panels = [Panel(f"{heads_text(FEW)} heads, easy mixture", STEP, TRAIN_LOSS, curves)] if len(curves) > 1 else []
+    panels = (
+        [Panel(f"{heads_text(FEW)} heads, easy mixture", STEP, TRAIN_LOSS, curves)]
+        if len(curves) > 1
+        else []
+    )
     speak = [
-        Panel("Certified at the start", HEADS, Axis("certified fall of log loss", "nats"), against_heads("nats_start")),
-        Panel("Promised / needed", HEADS, Axis("steps to halve the loss", "ratio", log=True), ratios),
-    ]  # fmt: skip
+        Panel(
+            "Certified at the start",
+            HEADS,
+            Axis("certified fall of log loss", "nats"),
+            against_heads("nats_start"),
+        ),
+        Panel(
+            "Promised / needed", HEADS, Axis("steps to halve the loss", "ratio", log=True), ratios
+        ),
+    ]
     drawn = [
         Figure(
             "forecast-curves",
@@ -174,15 +252,23 @@ STUDY = Study(
     claim="Theorem 1 needs thousands of heads before it says anything. Theorem F, ours, applies at any number, using "
     "the parameters at one step.",
     settings=[
-        chosen("statement", "Theorem F (docs/theory/forecast.md): half the loss, certified from one step"),
+        chosen(
+            "statement",
+            "Theorem F (docs/theory/forecast.md): half the loss, certified from one step",
+        ),
         chosen("start", f"{tasks.FIRST_PHASE}; for comparison: {tasks.UNIT_GAUSSIAN}"),
         chosen("easy mixture", tasks.describe(EASY)),
         chosen("hard mixture (full)", tasks.describe(HARD)),
         chosen("planted labels (full)", tasks.describe(PLANTED)),
         chosen("random labels (full)", tasks.describe(tasks.RANDOM_LABELS)),
-        chosen("ten random labels (full)", f"{tasks.describe(FEW_LABELS)}; W of scale 10, U of scale 0.1"),
+        chosen(
+            "ten random labels (full)",
+            f"{tasks.describe(FEW_LABELS)}; W of scale 10, U of scale 0.1",
+        ),
         chosen("digits (full)", "3 against 8, 16 patches of dimension 4; 100 images"),
-        chosen("descent", f"step size 0.5 (easy), 0.1 (ten random labels), 0.2 (others), {STEPS} steps"),
+        chosen(
+            "descent", f"step size 0.5 (easy), 0.1 (ten random labels), 0.2 (others), {STEPS} steps"
+        ),
     ],
     sweeps=sweeps,
     finding=finding,

@@ -37,18 +37,31 @@ def gap(cell: Cell, *, sizes: list[int], records: list[int]) -> dict:
     """
     setup = set_up(cell)
     if setup.test is None:
-        raise ValueError("data.num_test = 0: the gap needs fresh sequences; write, for example, data.num_test = 1000.")
+        raise ValueError(
+            "data.num_test = 0: the gap needs fresh sequences; write, for example, data.num_test = 1000."
+        )
     data, K = setup.dataset, cell.train.num_steps
     options: dict[str, Any] = {"test": setup.test, "record": [*records, K], "snapshots": "records"}
     others = setup.task.sample(data.num_examples, key=stream(cell.seed, REFERENCE))
-    reference = descend(replace(setup, dataset=others), sample_weight=_first(data, data.num_examples), **options)
+    reference = descend(
+        replace(setup, dataset=others), sample_weight=_first(data, data.num_examples), **options
+    )
     scores = np.stack([reference.model(int(step)).scores(data) for step in reference.steps])
-    theirs = np.logaddexp(0.0, -data.labels * scores)  # losses of the reference on the sample, one row per record
+    theirs = np.logaddexp(
+        0.0, -data.labels * scores
+    )  # losses of the reference on the sample, one row per record
     rows = []
     for size in sizes:
         run = descend(setup, sample_weight=_first(data, size), **options)
         noise = np.asarray(reference.test_loss) - theirs[:, :size].mean(axis=1)
-        rows.append((run.train_loss, np.asarray(run.test_loss), np.asarray(run.test_loss) - run.train_loss, noise))
+        rows.append(
+            (
+                run.train_loss,
+                np.asarray(run.test_loss),
+                np.asarray(run.test_loss) - run.train_loss,
+                noise,
+            )
+        )
     train, test, plain, noise = np.array(rows).transpose(1, 0, 2)
     dims = ("size", "record")
     return {
@@ -76,7 +89,9 @@ def leave_one_out(cell: Cell, *, samples: int) -> dict:
     """
     runs, rows, cases = [], [], []
     for sample in range(samples):
-        setup = set_up(replace(cell, seed=cell.seed * samples + sample))  # so that no two seeds share a sample
+        setup = set_up(
+            replace(cell, seed=cell.seed * samples + sample)
+        )  # so that no two seeds share a sample
         run = measure_leave_one_out(
             setup.start,
             setup.dataset,
@@ -120,7 +135,10 @@ def best_case(setup: Setup) -> Case:
     losses = losses_along(direction, SCALES, setup.start, setup.dataset)
     start_loss = train_loss(setup.start, setup.dataset)
     cases = [
-        replace(ray.case(heads, scale, train_spec.num_steps, loss, start_loss), step_size=train_spec.step_size)
+        replace(
+            ray.case(heads, scale, train_spec.num_steps, loss, start_loss),
+            step_size=train_spec.step_size,
+        )
         for scale, loss in zip(SCALES.tolist(), losses.tolist(), strict=True)
     ]
     literal = [case for case in cases if _holds(case, setup.dataset.num_examples)]

@@ -6,21 +6,58 @@ import numpy as np
 import xarray
 
 from manyheads.studies.kit import palette, tasks
-from manyheads.studies.kit.estimate import NONE, Estimate, at_level, mean, number, power, quotient, ratio, rows
+from manyheads.studies.kit.estimate import (
+    NONE,
+    Estimate,
+    at_level,
+    mean,
+    number,
+    power,
+    quotient,
+    ratio,
+    rows,
+)
 from manyheads.studies.kit.figure import Axis, Figure, Mark, Panel, by_heads, over_seeds
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import choose_all, heads, heads_text
 from manyheads.sweeps.spec import Sweep
 from manyheads.theory.finding import half_width
 
 CELLS = "manyheads.studies.generalization.cells"
-DATA = {**tasks.MIXTURE, "dim": 14, "num_patterns": 6, "noise_mu": 0.3, "noise_nu": 0.3, "noise_norm": 1.2}
+DATA = {
+    **tasks.MIXTURE,
+    "dim": 14,
+    "num_patterns": 6,
+    "noise_mu": 0.3,
+    "noise_nu": 0.3,
+    "noise_norm": 1.2,
+}
 SIZES = Scaled([40, 80, 160, 320], [20, 40, 80, 160, 320, 640, 1280])
 LARGE = 80  # the law is fitted from this n on; below it n times the gap is not yet flat
 LAW = (-1.15, -0.85)  # an exponent whose interval lies in between is the law 1/n
 WIDER = (-1.4, -0.6)  # one that contains -1 and lies in between is consistent with it
 STEP_SIZE, STEPS, FRESH = 0.2, 100, 100
-RECORDS = [10, 20, 30, 40, 50, 60, 70, 80, 90]  # and the last step; here runs are compared at equal train loss
+RECORDS = [
+    10,
+    20,
+    30,
+    40,
+    50,
+    60,
+    70,
+    80,
+    90,
+]  # and the last step; here runs are compared at equal train loss
 UNTRAINED = 0.8  # of log 2: a train loss above this has hardly fallen
 LOOKS = {
     "test_loss": ("test", "test loss"),
@@ -39,7 +76,11 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "train": {"step_size": STEP_SIZE, "num_steps": STEPS},
     }
     gap = {
-        "data": {**DATA, "num_examples": Scaled(max(SIZES.quick), max(SIZES.full)), "num_test": Scaled(500, 2000)},
+        "data": {
+            **DATA,
+            "num_examples": Scaled(max(SIZES.quick), max(SIZES.full)),
+            "num_test": Scaled(500, 2000),
+        },
         "axes": {"model.num_heads": Scaled([2, 1e6], [2, 16, 256, 1e6])},
         "seeds": Scaled(8, 12),
         "cell": f"{CELLS}:gap",
@@ -76,15 +117,27 @@ def finding(results: Results) -> Finding:
     spread = numbers.add("stability_exponent", caption, power("num_examples", most["stability"]))
     test = last["test_loss"]
     numbers.add("test_loss", "test loss, leave-one-out runs", mean(test))
-    left_out = numbers.add("left_out_ratio", "left-out loss / test loss", ratio(last["left_out_loss"], test))
-    certificate = numbers.add("certificate_ratio", "certificate / test loss", ratio(last["certificate"], test))
-    lemma3 = numbers.add("lemma3_ratio", "Lemma 3 / mean gap", _over_mean(last["lemma3"], last["gap"]))
+    left_out = numbers.add(
+        "left_out_ratio", "left-out loss / test loss", ratio(last["left_out_loss"], test)
+    )
+    certificate = numbers.add(
+        "certificate_ratio", "certificate / test loss", ratio(last["certificate"], test)
+    )
+    lemma3 = numbers.add(
+        "lemma3_ratio", "Lemma 3 / mean gap", _over_mean(last["lemma3"], last["gap"])
+    )
     verdict, about = _theorem2(cover, numbers)
-    exceeded = {"Lemma 3": _exceeded(loo, "lemma3"), "Theorem 2": _exceeded(literal, "theorem2", hypotheses=True)}
+    exceeded = {
+        "Lemma 3": _exceeded(loo, "lemma3"),
+        "Theorem 2": _exceeded(literal, "theorem2", hypotheses=True),
+    }
     if broken := [name for name, places in exceeded.items() if places]:
         answer = f"{' and '.join(broken)}: the measured gap exceeds the bound"
     else:
-        measured = any(bool(values.notnull().any()) for values in (cover["hypotheses"], gaps["gap"], loo["gap"]))
+        measured = any(
+            bool(values.notnull().any())
+            for values in (cover["hypotheses"], gaps["gap"], loo["gap"])
+        )
         setting = f"mixture, {STEPS} steps of {STEP_SIZE:g}"
         answer = f"{law} ({setting}{levels}); {verdict}" if measured else "Not measured"
     details = [
@@ -93,14 +146,19 @@ def finding(results: Results) -> Finding:
         f"made from it {certificate} times, Lemma 3 {lemma3} times the gap.",
     ]
     details += [
-        f"{name} is exceeded by more than half of a 95% interval at {'; '.join(exceeded[name])}." for name in broken
+        f"{name} is exceeded by more than half of a 95% interval at {'; '.join(exceeded[name])}."
+        for name in broken
     ]
     notes = (
         "Start, step size, heads and steps do not depend on the training sample, as Theorem 2 and Lemma 3 need.",
         "The certificate and Lemma 3 hold in expectation over samples; verdicts allow half of a 95% interval.",
         "To reduce noise, the gap of a run on other sequences, zero in expectation, is subtracted from every gap.",
     )
-    cells = [gaps["gap"].isel(size=-1, record=-1), loo["gap"].isel(sample=0), literal["gap"].isel(sample=0)]
+    cells = [
+        gaps["gap"].isel(size=-1, record=-1),
+        loo["gap"].isel(sample=0),
+        literal["gap"].isel(sample=0),
+    ]
     return conclude(answer, [confounded, about, *details], numbers, cells, notes)
 
 
@@ -110,9 +168,14 @@ def _law(gaps: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
     for h in gaps["num_heads"].values:
         sizes, values = rows("sizes", gaps["gap"].isel(record=-1).sel(num_heads=h))
         name, where = f"{h:g}".replace("+", ""), f"H = {heads_text(h)}"
-        for part, kept, text in (("", sizes >= LARGE, f"n >= {LARGE}"), ("_small", sizes <= LARGE, f"n <= {LARGE}")):
+        for part, kept, text in (
+            ("", sizes >= LARGE, f"n >= {LARGE}"),
+            ("_small", sizes <= LARGE, f"n <= {LARGE}"),
+        ):
             exponent = exponent_of_mean(sizes[kept], values[kept]) if kept.sum() > 1 else NONE
-            numbers.add(f"gap_exponent{part}.{name}", f"exponent of the gap in n, {text}, {where}", exponent)
+            numbers.add(
+                f"gap_exponent{part}.{name}", f"exponent of the gap in n, {text}, {where}", exponent
+            )
         laws.append(numbers[f"gap_exponent.{name}"].estimate)
         caption = f"n times the gap, n = {sizes[-1]:,}, {where}"
         level = numbers.add(f"gap_times_n.{name}", caption, mean(sizes[-1] * values[-1]))
@@ -127,11 +190,17 @@ def _law_words(laws: list[Estimate]) -> str:
         return "The law of the gap in n was not measured"
     known = [law for law in laws if law.count]
     ends = sorted(law.value for law in known)
-    span = number(ends[0]) if number(ends[0]) == number(ends[-1]) else f"{number(ends[0])} to {number(ends[-1])}"
+    span = (
+        number(ends[0])
+        if number(ends[0]) == number(ends[-1])
+        else f"{number(ends[0])} to {number(ends[-1])}"
+    )
     start = f"From n = {LARGE} on the gap"
     if all(law.above(LAW[0]) and law.below(LAW[1]) for law in known):
         return f"{start} falls like 1/n"
-    if all(law.above(WIDER[0]) and law.below(WIDER[1]) and law.low <= -1 <= law.high for law in known):
+    if all(
+        law.above(WIDER[0]) and law.below(WIDER[1]) and law.low <= -1 <= law.high for law in known
+    ):
         return f"{start} falls, consistent with 1/n (exponent {span})"
     said = choose_all(
         known,
@@ -153,9 +222,15 @@ def _heads(gaps: xarray.Dataset, numbers: Numbers) -> str:
     equal = numbers.add("gap_ratio", f"{caption}, after equal steps, {at}", quotient(high, low))
     levels = np.maximum(*(data["train_loss"].isel(record=-1).values for data in ends))
     matched = [at_level(data["train_loss"], data["gap"], levels) for data in ends]
-    fair = numbers.add("gap_ratio_matched", f"{caption}, at equal train loss, {at}", quotient(matched[1], matched[0]))
+    fair = numbers.add(
+        "gap_ratio_matched",
+        f"{caption}, at equal train loss, {at}",
+        quotient(matched[1], matched[0]),
+    )
     tests = [data["test_loss"].isel(record=-1).mean("seed").item() for data in ends]
-    share = numbers.add("gap_share_ratio", f"gap / test loss, {at}", quotient(high / tests[1], low / tests[0]))
+    share = numbers.add(
+        "gap_share_ratio", f"gap / test loss, {at}", quotient(high / tests[1], low / tests[0])
+    )
     if not (equal.count and fair.count):
         return "The gaps of few and many heads could not be compared."
     return (
@@ -169,7 +244,11 @@ def _theorem2(cover: xarray.Dataset, numbers: Numbers) -> tuple[str, str]:
     caption = "Theorem 2 / mean gap, where its hypotheses hold"
     factor = numbers.add("theorem2_ratio", caption, _over_mean(cover["theorem2"], cover["gap"]))
     bound = numbers.add("theorem2_bound", "Theorem 2's bound, nats", mean(cover["theorem2"]))
-    loss = numbers.add("theorem2_train_loss", "train loss of the runs of Theorem 2, nats", mean(cover["train_loss"]))
+    loss = numbers.add(
+        "theorem2_train_loss",
+        "train loss of the runs of Theorem 2, nats",
+        mean(cover["train_loss"]),
+    )
     if float(cover["hypotheses"].mean()) == 1:
         state = "an almost untrained run" if loss.value > UNTRAINED * np.log(2) else "a trained run"
         words = f"Theorem 2 allows {bound} nats on {state}"
@@ -210,7 +289,9 @@ def _exceeded(data: xarray.Dataset, bound: str, hypotheses: bool = False) -> lis
         if not len(excess) or silent:
             continue
         if excess.mean() > half_width(excess):
-            heads = f"H = {heads_text(float(one['num_heads']))}, " if "num_heads" in one.coords else ""
+            heads = (
+                f"H = {heads_text(float(one['num_heads']))}, " if "num_heads" in one.coords else ""
+            )
             places.append(f"{heads}n = {int(one['num_examples']):,}")
     return places
 
@@ -220,7 +301,12 @@ def _over_mean(bound: xarray.DataArray, gap: xarray.DataArray) -> Estimate:
     top, bottom = float(bound.mean()), mean(gap)
     if not bottom.value > 0:
         return NONE
-    return Estimate(top / bottom.value, top / bottom.high, top / bottom.low if bottom.low > 0 else np.inf, bottom.count)
+    return Estimate(
+        top / bottom.value,
+        top / bottom.high,
+        top / bottom.low if bottom.low > 0 else np.inf,
+        bottom.count,
+    )
 
 
 def figures(results: Results) -> list[Figure]:
@@ -230,7 +316,9 @@ def figures(results: Results) -> list[Figure]:
     times_n = gaps["gap"].isel(record=-1) * gaps["sizes"]
 
     def series(data: xarray.Dataset, *names: str) -> list[Mark]:
-        return [over_seeds(LOOKS[n][0], LOOKS[n][1], "num_examples", data[n], floor=0.0) for n in names]
+        return [
+            over_seeds(LOOKS[n][0], LOOKS[n][1], "num_examples", data[n], floor=0.0) for n in names
+        ]
 
     return [
         Figure(
@@ -246,7 +334,9 @@ def figures(results: Results) -> list[Figure]:
                     Axis("n × gap", "nats", limits=_from_zero(times_n)),
                     by_heads("sizes", times_n),
                 ),
-                Panel("Gap over train loss", Axis("train loss", "nats", log=True), gap, _along(gaps)),
+                Panel(
+                    "Gap over train loss", Axis("train loss", "nats", log=True), gap, _along(gaps)
+                ),
                 Panel(
                     "Stability times n",
                     size,
@@ -287,7 +377,13 @@ def _along(gaps: xarray.Dataset) -> list[Mark]:
     for h in gaps["num_heads"].values.tolist():
         one = gaps.isel(size=-1, record=slice(1, None)).sel(num_heads=h)
         losses = one["train_loss"].mean("seed").values
-        mark = over_seeds(palette.heads(h), heads(h), losses, one["gap"].transpose("record", "seed").values, floor=0.0)
+        mark = over_seeds(
+            palette.heads(h),
+            heads(h),
+            losses,
+            one["gap"].transpose("record", "seed").values,
+            floor=0.0,
+        )
         marks.append(mark)
     return marks
 

@@ -46,7 +46,9 @@ def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict
         "gaussian": gaussian_start(heads, num_tokens=T, dim=d, key=stream(cell.seed, ASCENTS - 1)),
     }
     tangent = np.stack([_margins(start, data, norms) for start in starts.values()])
-    found, point = best_margin(data, int(heads), [_first_point(setup, i) for i in range(ascents)], steps)
+    found, point = best_margin(
+        data, int(heads), [_first_point(setup, i) for i in range(ascents)], steps
+    )
     squares = [np.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in point]
     per_head = squares[0] + squares[1]
     focus = MultiHead(point.key_query, point.readout, np.ones(int(heads)))
@@ -62,12 +64,16 @@ def compare(cell: Cell, *, ascents: int, steps: int, norms: list[float]) -> dict
 
 def _margins(start: MultiHead, data: Dataset, norms: list[float]) -> list[float]:
     """The best tangent margin of a start scaled to each parameter norm; the zero start is not scaled."""
-    squares = sum(np.sum(np.asarray(leaf, float).reshape(len(leaf), -1) ** 2, axis=1) for leaf in start.heads)
+    squares = sum(
+        np.sum(np.asarray(leaf, float).reshape(len(leaf), -1) ** 2, axis=1) for leaf in start.heads
+    )
     size = float(np.sqrt(squares @ start.multiplicity))
     if size == 0:
         return [p3_margin(start, data)] * len(norms)
     scaled = (Heads(*(np.asarray(leaf) * (norm / size) for leaf in start.heads)) for norm in norms)
-    return [p3_margin(MultiHead(one.key_query, one.readout, start.multiplicity), data) for one in scaled]
+    return [
+        p3_margin(MultiHead(one.key_query, one.readout, start.multiplicity), data) for one in scaled
+    ]
 
 
 def _first_point(setup, i: int) -> Heads:
@@ -84,17 +90,23 @@ def _first_point(setup, i: int) -> Heads:
     )
 
 
-def best_margin(data: Dataset, num_heads: int, starts: list[Heads], steps: int) -> tuple[float, Heads]:
+def best_margin(
+    data: Dataset, num_heads: int, starts: list[Heads], steps: int
+) -> tuple[float, Heads]:
     """The margin and position of the best point that ascents from `starts` reach on the sphere of radius √2."""
     with jax.enable_x64(True):
-        stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float64) for leaf in leaves]), *starts)
+        stacked = jax.tree.map(
+            lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float64) for leaf in leaves]), *starts
+        )
         example = MultiHead(starts[0].key_query, starts[0].readout, np.ones(num_heads))
         batch, weights = prepare(data, example), head_weights(example)
         points = _climb(stacked, batch, weights, jnp.asarray(data.labels), steps=steps)
         points = jax.tree.map(np.asarray, points)
     candidates = [jax.tree.map(lambda leaf, i=i: leaf[i], points) for i in range(len(starts))]
     margins = [
-        np.min(data.labels * MultiHead(point.key_query, point.readout, np.ones(num_heads)).scores(data))
+        np.min(
+            data.labels * MultiHead(point.key_query, point.readout, np.ones(num_heads)).scores(data)
+        )
         for point in candidates
     ]
     best = int(np.argmax(margins))

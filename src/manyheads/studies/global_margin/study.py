@@ -11,7 +11,17 @@ from manyheads.studies.kit import palette, tasks
 from manyheads.studies.kit.estimate import Estimate, mean, number, power, ratio, rows
 from manyheads.studies.kit.figure import HEADS, TANGENT_MARGIN, Axis, Figure, Panel, over_seeds
 from manyheads.studies.kit.selection import held_out, taken
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.tasks import STARTS
 from manyheads.studies.kit.words import choose, heads, heads_text, listed, setting
 from manyheads.sweeps.spec import Sweep
@@ -19,7 +29,12 @@ from manyheads.sweeps.spec import Sweep
 CELL = "manyheads.studies.global_margin.cells:compare"
 AXES = {"heads": "num_heads", "sparsity": "sparsity", "signal": "signal"}
 DATA = {**tasks.MIXTURE, "num_examples": Scaled(40, 60), "num_test": 0}
-NORMS = [0.5, math.sqrt(2), 4.0, 10.0]  # of the start; √2 is the norm at which the model's own margin is measured
+NORMS = [
+    0.5,
+    math.sqrt(2),
+    4.0,
+    10.0,
+]  # of the start; √2 is the norm at which the model's own margin is measured
 CLOSE = 0.95  # a larger share of the model's margin counts as no gap
 
 
@@ -36,7 +51,9 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "sparsity": {"data.sparsity": Scaled([0.125, 0.25, 0.5], [0.125, 0.25, 0.375, 0.5, 0.75])},
         "signal": {"data.signal": Scaled([1.0, 1.5, 2.0, 3.0], [0.75, 1.0, 1.5, 2.0, 3.0, 4.0])},
     }
-    return grids("global_margin", scale, **{name: {**common, "axes": axis} for name, axis in axes.items()})
+    return grids(
+        "global_margin", scale, **{name: {**common, "axes": axis} for name, axis in axes.items()}
+    )
 
 
 def finding(results: Results) -> Finding:
@@ -54,8 +71,12 @@ def finding(results: Results) -> Finding:
             for i, value in enumerate(values)
         ]
     at_heads = results["heads"]
-    over_scales = {h: _over_scales(numbers, at_heads, h) for h in at_heads["num_heads"].values[[0, -1]]}
-    growth = numbers.add("growth", "exponent of the best margin found in H", power("num_heads", at_heads["found"]))
+    over_scales = {
+        h: _over_scales(numbers, at_heads, h) for h in at_heads["num_heads"].values[[0, -1]]
+    }
+    growth = numbers.add(
+        "growth", "exponent of the best margin found in H", power("num_heads", at_heads["found"])
+    )
     given = mean(at_heads["key_query_share"].sel(num_heads=1))
     numbers.add("key_query_share", "squared norm given to W, H = 1", given)
     one, *_, many = shares["heads"]
@@ -68,8 +89,18 @@ def finding(results: Results) -> Finding:
         undecided="does not clearly change",
         missing="does not clearly change",
     )
-    smaller = "larger" if sparse.high < dense.low else "smaller" if sparse.low > dense.high else "not clearly different"
-    by_signal = [(e, s) for e, s in zip(shares["signal"], results["signal"]["signal"].values, strict=True) if e.count]
+    smaller = (
+        "larger"
+        if sparse.high < dense.low
+        else "smaller"
+        if sparse.low > dense.high
+        else "not clearly different"
+    )
+    by_signal = [
+        (e, s)
+        for e, s in zip(shares["signal"], results["signal"]["signal"].values, strict=True)
+        if e.count
+    ]
     signal = "over the signal it was not measured."
     if by_signal:
         weakest, strength = min(by_signal, key=lambda pair: pair[0].value)
@@ -132,7 +163,9 @@ def _where(name: str, value: float) -> str:
 
 def _answer(shares: list[Estimate], least: str, most: str) -> str:
     """The gap with the fewest and with the most heads, each only as far as it is decided."""
-    said = [choose(e, at=CLOSE, above="no gap", below="below", undecided="undecided") for e in shares]
+    said = [
+        choose(e, at=CLOSE, above="no gap", below="below", undecided="undecided") for e in shares
+    ]
     by = [f"{100 * (1 - e.value):.0f}%" for e in (shares[0], shares[-1])]
     if set(said) == {"not measured"}:
         return "Not measured"
@@ -145,7 +178,8 @@ def _answer(shares: list[Estimate], least: str, most: str) -> str:
     if (said[0], said[-1]) == ("no gap", "below"):
         return f"No gap with {least}, but {by[1]} with {most} heads"
     first, last = (
-        f"{b} below it" if word == "below" else word for word, b in zip((said[0], said[-1]), by, strict=True)
+        f"{b} below it" if word == "below" else word
+        for word, b in zip((said[0], said[-1]), by, strict=True)
     )
     between = "" if set(said[1:-1]) <= {said[0], said[-1]} else "; otherwise in between"
     return f"With {least} {first}, with {most} heads {last}{between}"
@@ -166,11 +200,17 @@ def figures(results: Results) -> list[Figure]:
     data = results["heads"]
     shares = {
         name: [
-            over_seeds("measured", "best tangent / best found", *_shares(results[name], axis, _equal(results[name])))
+            over_seeds(
+                "measured",
+                "best tangent / best found",
+                *_shares(results[name], axis, _equal(results[name])),
+            )
         ]
         for name, axis in AXES.items()
     }
-    by_norm = np.stack([_shares(data, "num_heads", i)[1] for i in range(len(data["start_norm"]))])  # norm, heads, seed
+    by_norm = np.stack(
+        [_shares(data, "num_heads", i)[1] for i in range(len(data["start_norm"]))]
+    )  # norm, heads, seed
     scales = [
         over_seeds(palette.heads(h), heads(h), data["start_norm"].values, by_norm[:, k])
         for k, h in enumerate(data["num_heads"].values)
@@ -178,7 +218,8 @@ def figures(results: Results) -> list[Figure]:
     own = over_seeds("measured", "best found", "num_heads", data["found"], "norm")
     tangent = data["tangent"].isel(norm=_equal(data))
     starts = [
-        over_seeds(*look, "num_heads", tangent.isel(start_kind=k), "P3") for k, look in enumerate(STARTS.values())
+        over_seeds(*look, "num_heads", tangent.isel(start_kind=k), "P3")
+        for k, look in enumerate(STARTS.values())
     ]
     share = Axis("best tangent / best found", "share")
     return [
@@ -188,7 +229,12 @@ def figures(results: Results) -> list[Figure]:
             "@1: the margin that ascent finds at parameter norm √2. @2: the best tangent margin of three starts, of "
             "norm √2 too (zero: 0). @3: the best of those as a share of the first. Means and 95% intervals over seeds.",
             [
-                Panel("Margin of the model", HEADS, Axis("margin", "parameters of norm √2", scale="norm"), [own]),
+                Panel(
+                    "Margin of the model",
+                    HEADS,
+                    Axis("margin", "parameters of norm √2", scale="norm"),
+                    [own],
+                ),
                 Panel("Tangent margin", HEADS, TANGENT_MARGIN, starts),
                 Panel("Best tangent margin as a share", HEADS, share, shares["heads"]),
             ],
@@ -206,8 +252,18 @@ def figures(results: Results) -> list[Figure]:
             "One head: the best tangent margin as a share of the best margin found. @1: over the share of relevant "
             "tokens. @2: over the norm of the patterns.",
             [
-                Panel("Share of relevant tokens", Axis("sparsity ζ", "share"), share, shares["sparsity"]),
-                Panel("Strength of the signal", Axis("signal S", "norm of a pattern"), share, shares["signal"]),
+                Panel(
+                    "Share of relevant tokens",
+                    Axis("sparsity ζ", "share"),
+                    share,
+                    shares["sparsity"],
+                ),
+                Panel(
+                    "Strength of the signal",
+                    Axis("signal S", "norm of a pattern"),
+                    share,
+                    shares["signal"],
+                ),
             ],
         ),
     ]
@@ -226,10 +282,16 @@ STUDY = Study(
     claim="Open in the paper: how suboptimal is the best NTK margin of natural starts beside the global margin?",
     settings=[
         stated(
-            "margins", "tangent: directions of norm √2 (P3); global: the model's smallest margin at parameter norm √2"
+            "margins",
+            "tangent: directions of norm √2 (P3); global: the model's smallest margin at parameter norm √2",
         ),
-        chosen("search", "Adam ascent of a soft minimum that sharpens, from the paper's optimum and Gaussian points"),
-        chosen("starts", "zero, first phase (200 fresh sequences), Gaussian; each scaled to a norm"),
+        chosen(
+            "search",
+            "Adam ascent of a soft minimum that sharpens, from the paper's optimum and Gaussian points",
+        ),
+        chosen(
+            "starts", "zero, first phase (200 fresh sequences), Gaussian; each scaled to a norm"
+        ),
         chosen("norms of the start", ", ".join(number(norm) for norm in NORMS)),
         chosen("data", tasks.describe(DATA)),
     ],

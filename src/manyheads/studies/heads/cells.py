@@ -31,7 +31,9 @@ def speed(cell: Cell, *, rungs: int, noise: float) -> dict:
     """
     setup = set_up(cell)
     steps = [cell.train.step_size * 2.0**power for power in range(rungs)]
-    plain, noisy = (_ladder(setup, steps, loss) for loss in (get_loss("logistic"), noisy_labels(noise)))
+    plain, noisy = (
+        _ladder(setup, steps, loss) for loss in (get_loss("logistic"), noisy_labels(noise))
+    )
     found, first = loss_curvature(setup.start, setup.dataset, tolerance=1e-4), plain[0]
     entropy = -noise * np.log(noise) - (1 - noise) * np.log(1 - noise)
     return {

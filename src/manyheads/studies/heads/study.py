@@ -7,9 +7,29 @@ import xarray
 
 from manyheads.studies.kit import palette, tasks
 from manyheads.studies.kit.estimate import NONE, mean, number, power, ratio, rows
-from manyheads.studies.kit.figure import FOCUS, HEADS, Axis, Figure, Mark, Panel, line, over_seeds, rule
+from manyheads.studies.kit.figure import (
+    FOCUS,
+    HEADS,
+    Axis,
+    Figure,
+    Mark,
+    Panel,
+    line,
+    over_seeds,
+    rule,
+)
 from manyheads.studies.kit.selection import bracketed
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import capital, choose, heads, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
@@ -43,7 +63,11 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     few = {"model.num_heads": Scaled([2, 4, 16], [1, 2, 4, 8, 16, 32, 64])}
     drawn = {"model.num_heads": Scaled([2, 8], [1, 2, 4, 16, 64])}
     equal = {"model.num_heads": Scaled([2, 16, 256], [1, 2, 4, 8, 16, 64, 256, 1024])}
-    scaled = {"kind": "gaussian", "key_query_scale": GAUSSIAN_SCALE, "readout_scale": GAUSSIAN_SCALE}
+    scaled = {
+        "kind": "gaussian",
+        "key_query_scale": GAUSSIAN_SCALE,
+        "readout_scale": GAUSSIAN_SCALE,
+    }
     train = {"step_size": STEP_SIZE, "num_steps": STEPS}
     common = {"train": train, "seeds": Scaled(6, 10)}
     speed = {**common, "cell": f"{CELLS}:speed", "parameters": {"rungs": RUNGS, "noise": NOISE}}
@@ -85,15 +109,21 @@ def finding(results: Results) -> Finding:
                 missing="not compared",
             )
             ends = losses.isel(num_heads=0), losses.isel(num_heads=-1)
-            few, most = (heads_text(float(h)) for h in (losses["num_heads"].min(), losses["num_heads"].max()))
+            few, most = (
+                heads_text(float(h)) for h in (losses["num_heads"].min(), losses["num_heads"].max())
+            )
             caption = f"loss, {most} heads over {few}, at {EQUAL[what]}, {label}"
             numbers.add(f"loss_ratio.{what}.{name}", caption, ratio(ends[1], ends[0]))
-        few, most = (heads_text(float(h)) for h in np.sort(results[name]["num_heads"].values)[[0, -1]])
+        few, most = (
+            heads_text(float(h)) for h in np.sort(results[name]["num_heads"].values)[[0, -1]]
+        )
         parts.append(f"on {label} ({few} to {most} heads) they {_by_word(said)}")
         conclusions.append(said)
         ladders.append(_ladders(results[name], label))
     convexity, cost, losing = _convexity(results, numbers)
-    cells = [results[name]["train_loss"].isel(record=-1) for name in SPEED] + [results[name]["gap"] for name in DATA]
+    cells = [results[name]["train_loss"].isel(record=-1) for name in SPEED] + [
+        results[name]["gap"] for name in DATA
+    ]
     lead = _lead(conclusions)
     first = [f"More heads: {'; '.join(parts)}."] if lead != "Not measured" else []
     sentences = [*first, *filter(None, ladders), cost, *losing, _curvature(results, numbers)]
@@ -104,7 +134,9 @@ def finding(results: Results) -> Finding:
     ]
     setting = f" ({steps} steps, {MIXTURE['num_examples']} sequences)" if first else ""
     without_question = f"{capital(lead.rpartition(': ')[2])}; {convexity}."
-    return conclude(f"{lead}{setting}; {convexity}", sentences, numbers, cells, notes, without_question)
+    return conclude(
+        f"{lead}{setting}; {convexity}", sentences, numbers, cells, notes, without_question
+    )
 
 
 def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
@@ -112,10 +144,16 @@ def comparisons(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
     loss, final = data["train_loss"].transpose("num_heads", "seed", "record"), data["final"]
     steps = data["step"].values
     time = data["largest"] * data["step_sizes"].values[0] * xarray.DataArray(steps, dims="record")
-    falling = (data["falls"].transpose("num_heads", "seed", "rung").values == 1).cumprod(axis=-1).sum(axis=-1)
+    falling = (
+        (data["falls"].transpose("num_heads", "seed", "rung").values == 1)
+        .cumprod(axis=-1)
+        .sum(axis=-1)
+    )
     found = (falling > 0) & (falling < data.sizes["rung"])  # the ladder brackets the edge
     edge = np.take_along_axis(
-        final.transpose("num_heads", "seed", "rung").values, np.maximum(falling - 1, 0)[..., None], axis=-1
+        final.transpose("num_heads", "seed", "rung").values,
+        np.maximum(falling - 1, 0)[..., None],
+        axis=-1,
     )[..., 0]
     like = loss.isel(record=-1, drop=True)
     return {
@@ -131,8 +169,12 @@ def _at_equal(progress: xarray.DataArray, loss: xarray.DataArray) -> xarray.Data
     """The loss where `progress` reaches the largest value common to all numbers of heads, for each seed."""
     p, v = np.maximum.accumulate(progress.values, axis=-1), np.log(loss.values)
     common = p.max(axis=-1).min(axis=0)  # one per seed; NaN where a run is missing
-    values = [[np.interp(common[s], p[h, s], v[h, s]) for s in range(p.shape[1])] for h in range(len(p))]
-    return loss.isel(record=-1, drop=True).copy(data=np.exp(np.where(np.isfinite(common), values, np.nan)))
+    values = [
+        [np.interp(common[s], p[h, s], v[h, s]) for s in range(p.shape[1])] for h in range(len(p))
+    ]
+    return loss.isel(record=-1, drop=True).copy(
+        data=np.exp(np.where(np.isfinite(common), values, np.nan))
+    )
 
 
 def _best(excess: xarray.DataArray) -> xarray.DataArray:
@@ -141,14 +183,19 @@ def _best(excess: xarray.DataArray) -> xarray.DataArray:
     rows = [bracketed(one)[1] for one in table.values]
     odd = table.isel(rung=0, drop=True).isel(seed=slice(1, None, 2))
     best = np.array(rows)[:, : odd.sizes["seed"]]
-    return odd.copy(data=np.where(best > ROUNDING, best, np.nan))  # the infimum to rounding is no comparison
+    return odd.copy(
+        data=np.where(best > ROUNDING, best, np.nan)
+    )  # the infimum to rounding is no comparison
 
 
 def _ladders(data: xarray.Dataset, label: str) -> str:
     """For how many numbers of heads a best step size was found, with and without noise in the labels."""
 
     def found(values: xarray.DataArray) -> int:
-        return sum(bracketed(one)[0] is not None for one in values.transpose("num_heads", "rung", "seed").values)
+        return sum(
+            bracketed(one)[0] is not None
+            for one in values.transpose("num_heads", "rung", "seed").values
+        )
 
     if not bool(data["final"].notnull().any()):
         return ""
@@ -164,7 +211,10 @@ def _by_word(said: dict[str, str]) -> str:
     words = dict.fromkeys(said.values())
     if len(words) == 1 and len(said) > 1:
         return f"are {next(iter(words))} in all {len(said)} comparisons"
-    parts = [f"{word} at {listed([EQUAL[what] for what, w in said.items() if w == word])}" for word in words]
+    parts = [
+        f"{word} at {listed([EQUAL[what] for what, w in said.items() if w == word])}"
+        for word in words
+    ]
     return f"are {', '.join(parts)}"
 
 
@@ -176,7 +226,11 @@ def _lead(each: list[dict[str, str]]) -> str:
         return "Not measured"
     if not together:
         same = all(word == "equally fast" for said in each for word in said.values())
-        return "No: no effect of heads on speed" if same else "Undecided: no comparison of speeds is clear"
+        return (
+            "No: no effect of heads on speed"
+            if same
+            else "Undecided: no comparison of speeds is clear"
+        )
     if together == {"slower"}:
         return "No: more heads train slower wherever the comparison is clear"
     if together == {"faster"}:
@@ -203,7 +257,9 @@ def _convexity(results: Results, numbers: Numbers) -> tuple[str, str, list[str]]
         numbers.add(f"{name}.many", f"convexity gap / mean loss, many heads, {short}", mean(many))
         more = numbers.add(f"{name}.difference", f"few minus many, {short}", mean(few - many))
         none = mean(few).value < SEEN and mean(many).value < SEEN
-        changes.append("always" if none else choose(more, above="more", below="less", undecided="undecided"))
+        changes.append(
+            "always" if none else choose(more, above="more", below="less", undecided="undecided")
+        )
         by_number = np.array([mean(row).value for row in share])
         if np.isnan(by_number).all():
             parts.append(f"on {label} an amount that was not measured")
@@ -222,7 +278,9 @@ def _convexity(results: Results, numbers: Numbers) -> tuple[str, str, list[str]]
         ("less", "more"): "the effect on convexity depends on the data",
         ("not measured",): "the effect on convexity is not measured",
     }
-    answer = said.get(tuple(sorted(set(changes) - {"always"})), "the effect on convexity is undecided")
+    answer = said.get(
+        tuple(sorted(set(changes) - {"always"})), "the effect on convexity is undecided"
+    )
     return answer, f"Non-convexity costs descent {'; '.join(parts)}.", losing
 
 
@@ -235,10 +293,16 @@ def _curvature(results: Results, numbers: Numbers) -> str:
     parts = []
     for name in ("first_phase", "gaussian"):
         depth = _depth(results[name])
-        several = depth.sel(num_heads=depth["num_heads"] >= 4)  # two heads of each sign: from there on 1/√H exactly
+        several = depth.sel(
+            num_heads=depth["num_heads"] >= 4
+        )  # two heads of each sign: from there on 1/√H exactly
         label = SPEED[name][1].removeprefix("the hard mixture ")
         found = power("num_heads", several) if several.sizes["num_heads"] > 1 else NONE
-        numbers.add(f"curvature_exponent.{name}", f"exponent of -λ_min/loss in H, hard mixture {label}", found)
+        numbers.add(
+            f"curvature_exponent.{name}",
+            f"exponent of -λ_min/loss in H, hard mixture {label}",
+            found,
+        )
         parts.append(f"{found} {label}")
     return (
         "On the hard mixture the most negative curvature over the loss is, from 4 heads on, like a power of H: "
@@ -250,13 +314,21 @@ def figures(results: Results) -> list[Figure]:
     every = {name: comparisons(results[name]) for name in SPEED}
     steps = int(results["first_phase"]["step"].values[-1])
     relative = Axis("loss / loss of fewest heads", "factor", log=True)
-    shown = {"step": "Equal step size", "time": "Equal step × curvature", "edge": "Edge of stability"}
+    shown = {
+        "step": "Equal step size",
+        "time": "Equal step × curvature",
+        "edge": "Edge of stability",
+    }
     panels = []
     for what, title in {**shown, "best": "Best step, noisy labels"}.items():
         marks = [_relative(*SPEED[name], every[name][what]) for name in SPEED]
-        panels.append(Panel(title, HEADS, relative, [*marks, rule("reference", "fewest heads", 1.0)]))
+        panels.append(
+            Panel(title, HEADS, relative, [*marks, rule("reference", "fewest heads", 1.0)])
+        )
     first = results["first_phase"]
-    focus = [over_seeds(*SPEED[n], "num_heads", results[n]["focus"]) for n in ("first_phase", "gaussian")]
+    focus = [
+        over_seeds(*SPEED[n], "num_heads", results[n]["focus"]) for n in ("first_phase", "gaussian")
+    ]
     caption = f"Hard mixture from the first phase, after {steps} steps, over the step size. "
     return [
         Figure(
@@ -272,8 +344,18 @@ def figures(results: Results) -> list[Figure]:
             f"{caption}@1: on the true labels. @2: with {100 * NOISE:g}% label noise, loss above the entropy of "
             "the noise. Geometric means and 95% intervals.",
             [
-                Panel("Separable", STEP_AXIS, Axis("train loss", "nats", log=True), _by_step(first, "final")),
-                Panel("Noisy labels", STEP_AXIS, Axis("excess loss", "nats", log=True), _by_step(first, "noisy")),
+                Panel(
+                    "Separable",
+                    STEP_AXIS,
+                    Axis("train loss", "nats", log=True),
+                    _by_step(first, "final"),
+                ),
+                Panel(
+                    "Noisy labels",
+                    STEP_AXIS,
+                    Axis("excess loss", "nats", log=True),
+                    _by_step(first, "noisy"),
+                ),
             ],
         ),
         Figure(
@@ -292,7 +374,9 @@ STEP_AXIS = Axis("step size", "dimensionless", log=True)
 
 def _relative(role: str, label: str, losses: xarray.DataArray) -> Mark:
     """The loss over that of the fewest heads on the same seed."""
-    return over_seeds(role, label, "num_heads", losses / losses.isel(num_heads=0, drop=True), log=True)
+    return over_seeds(
+        role, label, "num_heads", losses / losses.isel(num_heads=0, drop=True), log=True
+    )
 
 
 def _by_step(data: xarray.Dataset, variable: str) -> list[Mark]:
@@ -309,11 +393,17 @@ def _convexity_figure(results: Results) -> Figure:
     marks = []
     for name, label in DATA.items():
         role = label.removeprefix("the ")
-        marks.append(over_seeds(role, role, "num_heads", 100 * (results[name]["gap"] / results[name]["mean_loss"])))
+        marks.append(
+            over_seeds(
+                role, role, "num_heads", 100 * (results[name]["gap"] / results[name]["mean_loss"])
+            )
+        )
     depth = {name: _depth(results[name]) for name in ("first_phase", "gaussian")}
     H, first = rows("num_heads", depth["first_phase"])
     slope = line("reference", "slope -1/2", H, mean(first[-1]).value * np.sqrt(H[-1] / H))
-    curves = [over_seeds(*SPEED[name], "num_heads", values, log=True) for name, values in depth.items()]
+    curves = [
+        over_seeds(*SPEED[name], "num_heads", values, log=True) for name, values in depth.items()
+    ]
     curvature = Axis("-λ_min / loss", "dimensionless", log=True)
     return Figure(
         "heads-convexity",
@@ -339,8 +429,13 @@ STUDY = Study(
         chosen("data", tasks.describe(MIXTURE)),
         chosen("second data", tasks.describe(LABELS)),
         chosen("noisy labels", f"{100 * NOISE:g}% of the weight of every label on the other one"),
-        chosen("Gaussian start", f"E|W_h|^2 = E|U_h|^2 = 1 on the mixture, {GAUSSIAN_SCALE**2:g} on random labels"),
-        chosen("step size", f"{STEP_SIZE:g}, and {STEP_SIZE:g} times 1, 2, ..., {2 ** (RUNGS - 1)}"),
+        chosen(
+            "Gaussian start",
+            f"E|W_h|^2 = E|U_h|^2 = 1 on the mixture, {GAUSSIAN_SCALE**2:g} on random labels",
+        ),
+        chosen(
+            "step size", f"{STEP_SIZE:g}, and {STEP_SIZE:g} times 1, 2, ..., {2 ** (RUNGS - 1)}"
+        ),
         chosen("steps", STEPS),
     ],
     sweeps=sweeps,

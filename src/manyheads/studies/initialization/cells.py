@@ -26,7 +26,9 @@ def look(cell: Cell, *, card: str = "") -> dict:
         "p3_upper": high,
         "distinct": collapse(setup.start).num_classes,
         "good_start": json.dumps([_card(card, good, setup.start)] if card else []),
-        "certificates": verdicts(f"{card} start, seed {cell.seed}", good.certificates() if card else []),
+        "certificates": verdicts(
+            f"{card} start, seed {cell.seed}", good.certificates() if card else []
+        ),
     }
 
 

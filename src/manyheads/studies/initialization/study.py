@@ -7,8 +7,28 @@ from typing import Any
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import Estimate, mean, number, ratio
-from manyheads.studies.kit.figure import STEP, TANGENT_MARGIN, TRAIN_LOSS, Axis, Figure, Mark, Panel, over_seeds, rule
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.figure import (
+    STEP,
+    TANGENT_MARGIN,
+    TRAIN_LOSS,
+    Axis,
+    Figure,
+    Mark,
+    Panel,
+    over_seeds,
+    rule,
+)
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import capital, choose, heads, heads_text, listed
 from manyheads.sweeps.spec import Sweep
 
@@ -38,9 +58,12 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "axes": {"model.num_heads": Scaled([2, 16], [2, 4, 16, 32])},
         "seeds": Scaled(4, 6),
     }
-    starts: dict[str, Any] = {name: start for name, (_, _, start) in STARTS.items() if name != "gaussian"}
+    starts: dict[str, Any] = {
+        name: start for name, (_, _, start) in STARTS.items() if name != "gaussian"
+    }
     starts |= {
-        name: {"kind": "gaussian", "key_query_scale": norm, "readout_scale": norm} for name, norm in NORMS.items()
+        name: {"kind": "gaussian", "key_query_scale": norm, "readout_scale": norm}
+        for name, norm in NORMS.items()
     }
     runs = {
         f"{data}_{name}": {**common, "data": section, "start": start}
@@ -49,7 +72,13 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     }
     cell, easy = "manyheads.studies.initialization.cells:look", {**DATA["easy"][1], "num_test": 0}
     looks = {
-        name: {**common, "data": easy, "start": start, "cell": cell, "parameters": {"card": capital(label)}}
+        name: {
+            **common,
+            "data": easy,
+            "start": start,
+            "cell": cell,
+            "parameters": {"card": capital(label)},
+        }
         for name, (_, label, start) in STARTS.items()
     }
     return grids("initialization", scale, **looks, **runs)
@@ -64,8 +93,13 @@ def finding(results: Results) -> Finding:
     numbers, properties = Numbers(), results["zero"]
     few, many = float(properties["num_heads"].min()), float(properties["num_heads"].max())
     steps = number(int(results[f"easy_{PAPERS}"]["step"].max()))
-    cells = [data["train_loss"].isel(record=-1) for name, data in results.items() if name not in STARTS]
-    factors = {count: {data: _factors(results, numbers, data, count) for data in DATA} for count in (many, few)}
+    cells = [
+        data["train_loss"].isel(record=-1) for name, data in results.items() if name not in STARTS
+    ]
+    factors = {
+        count: {data: _factors(results, numbers, data, count) for data in DATA}
+        for count in (many, few)
+    }
     if not any(e.count for each in factors[many].values() for e in each.values()):
         return conclude("Not measured", ["There are no two starts to compare."], numbers, cells)
     where = f"{heads(many)}, {steps} steps of {STEP_SIZE:g}"
@@ -112,7 +146,9 @@ def _said(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
         words = [f"{LABELS[name]} {each[name]}" for name in ("zero", "drawn")]
         if gaussian:
             ends = sorted(gaussian, key=lambda norm: gaussian[norm])
-            least, most = (f"{number(gaussian[norm])} (norm {norm:g})" for norm in (ends[0], ends[-1]))
+            least, most = (
+                f"{number(gaussian[norm])} (norm {norm:g})" for norm in (ends[0], ends[-1])
+            )
             words.append(f"Gaussian {least} to {most}")
         parts.append(f"{', '.join(words)} {_on(data)}")
     return "; ".join(parts)
@@ -141,7 +177,9 @@ def _verdict(factors: Mapping[str, Mapping[str, Estimate]]) -> str:
 
 
 def _word(factor: Estimate) -> str:
-    return choose(factor, at=ALIKE, above="slower", below="faster", inside="alike", undecided="unclear")
+    return choose(
+        factor, at=ALIKE, above="slower", below="faster", inside="alike", undecided="unclear"
+    )
 
 
 def _decided(each: Mapping[str, Estimate], decided: Mapping[str, str], word: str) -> str:
@@ -168,8 +206,14 @@ def _definition(results: Results, numbers: Numbers, many: float) -> list[str]:
         for name, data in last.items():
             where = f"{caption}, {LABELS[name]}, easy mixture, H = {heads_text(many)}"
             numbers.add(f"{variable}.{name}", where, mean(data[variable]))
-    margins = ", ".join(f"{LABELS[name]} {numbers[f'p3_margin.{name}'].estimate}" for name in STARTS)
-    known = {name: data["distinct"] for name, data in last.items() if bool(data["distinct"].notnull().any())}
+    margins = ", ".join(
+        f"{LABELS[name]} {numbers[f'p3_margin.{name}'].estimate}" for name in STARTS
+    )
+    known = {
+        name: data["distinct"]
+        for name, data in last.items()
+        if bool(data["distinct"].notnull().any())
+    }
     counts = ", ".join(f"{LABELS[name]} {int(count.max())}" for name, count in known.items())
     return [
         f"On the easy mixture with {heads(many)} the tangent margins (P3) are: {margins}.",
@@ -184,18 +228,30 @@ def figures(results: Results) -> list[Figure]:
 
     def bars(variable: str, scale: str = "") -> list[Mark]:
         values = {n: results[n][variable].transpose("num_heads", "seed") for n in STARTS}
-        return [over_seeds(role, label, names, values[n], scale, kind="bars") for n, (role, label, _) in STARTS.items()]
+        return [
+            over_seeds(role, label, names, values[n], scale, kind="bars")
+            for n, (role, label, _) in STARTS.items()
+        ]
 
     def curves(data: str) -> list[Mark]:
-        at = {n: results[f"{data}_{n}"]["train_loss"].sel(num_heads=many).isel(record=slice(1, None)) for n in STARTS}
-        return [over_seeds(role, label, "step", at[n], log=True) for n, (role, label, _) in STARTS.items()]
+        at = {
+            n: results[f"{data}_{n}"]["train_loss"].sel(num_heads=many).isel(record=slice(1, None))
+            for n in STARTS
+        }
+        return [
+            over_seeds(role, label, "step", at[n], log=True)
+            for n, (role, label, _) in STARTS.items()
+        ]
 
     def by_norm(data: str, role: str) -> Mark:
         first = _last(results, data, PAPERS, many)
         values = [(_last(results, data, name, many) / first).values for name in NORMS]
         return over_seeds(role, DATA[data][0], list(NORMS.values()), values, log=True)
 
-    norm, factor = Axis("norm of a head's W and U", "1", log=True), Axis("loss / first phase's", "factor", log=True)
+    norm, factor = (
+        Axis("norm of a head's W and U", "1", log=True),
+        Axis("loss / first phase's", "factor", log=True),
+    )
     return [
         Figure(
             "initialization-time",
@@ -214,7 +270,10 @@ def figures(results: Results) -> list[Figure]:
                     "",
                     norm,
                     factor,
-                    [*(by_norm(data, role) for data, role in ROLES.items()), rule("reference", "first phase", 1.0)],
+                    [
+                        *(by_norm(data, role) for data, role in ROLES.items()),
+                        rule("reference", "first phase", 1.0),
+                    ],
                 )
             ],
         ),
@@ -224,10 +283,20 @@ def figures(results: Results) -> list[Figure]:
             "How many heads are distinct, and Definition 1 as measured, at equal numbers of heads. Means and "
             "95% intervals over seeds; the tangent margins are proved lower ends.",
             [
-                Panel("Different heads", count, Axis("different heads", "count", log=True), bars("distinct")),
+                Panel(
+                    "Different heads",
+                    count,
+                    Axis("different heads", "count", log=True),
+                    bars("distinct"),
+                ),
                 Panel("P1: largest norm of a head", count, Axis("B₂", "norm"), bars("b2")),
                 Panel("P2: largest score", count, Axis("B_Φ", "score"), bars("b_phi")),
-                Panel("P3: margin of the tangent kernel", count, TANGENT_MARGIN, bars("p3_margin", "P3")),
+                Panel(
+                    "P3: margin of the tangent kernel",
+                    count,
+                    TANGENT_MARGIN,
+                    bars("p3_margin", "P3"),
+                ),
             ],
         ),
     ]
@@ -241,8 +310,14 @@ STUDY = Study(
     "first phase, one randomized step from zero, has all three on the mixture (Proposition 2).",
     settings=[
         stated("first phase", "one step from zero on fresh data, step α_h√H, α_h = +1 or -1"),
-        chosen("signs", "balanced; 'drawn α' has α_h uniform on [-1, 1] instead, so that all heads differ"),
-        chosen("Gaussian start", "independent entries; a head's W and U have root mean square norm 0.3, 1 or 3"),
+        chosen(
+            "signs",
+            "balanced; 'drawn α' has α_h uniform on [-1, 1] instead, so that all heads differ",
+        ),
+        chosen(
+            "Gaussian start",
+            "independent entries; a head's W and U have root mean square norm 0.3, 1 or 3",
+        ),
         *(chosen(on, tasks.describe(data)) for on, data in DATA.values()),
         chosen("first phase's data", "200 sequences that are not trained on"),
         chosen("descent", f"step size {STEP_SIZE:g}, {STEPS} steps"),

@@ -24,10 +24,18 @@ FOLDER = Path(__file__).parent.parent
 def studies() -> dict[str, Study]:
     """All studies by their names, in the order of the story; those of plug-ins are included."""
     folders = (path for path in FOLDER.glob("*/study.py") if path.parent.name != "kit")
-    places = [path.relative_to(FOLDER).with_suffix("").parts for path in (*FOLDER.glob("[a-z]*.py"), *folders)]
-    homes = [*(importlib.import_module(".".join(("manyheads.studies", *place))) for place in places), *plugins()]
+    places = [
+        path.relative_to(FOLDER).with_suffix("").parts
+        for path in (*FOLDER.glob("[a-z]*.py"), *folders)
+    ]
+    homes = [
+        *(importlib.import_module(".".join(("manyheads.studies", *place))) for place in places),
+        *plugins(),
+    ]
     found: dict[str, Study] = {}
-    for study in (module.STUDY for module in homes if isinstance(getattr(module, "STUDY", None), Study)):
+    for study in (
+        module.STUDY for module in homes if isinstance(getattr(module, "STUDY", None), Study)
+    ):
         if found.setdefault(study.name, study) is not study:
             raise ValueError(f"there are two studies called {study.name!r}; rename one.")
     return dict(sorted(found.items(), key=lambda item: place(item[1])))
@@ -35,7 +43,9 @@ def studies() -> dict[str, Study]:
 
 def story(scale: str = "quick") -> tuple[str, ...]:
     """The names of the studies that run when none is named, and can run here."""
-    return tuple(name for name, study in studies().items() if study.in_story and not study.lacks(scale))
+    return tuple(
+        name for name, study in studies().items() if study.in_story and not study.lacks(scale)
+    )
 
 
 def find(name: str) -> Study:
@@ -44,22 +54,30 @@ def find(name: str) -> Study:
         return _from_file(Path(name))
     if name.replace("-", "_") not in studies():
         hint = nearest(name, studies())
-        raise ValueError(f"there is no study {name!r}; {hint} (or pass the path of your own study, ending in .py)")
+        raise ValueError(
+            f"there is no study {name!r}; {hint} (or pass the path of your own study, ending in .py)"
+        )
     return studies()[name.replace("-", "_")]
 
 
 def _from_file(path: Path) -> Study:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; pass the path of a Python file with a STUDY.")
+        raise FileNotFoundError(
+            f"{path} does not exist; pass the path of a Python file with a STUDY."
+        )
     folder = str(path.resolve().parent)
-    if folder not in sys.path:  # importable by name, so that workers can import its cell function too
+    if (
+        folder not in sys.path
+    ):  # importable by name, so that workers can import its cell function too
         sys.path.append(folder)
     module = _imported(path.resolve())
     if Path(str(module.__file__)).resolve() != path.resolve():
         raise ValueError(f"{path} has the name of another module, {path.stem}; rename the file.")
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study):
-        raise ValueError(f"{path} has no STUDY; end it with STUDY = Study(name=..., question=..., ...)")
+        raise ValueError(
+            f"{path} has no STUDY; end it with STUDY = Study(name=..., question=..., ...)"
+        )
     return found
 
 
@@ -70,7 +88,13 @@ def _imported(path: Path) -> ModuleType:
     except (ValueError, OSError):
         raise  # their messages already say what to do
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename) == path
+        ]
         where = f", line {lines[-1]}" if lines else ""
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"{path} cannot be imported ({text}{where}); fix it and run again.") from None
+        raise ValueError(
+            f"{path} cannot be imported ({text}{where}); fix it and run again."
+        ) from None

@@ -22,14 +22,21 @@ from manyheads.training.trajectory import Trajectory
 def mixture_of(setup: Setup) -> Any:
     """The data model of a cell, which must be the mixture: some formulas exist only there."""
     if not isinstance(setup.task, TokenizedMixture):
-        raise ValueError(f"data.kind = {setup.cell.data.kind!r} is not the mixture; write data.kind = 'mixture'.")
+        raise ValueError(
+            f"data.kind = {setup.cell.data.kind!r} is not the mixture; write data.kind = 'mixture'."
+        )
     return setup.task
 
 
 def descend(setup: Setup, step_size: float | None = None, **options: Any) -> Trajectory:
     """Train from the cell's start with its steps, in float64 by default, at its step size or another one."""
     spec = setup.cell.train
-    options = {"step_size": step_size or spec.step_size, "num_steps": spec.num_steps, "dtype": "float64", **options}
+    options = {
+        "step_size": step_size or spec.step_size,
+        "num_steps": spec.num_steps,
+        "dtype": "float64",
+        **options,
+    }
     return train(setup.start, setup.dataset, **options)
 
 
@@ -55,7 +62,9 @@ def focus(run: Trajectory) -> np.ndarray:
 
 def normalized_margins(run: Trajectory, moved: bool = False) -> np.ndarray:
     """Smallest margin divided by the norm of all readouts, or of their displacement; NaN where that is zero."""
-    readout = np.asarray(run.snapshots.readout) + (0 if moved else np.asarray(run.start.readout)[None])
+    readout = np.asarray(run.snapshots.readout) + (
+        0 if moved else np.asarray(run.start.readout)[None]
+    )
     squares = np.sum(readout.reshape(*readout.shape[:2], -1) ** 2, axis=2) @ run.start.multiplicity
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(squares > 0, run.margin / np.sqrt(squares), np.nan)
@@ -69,9 +78,13 @@ def sample_margin(data: Dataset) -> float:
 def p3_margin(start: MultiHead, data: Dataset) -> float:
     """The best tangent margin of a start (lower bound), for directions of norm √2."""
     kernel = tangent_kernel(start, data)
-    return hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=1e-4).p3_interval[0]
+    return hard_margin(
+        data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=1e-4
+    ).p3_interval[0]
 
 
 def verdicts(run: str, certificates: Iterable[Certificate]) -> str:
     """Certificates about a run, as the report's ledger reads them."""
-    return json.dumps([{"run": run, "certificate": certificate.to_dict()} for certificate in certificates])
+    return json.dumps(
+        [{"run": run, "certificate": certificate.to_dict()} for certificate in certificates]
+    )

@@ -9,7 +9,9 @@ import importlib.metadata
 import os
 
 FLAGS = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
-FLAGS_OF_0_10 = ("--xla_cpu_use_fusion_emitters=false",)  # XLA aborts on a flag that it does not know
+FLAGS_OF_0_10 = (
+    "--xla_cpu_use_fusion_emitters=false",
+)  # XLA aborts on a flag that it does not know
 
 
 def quick_flags() -> str:

@@ -43,7 +43,11 @@ class Estimate:
             return f"from {low}"
         if low != high:
             return f"{low} to {high}"
-        return f"± {number((self.high - self.low) / 2, 1)}" if self.high > self.low else "equal for all seeds"
+        return (
+            f"± {number((self.high - self.low) / 2, 1)}"
+            if self.high > self.low
+            else "equal for all seeds"
+        )
 
 
 NONE = Estimate(math.nan, math.nan, math.nan, 0)  # nothing was measured
@@ -75,7 +79,11 @@ def crossed(table) -> Estimate:
         freedom = [size - 1 for size in t.shape]
         total = sum(parts)
         spread = sum(part**2 / f for part, f in zip(parts, freedom, strict=True))
-        half = float(stdtrit(total**2 / spread, (1 + LEVEL) / 2)) * math.sqrt(total) if total > 0 else 0.0
+        half = (
+            float(stdtrit(total**2 / spread, (1 + LEVEL) / 2)) * math.sqrt(total)
+            if total > 0
+            else 0.0
+        )
     return Estimate(center, center - half, center + half, len(t))
 
 
@@ -110,7 +118,9 @@ def quotient(above, below) -> Estimate:
         return NONE
     logs = np.log(without[:, 0] / without[:, 1])
     found = mean(seeds * logs[0] - (seeds - 1) * logs[1:])
-    return Estimate(*(math.exp(value) for value in (found.value, found.low, found.high)), found.count)
+    return Estimate(
+        *(math.exp(value) for value in (found.value, found.low, found.high)), found.count
+    )
 
 
 def at_level(losses, values, levels) -> np.ndarray:
@@ -119,11 +129,17 @@ def at_level(losses, values, levels) -> np.ndarray:
     `losses` and `values` are over (seed, record); NaN for a seed that does not reach its level.
     """
     found = []
-    for loss, value, level in zip(np.asarray(losses, float), np.asarray(values, float), levels, strict=True):
+    for loss, value, level in zip(
+        np.asarray(losses, float), np.asarray(values, float), levels, strict=True
+    ):
         known = np.isfinite(loss) & np.isfinite(value)
         reached = known.any() and loss[known].min() <= level <= loss[known].max()
         order = np.argsort(loss[known])
-        found.append(np.interp(np.log(level), np.log(loss[known])[order], value[known][order]) if reached else np.nan)
+        found.append(
+            np.interp(np.log(level), np.log(loss[known])[order], value[known][order])
+            if reached
+            else np.nan
+        )
     return np.array(found)
 
 
@@ -134,7 +150,11 @@ def power(x, values) -> Estimate:
     """
     x, y = rows(x, values)
     log_x = np.log(np.asarray(x, dtype=float))
-    slopes = [np.polyfit(log_x, np.log(column), 1)[0] for column in y.T if np.all(np.isfinite(column) & (column > 0))]
+    slopes = [
+        np.polyfit(log_x, np.log(column), 1)[0]
+        for column in y.T
+        if np.all(np.isfinite(column) & (column > 0))
+    ]
     return mean(slopes)
 
 
@@ -161,7 +181,9 @@ def number(value: float, digits: int = 3) -> str:
         return {math.inf: "infinite", -math.inf: "minus infinite"}.get(value, "not a number")
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+        return (
+            f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+        )
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 

@@ -35,7 +35,9 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.label or not self.unit:
-            raise ValueError(f"axis {self.label!r} with unit {self.unit!r}: write a label and a unit.")
+            raise ValueError(
+                f"axis {self.label!r} with unit {self.unit!r}: write a label and a unit."
+            )
 
     @property
     def title(self) -> str:
@@ -65,9 +67,15 @@ class Mark:
         look(self.role)
         if self.kind not in KINDS:
             raise ValueError(f"kind={self.kind!r} is not known; choose one of {', '.join(KINDS)}.")
-        sizes = {len(self.x), len(self.y), *(len(side) for side in (self.low, self.high) if len(side))}
+        sizes = {
+            len(self.x),
+            len(self.y),
+            *(len(side) for side in (self.low, self.high) if len(side)),
+        }
         if len(sizes) != 1:
-            raise ValueError(f"mark {self.label!r} has x, y, low, high of lengths {sorted(sizes)}; they must be equal.")
+            raise ValueError(
+                f"mark {self.label!r} has x, y, low, high of lengths {sorted(sizes)}; they must be equal."
+            )
 
     def rows(self) -> list[dict]:
         """The points that can be drawn, one dictionary each."""
@@ -94,7 +102,9 @@ class Panel:
     y: Axis
     marks: Sequence[Mark]
     sideways: bool = False
-    given: Sequence[Mark] = field(init=False, repr=False)  # the marks with unclipped bands, for tables
+    given: Sequence[Mark] = field(
+        init=False, repr=False
+    )  # the marks with unclipped bands, for tables
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marks", tuple(self.marks))
@@ -108,7 +118,9 @@ class Panel:
                     "two normalizations never share one axis; make another panel."
                 )
             if self.y.log and any(np.isfinite(v) and v <= 0 for v in mark.y):
-                raise ValueError(f"mark {mark.label!r} has values <= 0 on the logarithmic axis {self.y.label!r}.")
+                raise ValueError(
+                    f"mark {mark.label!r} has values <= 0 on the logarithmic axis {self.y.label!r}."
+                )
         if self.y.log:
             self._clip_bands()
 
@@ -138,7 +150,11 @@ class Panel:
     @property
     def ticks(self) -> list[float]:
         """Tick positions of a logarithmic horizontal axis: its values, if they are few; empty for automatic ticks."""
-        values = sorted({x for mark in self.marks if mark.kind != "rule" for x in mark.x}) if self.x.log else []
+        values = (
+            sorted({x for mark in self.marks if mark.kind != "rule" for x in mark.x})
+            if self.x.log
+            else []
+        )
         return values if len(values) <= MOST_TICKS else []
 
 
@@ -208,12 +224,16 @@ def place(panel: int, of: int, *, across: bool, first: bool = False) -> str:
     return words.capital(word) if first else word
 
 
-def line(role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = "") -> Mark:
+def line(
+    role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = ""
+) -> Mark:
     """A line with markers, and a band from `low` to `high`."""
     return Mark("line", role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
 
 
-def bars(role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = "") -> Mark:
+def bars(
+    role: str, label: str, x: ArrayLike, y: ArrayLike, low=(), high=(), scale: str = ""
+) -> Mark:
     """Bars over categories with error bars."""
     return replace(line(role, label, x, y, low, high, scale), kind="bars")
 
@@ -243,7 +263,9 @@ def over_seeds(
     """
     x, table = rows(x, values)
     estimates = [share(row) if truth else ratio(row) if log else mean(row) for row in table]
-    y, low, high = (np.array([getattr(e, side) for e in estimates]) for side in ("value", "low", "high"))
+    y, low, high = (
+        np.array([getattr(e, side) for e in estimates]) for side in ("value", "low", "high")
+    )
     if floor is not None:
         y, low = np.where(y > floor, y, np.nan), np.where((y > floor) & (low > 0), low, np.nan)
     return Mark(kind, role, label, _plain(x), _plain(y), _plain(low), _plain(high), scale)
@@ -252,13 +274,18 @@ def over_seeds(
 def by_heads(x: Any, values: Any, scale: str = "", **options: Any) -> list[Mark]:
     """One line per number of heads, each in its own color; `x` is as in `over_seeds`."""
     numbers = values["num_heads"].values.tolist()
-    return [over_seeds(heads(h), words.heads(h), x, values.sel(num_heads=h), scale, **options) for h in numbers]
+    return [
+        over_seeds(heads(h), words.heads(h), x, values.sel(num_heads=h), scale, **options)
+        for h in numbers
+    ]
 
 
 def by_start(x: Any, values: Any, scale: str = "", **options: Any) -> list[Mark]:
     """One line per kind of start; `x` is as in `over_seeds`."""
     kinds = values["start"].values.tolist()
-    return [over_seeds(*STARTS[kind], x, values.sel(start=kind), scale, **options) for kind in kinds]
+    return [
+        over_seeds(*STARTS[kind], x, values.sel(start=kind), scale, **options) for kind in kinds
+    ]
 
 
 def _plain(values: Any) -> tuple:

@@ -20,10 +20,16 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     """The content of a folder's `run.json`."""
     path = Path(folder) / "run.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no studies (there is no run.json); pass a folder of `manyheads run`.")
-    content = read_json(path, FORMAT_VERSION, "run the same studies into this folder again; stored results are kept")
+        raise FileNotFoundError(
+            f"{folder} holds no studies (there is no run.json); pass a folder of `manyheads run`."
+        )
+    content = read_json(
+        path, FORMAT_VERSION, "run the same studies into this folder again; stored results are kept"
+    )
     if not _is_run(content):
-        raise Damaged(f"{path} does not say which studies were run; run the same studies into this folder again.")
+        raise Damaged(
+            f"{path} does not say which studies were run; run the same studies into this folder again."
+        )
     return content
 
 

@@ -79,5 +79,7 @@ def look(role: str) -> Look:
         light, dark = _HEAD_COLORS[turn % len(_HEAD_COLORS)]
         return Look(light, dark, _HEAD_MARKERS[turn % len(_HEAD_MARKERS)])
     if role not in ROLES:
-        raise ValueError(f"role={role!r} has no look; choose one of {', '.join(ROLES)}, or palette.heads(H).")
+        raise ValueError(
+            f"role={role!r} has no look; choose one of {', '.join(ROLES)}, or palette.heads(H)."
+        )
     return ROLES[role]

@@ -26,7 +26,9 @@ def worker_pool(
             pool.shutdown()
 
 
-def _begin(driver: Connection, begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+def _begin(
+    driver: Connection, begin: Callable[..., None] | None, arguments: tuple[Any, ...]
+) -> None:
     """In a worker, before its first task: exit when the driver does."""
 
     def watch() -> None:

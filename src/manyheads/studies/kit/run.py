@@ -125,16 +125,26 @@ def _held(folder: Path, unknown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_processes(
-    jobs: list[Job], workers: int, tell: Callable[[Job, State], Any], options: dict[str, Any], *, quick: bool
+    jobs: list[Job],
+    workers: int,
+    tell: Callable[[Job, State], Any],
+    options: dict[str, Any],
+    *,
+    quick: bool,
 ) -> None:
     """Hand the jobs to worker processes; Ctrl-C and errors end these at once, in the middle of a cell.
 
     That is safe at any moment, since parts are never left half written.
     """
-    heard, told = SPAWN.Pipe(duplex=False)  # all workers write here; so short a message is written in one piece
+    heard, told = SPAWN.Pipe(
+        duplex=False
+    )  # all workers write here; so short a message is written in one piece
     with heard, told, worker_pool(workers, _begin, told, quick) as pool:
         with deaf_children():
-            waiting = {pool.submit(_remote_job, i, job, list(sys.path), options): job for i, job in enumerate(jobs)}
+            waiting = {
+                pool.submit(_remote_job, i, job, list(sys.path), options): job
+                for i, job in enumerate(jobs)
+            }
         try:
             while waiting:
                 done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
@@ -164,11 +174,15 @@ def _remote_job(number: int, job: Job, python_path: list[str], options: dict[str
     _run_job(job, lambda state: _told.send((number, state)), python_path, options)
 
 
-def _run_job(job: Job, tell: Callable[[State], Any], python_path: list[str], options: dict[str, Any]) -> None:
+def _run_job(
+    job: Job, tell: Callable[[State], Any], python_path: list[str], options: dict[str, Any]
+) -> None:
     sys.path.extend(entry for entry in python_path if entry not in sys.path)
     from manyheads.sweeps.engine import run
 
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    data = run(job.sweep, job.folder, engine="here", progress=tell, extend=True, **options)  # a grid may have grown
+    data = run(
+        job.sweep, job.folder, engine="here", progress=tell, extend=True, **options
+    )  # a grid may have grown
     done = int((data["status"] != "missing").sum())
     tell(State(total=done, before=done, finished=done))  # also when nothing was left to do

@@ -31,5 +31,6 @@ def told(pairs: Iterable[tuple[Study, T]]) -> list[tuple[str, list[T]]]:
     """Items that belong to studies, in the order of the story, under the heading of their part."""
     ordered = sorted(pairs, key=lambda pair: place(pair[0]))
     return [
-        (PARTS[part], [thing for _, thing in same]) for part, same in groupby(ordered, key=lambda pair: pair[0].part)
+        (PARTS[part], [thing for _, thing in same])
+        for part, same in groupby(ordered, key=lambda pair: pair[0].part)
     ]

@@ -46,7 +46,9 @@ class Setting:
 
     def __post_init__(self) -> None:
         if self.source not in (STATED, REPORTED, CHOSEN):
-            raise ValueError(f"source={self.source!r} of setting {self.name!r}: use stated, reported or chosen(...).")
+            raise ValueError(
+                f"source={self.source!r} of setting {self.name!r}: use stated, reported or chosen(...)."
+            )
 
 
 def stated(name: str, value: object) -> Setting:
@@ -72,7 +74,9 @@ class Scaled:
     full: Any
 
     def __str__(self) -> str:
-        quick, full = (f"{value:,}" if isinstance(value, int) else value for value in (self.quick, self.full))
+        quick, full = (
+            f"{value:,}" if isinstance(value, int) else value for value in (self.quick, self.full)
+        )
         return f"{quick} (quick) or {full} (full)"
 
 
@@ -84,13 +88,21 @@ def grids(study: str, scale: str, /, **sweeps: Any) -> dict[str, Sweep]:
     from manyheads.sweeps.spec import Sweep
 
     found = {name: _at(scale, content) for name, content in sweeps.items()}
-    return {name: Sweep.from_dict({"name": f"{study}-{name}", **content}) for name, content in found.items() if content}
+    return {
+        name: Sweep.from_dict({"name": f"{study}-{name}", **content})
+        for name, content in found.items()
+        if content
+    }
 
 
 def _at(scale: str, content: Any) -> Any:
     if isinstance(content, Scaled):
         return _at(scale, getattr(content, scale))
-    return {key: _at(scale, value) for key, value in content.items()} if isinstance(content, Mapping) else content
+    return (
+        {key: _at(scale, value) for key, value in content.items()}
+        if isinstance(content, Mapping)
+        else content
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,9 @@ class Number:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9_.]{1,60}", self.name):
-            raise ValueError(f"name={self.name!r} of a number: use up to 60 small letters, digits, '_' and '.'.")
+            raise ValueError(
+                f"name={self.name!r} of a number: use up to 60 small letters, digits, '_' and '.'."
+            )
 
 
 class Numbers(dict[str, Number]):
@@ -142,7 +156,12 @@ class Finding:
 
 
 def conclude(
-    answer: str, sentences: Sequence[str], numbers: Numbers, cells: Sequence, notes=(), conclusion: str = ""
+    answer: str,
+    sentences: Sequence[str],
+    numbers: Numbers,
+    cells: Sequence,
+    notes=(),
+    conclusion: str = "",
 ) -> Finding:
     """A finding that shows the first two sentences and keeps the others as details.
 
@@ -152,7 +171,9 @@ def conclude(
     details = [*filter(None, details), lacking(*cells)]
     sentence = " ".join(filter(None, [first, second]))
     conclusion = capital(conclusion) + ("." if conclusion and not conclusion.endswith(".") else "")
-    return Finding(capital(answer), sentence, numbers, tuple(notes), tuple(filter(None, details)), conclusion)
+    return Finding(
+        capital(answer), sentence, numbers, tuple(notes), tuple(filter(None, details)), conclusion
+    )
 
 
 @dataclass(frozen=True)
@@ -180,13 +201,17 @@ class Study:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise ValueError(f"name={self.name!r} must be letters, digits and _: it names a folder.")
+            raise ValueError(
+                f"name={self.name!r} must be letters, digits and _: it names a folder."
+            )
         if self.part not in PARTS:
             raise ValueError(
                 f"part={self.part!r} of study {self.name!r}: choose one of {', '.join(filter(None, PARTS))}."
             )
         if not self.question.endswith("?"):
-            raise ValueError(f"question={self.question!r} of study {self.name!r} must end with a question mark.")
+            raise ValueError(
+                f"question={self.question!r} of study {self.name!r} must end with a question mark."
+            )
 
     def plan(self, scale: str) -> Mapping[str, Sweep]:
         """The sweeps at a scale, checked."""

@@ -19,7 +19,13 @@ MIXTURE: dict[str, Any] = {
     "noise_norm": 0.4,
 }
 # The same with few relevant tokens and strong noise: still separable, but not in one step.
-HARD_MIXTURE: dict[str, Any] = {**MIXTURE, "sparsity": 0.125, "noise_mu": 0.5, "noise_nu": 0.5, "noise_norm": 1.5}
+HARD_MIXTURE: dict[str, Any] = {
+    **MIXTURE,
+    "sparsity": 0.125,
+    "noise_mu": 0.5,
+    "noise_nu": 0.5,
+    "noise_norm": 1.5,
+}
 # The labels carry no signal and can only be memorized.
 RANDOM_LABELS: dict[str, Any] = {
     "kind": "random_labels",

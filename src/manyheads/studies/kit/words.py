@@ -48,7 +48,10 @@ def choose_all(
     missing: str = MISSING,
 ) -> str:
     """`above` or `below` if that is true of all, `mixed` if some are above and the others below."""
-    said = {choose(e, above="above", below="below", undecided="", at=at, missing="missing") for e in estimates}
+    said = {
+        choose(e, above="above", below="below", undecided="", at=at, missing="missing")
+        for e in estimates
+    }
     texts = {"above": above, "below": below, "missing": missing}
     if len(said) == 1:
         return texts.get(said.pop(), undecided)
@@ -102,7 +105,9 @@ def tick_text(value: float) -> str:
 
 def lacking(*values) -> str:
     """How many cells have no value (NaN), as a sentence; empty if all have one. Arrays have one value per cell."""
-    flags = np.concatenate([np.zeros(0), *(np.isnan(np.asarray(v, dtype=float)).ravel() for v in values)])
+    flags = np.concatenate(
+        [np.zeros(0), *(np.isnan(np.asarray(v, dtype=float)).ravel() for v in values)]
+    )
     if not flags.any():
         return ""
     return f"{int(flags.sum())} of {len(flags)} cells {'is' if flags.sum() == 1 else 'are'} missing and left out."

@@ -33,7 +33,12 @@ def run(cell: Cell) -> dict:
     task = mixture_of(setup)
     trained = train_setup(setup)
     found = certify(
-        trained, setup.dataset, test=setup.test, mixture=task, token_radius=task.token_radius, independent=True
+        trained,
+        setup.dataset,
+        test=setup.test,
+        mixture=task,
+        token_radius=task.token_radius,
+        independent=True,
     )
     name = f"ordinary run, {heads_text(setup.start.num_heads)} heads"
     said = [certificate.verdict.name for certificate in found]

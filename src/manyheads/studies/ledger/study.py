@@ -7,7 +7,17 @@ import numpy as np
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number
 from manyheads.studies.kit.figure import Axis, Figure, Panel, bars
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import MISSING, listed, setting
 from manyheads.sweeps.spec import Sweep
 from manyheads.theory.ledger import ledger
@@ -38,7 +48,9 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 def finding(results: Results) -> Finding:
     checks = results["checks"].isel(seed=0)
     names = checks["statement"].values
-    errata, real = (np.array([_is(name, kind) for name in names.tolist()]) for kind in ("erratum", "real"))
+    errata, real = (
+        np.array([_is(name, kind) for name in names.tolist()]) for kind in ("erratum", "real")
+    )
     told = checks["holds"].values.astype(float)  # NaN where a check is missing
     holds, known = told > 0, np.isfinite(told)
     statements, kept = int((~errata & known).sum()), int(holds[~errata].sum())
@@ -47,8 +59,12 @@ def finding(results: Results) -> Finding:
     numbers = Numbers()
     depth = _depth(checks)
     for name, trials in depth.items():
-        numbers.add(f"depth.{name.lower().replace('-', '_')}", f"inputs tried, {name}", mean([trials]))
-    reached = numbers.add("reached_ours", "largest share of our bound reached, mean over statements", mean(ours))
+        numbers.add(
+            f"depth.{name.lower().replace('-', '_')}", f"inputs tried, {name}", mean([trials])
+        )
+    reached = numbers.add(
+        "reached_ours", "largest share of our bound reached, mean over statements", mean(ours)
+    )
     numbers.add("reached_printed", "the same share of the printed bound", mean(printed))
     if int(results["run"]["violated"].sum()):
         answer = "A statement is violated on an ordinary run although its hypotheses hold"
@@ -60,7 +76,9 @@ def finding(results: Results) -> Finding:
         answer = setting(answer, f"{_inputs(min(depth.values()))} or more for each statement")
     else:
         failed = names[~holds & known & ~errata].tolist()
-        answer = f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
+        answer = (
+            f"{statements - kept} of {statements} fail even when corrected: {', '.join(failed)}"
+        )
     conclusion = f"{answer}." if kept and kept == statements else ""
     sentence = (
         f"{kept} of {statements} statements hold in their corrected form on random, adversarial and extremal inputs"
@@ -79,8 +97,14 @@ def finding(results: Results) -> Finding:
 
 def _depth(checks) -> dict[str, float]:
     """How many inputs each statement was tried on; errata are left out, since a counterexample is one input."""
-    pairs = zip(checks["statement"].values.tolist(), checks["trials"].values.astype(float).tolist(), strict=True)
-    return {name: trials for name, trials in pairs if np.isfinite(trials) and not _is(name, "erratum")}
+    pairs = zip(
+        checks["statement"].values.tolist(),
+        checks["trials"].values.astype(float).tolist(),
+        strict=True,
+    )
+    return {
+        name: trials for name, trials in pairs if np.isfinite(trials) and not _is(name, "erratum")
+    }
 
 
 def _inputs(count: float) -> str:
@@ -93,7 +117,11 @@ def _depth_text(depth: dict[str, float]) -> str:
         return ""
     least, most = min(depth.values()), max(depth.values())
     fewest = [name for name, trials in depth.items() if trials == least]
-    shown = f"{', '.join(fewest[:3])} and {len(fewest) - 3} others" if len(fewest) > 4 else listed(fewest)
+    shown = (
+        f"{', '.join(fewest[:3])} and {len(fewest) - 3} others"
+        if len(fewest) > 4
+        else listed(fewest)
+    )
     top = next(name for name, trials in depth.items() if trials == most)
     middle = number(float(np.median(list(depth.values()))))
     return f" (from {least:,.0f}, of {shown}, to {most:,.0f}, of {top}; the median is {middle})"
@@ -117,7 +145,11 @@ def _shares(checks) -> tuple[list[str], np.ndarray, np.ndarray]:
     """The statements for which both bounds can be compared, and the largest shares of ours and of the printed one."""
     names = checks["statement"].values.tolist()
     ours, printed = (checks[which].values.astype(float) for which in ("ours", "printed"))
-    both = ~np.array([_is(name, "erratum") for name in names]) & np.isfinite(ours) & np.isfinite(printed)
+    both = (
+        ~np.array([_is(name, "erratum") for name in names])
+        & np.isfinite(ours)
+        & np.isfinite(printed)
+    )
     return [name for name, keep in zip(names, both, strict=True) if keep], ours[both], printed[both]
 
 
@@ -136,7 +168,9 @@ def figures(results: Results) -> list[Figure]:
     if depth:
         caption = "On how many inputs each statement was tried: random and adversarial points, runs, or data sets of "
         caption += "which a mean is taken. Full depth has 200 or more for every statement."
-        figures.append(Figure("ledger-depth", "How thoroughly each statement was tried", caption, [depths]))
+        figures.append(
+            Figure("ledger-depth", "How thoroughly each statement was tried", caption, [depths])
+        )
     return figures
 
 

@@ -43,7 +43,9 @@ def literal(cell: Cell, *, levels: list[float], steps: list[int]) -> dict:
     heads, runs = np.full((len(levels), 2), np.nan), []
     for i, level in enumerate(levels):
         found = [
-            smallest_heads(setup.start, setup.dataset, [one], certified=level, num_steps=steps, token_radius=R)
+            smallest_heads(
+                setup.start, setup.dataset, [one], certified=level, num_steps=steps, token_radius=R
+            )
             for one in directions
         ]
         heads[i, : len(found)] = [one.num_heads for one in found]
@@ -65,7 +67,9 @@ def literal(cell: Cell, *, levels: list[float], steps: list[int]) -> dict:
         "curve_step": (("point",), at),
         "violated": sum(c.verdict.name == "VIOLATED" for c in certificates),
         "holding": sum(c.verdict.name == "HOLDS" for c in certificates),
-        "certificates": verdicts(f"{runs[0].case.num_heads:.3g} heads, literal regime, seed {cell.seed}", certificates),
+        "certificates": verdicts(
+            f"{runs[0].case.num_heads:.3g} heads, literal regime, seed {cell.seed}", certificates
+        ),
     }
 
 
@@ -76,7 +80,9 @@ def _by_level(values) -> tuple:
 def suffices(setup: Setup, step_size: float, num_steps: int, level: float) -> float:
     """The smallest power of two up to a thousand whose run stays below a mean loss; infinite if none does."""
     if setup.first is None:
-        raise ValueError("the literal regime starts from a first phase; write start.kind = 'first_phase'.")
+        raise ValueError(
+            "the literal regime starts from a first phase; write start.kind = 'first_phase'."
+        )
     for heads in (2**k for k in range(11)):
         start = first_phase(setup.first, heads, signs=setup.cell.start.signs)
         if follow(start, setup.dataset, step_size=step_size, num_steps=num_steps).mean_loss < level:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from manyheads.studies.kit.cells import descend, focus, mixture_of, normalized_margins, records, sample_margin
+from manyheads.studies.kit.cells import (
+    descend,
+    focus,
+    mixture_of,
+    normalized_margins,
+    records,
+    sample_margin,
+)
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 from manyheads.theory.deora2023.expressivity import attention_margin

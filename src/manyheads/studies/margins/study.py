@@ -6,8 +6,27 @@ import numpy as np
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number, tenth
-from manyheads.studies.kit.figure import FOCUS, STEP, Axis, Figure, Panel, by_heads, over_seeds, rule
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.figure import (
+    FOCUS,
+    STEP,
+    Axis,
+    Figure,
+    Panel,
+    by_heads,
+    over_seeds,
+    rule,
+)
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import MISSING, capital, choose, heads, heads_text, setting
 from manyheads.sweeps.spec import Sweep
 
@@ -33,7 +52,9 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "data.sparsity": Scaled([0.125, 0.25, 0.5], [0.125, 0.25, 0.375, 0.5]),
     }
     time = {"start.kind": list(STARTS), "model.num_heads": Scaled(quick, full)}
-    return grids("margins", scale, time={**common, "axes": time}, sparsity={**common, "axes": sparsity})
+    return grids(
+        "margins", scale, time={**common, "axes": time}, sparsity={**common, "axes": sparsity}
+    )
 
 
 def finding(results: Results) -> Finding:
@@ -53,9 +74,15 @@ def finding(results: Results) -> Finding:
         for h in H
     }
     before = tenth(steps)
-    gained = (last - data["margin"].isel(record=before)) / data["attention"] / np.log10(steps[-1] / steps[before])
+    gained = (
+        (last - data["margin"].isel(record=before))
+        / data["attention"]
+        / np.log10(steps[-1] / steps[before])
+    )
     growth = numbers.add(
-        "growth", f"share of γ_attn gained per tenfold steps, {heads(least)}", averaged(gained.sel(num_heads=least))
+        "growth",
+        f"share of γ_attn gained per tenfold steps, {heads(least)}",
+        averaged(gained.sel(num_heads=least)),
     )
     many = numbers.add(
         "over_linear",
@@ -101,13 +128,18 @@ def finding(results: Results) -> Finding:
         trend.replace("It", "The margin of one head", 1),
     ]
     known = results["sparsity"]["sparsity"].values
-    where = [f"mixture with ζ from {min(known):g} to {max(known):g}", f"{DATA['num_examples']} sequences"]
+    where = [
+        f"mixture with ζ from {min(known):g} to {max(known):g}",
+        f"{DATA['num_examples']} sequences",
+    ]
     where += ["zero start", f"step size {STEP_SIZE:g}"]
     note = (
         "From a balanced first phase the readouts of the two signs cancel in the score but count in the norm, which "
         "dilutes the normalized margin when there are many heads; the zero start has no such effect."
     )
-    formula = averaged(data["linear"].sel(num_heads=most) / data["linear_sample"].sel(num_heads=most))
+    formula = averaged(
+        data["linear"].sel(num_heads=most) / data["linear_sample"].sel(num_heads=most)
+    )
     numbers.add("formula", "the formula γ_lin / best linear margin of the sample", formula)
     cells = [last, results["time"]["margin"].isel(record=-1)]
     return conclude(setting(answer, *where), sentences, numbers, cells, [note])
@@ -118,7 +150,9 @@ def figures(results: Results) -> list[Figure]:
     margin, zeta = Axis("margin", SCALE, scale=SCALE), Axis("relevant tokens ζ", "share of tokens")
     attention = rule("attention", "γ_attn (attention)", float(time["attention"].mean()), SCALE)
     linear = rule("linear", LINEAR, float(time["linear_sample"].mean()), SCALE)
-    later = time["margin"].isel(record=time["step"].values >= 10)  # earlier, the margin depends on a few tokens
+    later = time["margin"].isel(
+        record=time["step"].values >= 10
+    )  # earlier, the margin depends on a few tokens
     last = sparse.isel(record=-1)
     ends = [
         *by_heads("sparsity", last["margin"], SCALE),
@@ -133,7 +167,10 @@ def figures(results: Results) -> list[Figure]:
             f"{int(time['step'].values[-1]):,} steps. Means and 95% intervals over seeds.",
             [
                 Panel(
-                    capital(label), STEP, margin, [*by_heads("step", later.sel(start=kind), SCALE), attention, linear]
+                    capital(label),
+                    STEP,
+                    margin,
+                    [*by_heads("step", later.sel(start=kind), SCALE), attention, linear],
                 )
                 for kind, (_, label) in STARTS.items()
             ],
@@ -162,7 +199,9 @@ STUDY = Study(
         stated("zero start", "all parameters zero, as in the published experiment"),
         chosen("data", f"{tasks.describe(DATA)}; other sparsities where stated"),
         chosen("step size", f"{STEP_SIZE:g}"),
-        chosen("margin", "smallest margin over the norm of all readouts, the scale of γ_lin and γ_attn"),
+        chosen(
+            "margin", "smallest margin over the norm of all readouts, the scale of γ_lin and γ_attn"
+        ),
     ],
     sweeps=sweeps,
     finding=finding,

@@ -43,8 +43,12 @@ def parity(cell: Cell, *, lengths: list[int], heads: list[int], starts: int) -> 
     whether a start with one head did; `largest` is the largest number of heads.
     """
     if heads[0] != 1:
-        raise ValueError(f"heads={heads!r} must begin with 1, because the question is whether one head suffices.")
-    steps = np.array([_parity_steps(cell, length, max(lengths), heads, starts) for length in lengths])
+        raise ValueError(
+            f"heads={heads!r} must begin with 1, because the question is whether one head suffices."
+        )
+    steps = np.array(
+        [_parity_steps(cell, length, max(lengths), heads, starts) for length in lengths]
+    )
     fitted = np.any(np.isfinite(steps), axis=2)
     needed = np.where(fitted.any(axis=1), np.array(heads)[fitted.argmax(axis=1)], np.inf)
     return {
@@ -59,7 +63,9 @@ def parity(cell: Cell, *, lengths: list[int], heads: list[int], starts: int) -> 
     }
 
 
-def _parity_steps(cell: Cell, length: int, longest: int, heads: list[int], starts: int) -> np.ndarray:
+def _parity_steps(
+    cell: Cell, length: int, longest: int, heads: list[int], starts: int
+) -> np.ndarray:
     """Steps to zero error, one row per number of heads, one column per start. One program is used for all lengths."""
     data = count_parity(length, longest)
     data = data.subset(np.arange(2**longest) % data.num_examples)
@@ -67,7 +73,11 @@ def _parity_steps(cell: Cell, length: int, longest: int, heads: list[int], start
     for count in heads:
         for start in range(starts):
             drawn = _start(cell, data, max(heads), RESTARTS + start, count)
-            models.append(MultiHead(drawn.key_query, drawn.readout, (np.arange(max(heads)) < count).astype(float)))
+            models.append(
+                MultiHead(
+                    drawn.key_query, drawn.readout, (np.arange(max(heads)) < count).astype(float)
+                )
+            )
     spec, many = cell.train, len(models)
     runs = train_together(
         models,
@@ -77,7 +87,9 @@ def _parity_steps(cell: Cell, length: int, longest: int, heads: list[int], start
         optimizer=spec.optimizer,
         record=max(1, spec.num_steps // LOOKS),
     )
-    first = [run.steps[np.argmax(run.margin > 0)] if np.any(run.margin > 0) else np.inf for run in runs]
+    first = [
+        run.steps[np.argmax(run.margin > 0)] if np.any(run.margin > 0) else np.inf for run in runs
+    ]
     return np.array(first, float).reshape(len(heads), starts)
 
 
@@ -92,7 +104,9 @@ def _start(cell: Cell, data: Dataset, classes: int, number: int, heads: int) -> 
     )
 
 
-def _search(cell: Cell, data: Dataset, size: int, candidates: list[int], restarts: int) -> tuple[float, int]:
+def _search(
+    cell: Cell, data: Dataset, size: int, candidates: list[int], restarts: int
+) -> tuple[float, int]:
     """The first candidate that fits, infinite if none does, and how many runs that took."""
     runs = 0
     for heads in candidates:
@@ -103,7 +117,9 @@ def _search(cell: Cell, data: Dataset, size: int, candidates: list[int], restart
     return np.inf, runs
 
 
-def _fit(cell: Cell, data: Dataset, size: int, candidates: list[int], heads: int, restarts: int) -> tuple[bool, int]:
+def _fit(
+    cell: Cell, data: Dataset, size: int, candidates: list[int], heads: int, restarts: int
+) -> tuple[bool, int]:
     """Whether one of several Gaussian starts reaches zero error on the first `size` sequences, and how many were tried.
 
     Unused sequences and heads have weight zero, so that the shapes are equal for all sizes and candidates.

@@ -9,7 +9,16 @@ from scipy.special import bdtr
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, power, ratio, rows, share
 from manyheads.studies.kit.figure import HEADS, Axis, Figure, Panel, line, over_seeds
 from manyheads.studies.kit.palette import heads
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+)
 from manyheads.studies.kit.tasks import UNIT_GAUSSIAN, describe
 from manyheads.studies.kit.words import capital, choose, listed
 from manyheads.studies.kit.words import heads as count_of_heads
@@ -34,13 +43,19 @@ def sweeps(scale: str) -> dict[str, Sweep]:
     common = {
         "start": {"kind": "gaussian"},
         "seeds": Scaled(3, 6),
-        "train": {"optimizer": "adam", "step_size": Scaled(0.05, 0.03), "num_steps": Scaled(400, 2000)},
+        "train": {
+            "optimizer": "adam",
+            "step_size": Scaled(0.05, 0.03),
+            "num_steps": Scaled(400, 2000),
+        },
     }
     memorize = {
         "cell": f"{CELLS}:memorize",
         "parameters": {
             "sizes": SIZES,
-            "candidates": Scaled([1, 2, 3, 4, 6, 8, 12], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]),
+            "candidates": Scaled(
+                [1, 2, 3, 4, 6, 8, 12], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]
+            ),
             "restarts": RESTARTS,
         },
     }
@@ -64,11 +79,17 @@ def finding(results: Results) -> Finding:
         sizes, needed = rows("sizes", results[name]["needed"])
         last, ends[name] = sizes[-1], needed[-1]
         _add_needed(numbers, f"{name}.{last}", f"n = {last}, {label}", results[name], needed[-1])
-        known = not np.isinf(needed).any()  # a slope or ratio without the hardest draws would be too small
+        known = not np.isinf(
+            needed
+        ).any()  # a slope or ratio without the hardest draws would be too small
         caption = f"exponent of the heads needed in n, {label}"
-        exponents[name] = numbers.add(f"exponent.{name}", caption, power(sizes, needed) if known else NONE)
+        exponents[name] = numbers.add(
+            f"exponent.{name}", caption, power(sizes, needed) if known else NONE
+        )
         each = _ratio(np.full(len(needed[-1]), last), needed[-1])
-        per_head[name] = numbers.add(f"per_head.{name}", f"sequences per head at n = {last}, {label}", each)
+        per_head[name] = numbers.add(
+            f"per_head.{name}", f"sequences per head at n = {last}, {label}", each
+        )
     parity = results["parity"]
     lengths, by_length = rows("lengths", parity["needed"])
     bounds = np.array([heads_bound(int(t)) for t in lengths])
@@ -110,7 +131,11 @@ def finding(results: Results) -> Finding:
 def _answer(parity: xarray.Dataset, needed: np.ndarray, bounds: np.ndarray) -> str:
     lengths, alone = rows("lengths", parity["one_head"])
     even = lengths % 2 == 0
-    beaten = [int(t) for t, row, b in zip(lengths, needed, bounds, strict=True) if np.nanmin(row, initial=np.inf) < b]
+    beaten = [
+        int(t)
+        for t, row, b in zip(lengths, needed, bounds, strict=True)
+        if np.nanmin(row, initial=np.inf) < b
+    ]
     if beaten:
         return f"The proof is contradicted: parity of {beaten[0]} tokens was fitted with fewer heads than it allows"
     if np.isnan(alone[even]).all():
@@ -128,7 +153,11 @@ def _memory(data: xarray.Dataset, growth: Estimate) -> str:
     if np.isnan(needed).all():
         return "The heads that random labels need were not measured"
     if np.isinf(needed).any():
-        beyond = [f"n = {n} {_draws(row)}" for n, row in zip(sizes, needed, strict=True) if np.isinf(row).any()]
+        beyond = [
+            f"n = {n} {_draws(row)}"
+            for n, row in zip(sizes, needed, strict=True)
+            if np.isinf(row).any()
+        ]
         most = f"more than {_largest(data):,.0f} heads at {', '.join(beyond)}"
         return f"Random labels need {most}, the most that were tried, so there is no exponent in n"
     unclear = f"The heads that random labels need show no clear trend in n (exponent {growth})"
@@ -154,7 +183,9 @@ def _median(values: np.ndarray) -> Estimate:
         return NONE
     below = int(np.sum(bdtr(np.arange(len(v) + 1), len(v), 0.5) < (1 - LEVEL) / 2))
     low, high = (v[below - 1], v[-below]) if below else (0.0, np.inf)
-    return Estimate(float(np.quantile(v, 0.5, method="inverted_cdf")), float(low), float(high), len(v))
+    return Estimate(
+        float(np.quantile(v, 0.5, method="inverted_cdf")), float(low), float(high), len(v)
+    )
 
 
 def _add_steps(numbers: Numbers, parity: xarray.Dataset) -> str:
@@ -167,7 +198,9 @@ def _add_steps(numbers: Numbers, parity: xarray.Dataset) -> str:
                 continue
             fitted = np.where(np.isnan(row), np.nan, np.isfinite(row))
             what = f"parity of {t} tokens, {count_of_heads(h)}"
-            found = numbers.add(f"fitted.{t}.{h}", f"share of starts that fit, {what}", share(fitted))
+            found = numbers.add(
+                f"fitted.{t}.{h}", f"share of starts that fit, {what}", share(fitted)
+            )
             median = numbers.add(f"steps.{t}.{h}", f"median steps to fit, {what}", _median(row))
             if t == lengths[-1] and found.count:
                 after = f" (median {median} steps)" if np.isfinite(median.value) else ""
@@ -192,9 +225,13 @@ def _draws(row: np.ndarray) -> str:
     return f"in {int(np.isinf(row).sum())} of {int((~np.isnan(row)).sum())} draws"
 
 
-def _add_needed(numbers: Numbers, name: str, what: str, data: xarray.Dataset, row: np.ndarray) -> None:
+def _add_needed(
+    numbers: Numbers, name: str, what: str, data: xarray.Dataset, row: np.ndarray
+) -> None:
     beyond = int(np.isinf(row).sum())
-    caption = f"heads needed, {what}" + (f" (lower bound: {beyond} of {len(row)} need more)" if beyond else "")
+    caption = f"heads needed, {what}" + (
+        f" (lower bound: {beyond} of {len(row)} need more)" if beyond else ""
+    )
     numbers.add(f"needed.{name}", caption, mean(_at_least(data, row)))
 
 
@@ -226,7 +263,9 @@ def figures(results: Results) -> list[Figure]:
     marks.append(line("reference", "One weight per sequence", sizes, sizes / per_head))
     names = [str(t) for t in lengths]
     parity = [
-        line("ours", "Necessary and enough (proved)", names, [heads_bound(int(t)) for t in lengths]),
+        line(
+            "ours", "Necessary and enough (proved)", names, [heads_bound(int(t)) for t in lengths]
+        ),
         over_seeds("construction", "Needed by training", names, drawn("parity", "lengths")),
     ]
     panels = [
@@ -239,8 +278,15 @@ def figures(results: Results) -> list[Figure]:
         "parity of one kind. Means and 95% intervals over seeds"
     )
     beyond = any(np.isinf(data["needed"]).any() for data in results.values())
-    caption += "; draws that need more heads than were tried count as that many, a lower bound." if beyond else "."
-    return [Figure("needed_heads-size", "How many heads it takes", caption, panels), _steps_figure(results["parity"])]
+    caption += (
+        "; draws that need more heads than were tried count as that many, a lower bound."
+        if beyond
+        else "."
+    )
+    return [
+        Figure("needed_heads-size", "How many heads it takes", caption, panels),
+        _steps_figure(results["parity"]),
+    ]
 
 
 def _steps_figure(parity: xarray.Dataset) -> Figure:
@@ -252,13 +298,17 @@ def _steps_figure(parity: xarray.Dataset) -> Figure:
         fitted = np.where(np.isnan(rows_), np.nan, np.isfinite(rows_))
         shares.append(over_seeds(heads(h), count_of_heads(h), names, fitted, truth=True))
         each = [_median(row) for row in rows_]
-        y, low, high = ([max(getattr(e, side), 1.0) for e in each] for side in ("value", "low", "high"))
+        y, low, high = (
+            [max(getattr(e, side), 1.0) for e in each] for side in ("value", "low", "high")
+        )
         if np.isfinite(y).any():
             medians.append(line(heads(h), count_of_heads(h), names, y, low, high))
     tokens = Axis("tokens", "count")
     panels = [
         Panel("Starts that fit", tokens, Axis("starts with zero error", "share"), shares),
-        Panel("Steps to fit", tokens, Axis("median steps to zero error", "steps", log=True), medians),
+        Panel(
+            "Steps to fit", tokens, Axis("median steps to zero error", "steps", log=True), medians
+        ),
     ]
     caption = (
         "Parity from Gaussian starts. @1: share of the starts that reach zero error. @2: median of their steps, drawn "
@@ -276,11 +326,20 @@ STUDY = Study(
         chosen("random labels", describe(DATA["random_labels"])),
         chosen("planted model", describe(DATA["planted"])),
         chosen(
-            "construction", "every sequence of T tokens, each one of two orthogonal vectors of norm 2; label = parity"
+            "construction",
+            "every sequence of T tokens, each one of two orthogonal vectors of norm 2; label = parity",
         ),
-        chosen("training", f"Adam; start: {UNIT_GAUSSIAN}; zero error at one of 10 looks counts, of 100 for parity"),
-        chosen("parity", f"step size {PARITY_STEP:g}, {PARITY_STEPS} steps; step size and scale chosen on other seeds"),
-        chosen("restarts", f"starts per number of heads: memorizing {RESTARTS}, parity {PARITY_STARTS}"),
+        chosen(
+            "training",
+            f"Adam; start: {UNIT_GAUSSIAN}; zero error at one of 10 looks counts, of 100 for parity",
+        ),
+        chosen(
+            "parity",
+            f"step size {PARITY_STEP:g}, {PARITY_STEPS} steps; step size and scale chosen on other seeds",
+        ),
+        chosen(
+            "restarts", f"starts per number of heads: memorizing {RESTARTS}, parity {PARITY_STARTS}"
+        ),
     ],
     sweeps=sweeps,
     finding=finding,

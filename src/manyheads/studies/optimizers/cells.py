@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyheads.studies.kit.cells import coordinate, descend, focus, mixture_of, normalized_margins, sample_margin
+from manyheads.studies.kit.cells import (
+    coordinate,
+    descend,
+    focus,
+    mixture_of,
+    normalized_margins,
+    sample_margin,
+)
 from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up
 from manyheads.theory.deora2023.expressivity import attention_margin
@@ -19,10 +26,19 @@ def ladder(cell: Cell, *, step_sizes: list[float]) -> dict:
     """
     setup, spec = set_up(cell), cell.train
     steps = choose_steps(spec.record, spec.num_steps, "record")
-    curves = {name: np.full((len(step_sizes), len(steps)), np.nan) for name in ("train_loss", "margin", "focus")}
+    curves = {
+        name: np.full((len(step_sizes), len(steps)), np.nan)
+        for name in ("train_loss", "margin", "focus")
+    }
     for i, step_size in enumerate(step_sizes):
-        run = descend(setup, step_size, optimizer=spec.optimizer, record=spec.record, snapshots="records")
-        found = {"train_loss": run.train_loss, "margin": normalized_margins(run), "focus": focus(run)}
+        run = descend(
+            setup, step_size, optimizer=spec.optimizer, record=spec.record, snapshots="records"
+        )
+        found = {
+            "train_loss": run.train_loss,
+            "margin": normalized_margins(run),
+            "focus": focus(run),
+        }
         for name, values in found.items():
             curves[name][i, : len(values)] = values
     return {

@@ -7,14 +7,40 @@ import xarray
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import mean, number
-from manyheads.studies.kit.figure import FOCUS, STEP, TRAIN_LOSS, Axis, Figure, Mark, Panel, by_heads, over_seeds, rule
+from manyheads.studies.kit.figure import (
+    FOCUS,
+    STEP,
+    TRAIN_LOSS,
+    Axis,
+    Figure,
+    Mark,
+    Panel,
+    by_heads,
+    over_seeds,
+    rule,
+)
 from manyheads.studies.kit.selection import at_end, held_out, taken
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import MISSING, capital, choose, heads_text, listed, setting
 from manyheads.sweeps.spec import Sweep
 
 CELL = "manyheads.studies.optimizers.cells:ladder"
-NAMES = {"gd": "plain descent", "normalized": "normalized descent", "polyak": "Polyak's step", "adam": "Adam"}
+NAMES = {
+    "gd": "plain descent",
+    "normalized": "normalized descent",
+    "polyak": "Polyak's step",
+    "adam": "Adam",
+}
 LADDERS = {
     "gd": [0.25, 1.0, 4.0, 16.0, 64.0, 256.0],
     "normalized": [0.01, 0.04, 0.16, 0.64],
@@ -67,7 +93,10 @@ def finding(results: Results) -> Finding:
             )
             for h in heads
         }
-        said[name] = {choose(e, at=REACHED, above="reach", below="miss", undecided="") for e in shares.values()}
+        said[name] = {
+            choose(e, at=REACHED, above="reach", below="miss", undecided="")
+            for e in shares.values()
+        }
         for h in (many, few):
             parts[h].append(f"{NAMES[name]} {shares[h]}")
             if at_end(_last(data, h)):
@@ -84,20 +113,27 @@ def finding(results: Results) -> Finding:
         looks = f"With {heads_text(many)} heads {NAMES[most]} attends most to the relevant tokens, {focus[most]}."
         sentences.insert(1, looks)
     if open_ends:
-        ends = (
-            f"No best step size was found for {listed(open_ends)}: the best one tried is at an end of its ladder, so "
+        ends = f"No best step size was found for {listed(open_ends)}: the best one tried is at an end of its ladder, so "
+        sentences.insert(
+            2, f"{ends}its share is a lower bound of what a better step size would reach."
         )
-        sentences.insert(2, f"{ends}its share is a lower bound of what a better step size would reach.")
     note = "The best step size has the largest final margin; for every seed it is the one that the other seeds choose."
     cells = [data["attention"] for data in results.values()]
     where = ["hard mixture", f"{SIZES.quick if steps == STEPS.quick else SIZES.full} sequences"]
-    where += ["first-phase start", f"{heads_text(few)} to {heads_text(many)} heads", f"{steps:,} steps"]
+    where += [
+        "first-phase start",
+        f"{heads_text(few)} to {heads_text(many)} heads",
+        f"{steps:,} steps",
+    ]
     return conclude(setting(_answer(said), *where), sentences, numbers, cells, [note])
 
 
 def _answer(said: dict[str, set[str]]) -> str:
     """Which optimizers reach the margin at every H, at none, and at some."""
-    reach, miss = ([NAMES[name] for name, words in said.items() if words == {word}] for word in ("reach", "miss"))
+    reach, miss = (
+        [NAMES[name] for name, words in said.items() if words == {word}]
+        for word in ("reach", "miss")
+    )
     depends = [NAMES[name] for name, words in said.items() if {"reach", "miss"} <= words]
     goal = f"{REACHED:.0%} of the best attention margin"
 
@@ -105,7 +141,9 @@ def _answer(said: dict[str, set[str]]) -> str:
         return f"{listed(names)} {'reaches' if len(names) == 1 else 'reach'} {goal}"
 
     if reach and miss:
-        rest = [f"{listed(miss)} {'does' if len(miss) == 1 else 'do'} not at any H and step size tried"]
+        rest = [
+            f"{listed(miss)} {'does' if len(miss) == 1 else 'do'} not at any H and step size tried"
+        ]
         rest += [f"{listed(depends)} at some H"] if depends else []
         return f"Yes: {who(reach)}, {', '.join(rest)}"
     if reach:
@@ -115,7 +153,9 @@ def _answer(said: dict[str, set[str]]) -> str:
     if depends:
         return f"It depends on the number of heads whether {who(depends)}"
     measured = any(words != {"not measured"} for words in said.values())
-    return f"Undecided at this number of seeds which reach {goal} at every H" if measured else MISSING
+    return (
+        f"Undecided at this number of seeds which reach {goal} at every H" if measured else MISSING
+    )
 
 
 def _last(data: xarray.Dataset, heads: float) -> np.ndarray:
@@ -141,7 +181,10 @@ def figures(results: Results) -> list[Figure]:
     def over_time(variable: str, scale: str = "", **options) -> list[Mark]:
         best = {n: _best(data, many, variable)[:, 1:].T for n, data in results.items()}
         steps = {n: data["step"].values[1:] for n, data in results.items()}
-        return [over_seeds(n, capital(NAMES[n]), steps[n], values, scale, **options) for n, values in best.items()]
+        return [
+            over_seeds(n, capital(NAMES[n]), steps[n], values, scale, **options)
+            for n, values in best.items()
+        ]
 
     return [
         Figure(
@@ -186,7 +229,10 @@ STUDY = Study(
             "plain, normalized (unit gradient), Polyak (loss over squared gradient norm), Adam (0.9, 0.999)",
         ),
         chosen(
-            "step sizes", "; ".join(f"{NAMES[n]} {', '.join(f'{s:g}' for s in steps)}" for n, steps in LADDERS.items())
+            "step sizes",
+            "; ".join(
+                f"{NAMES[n]} {', '.join(f'{s:g}' for s in steps)}" for n, steps in LADDERS.items()
+            ),
         ),
         chosen("data", tasks.describe(DATA)),
         chosen("steps", STEPS),

@@ -32,8 +32,14 @@ def separation(cell: Cell, *, compare: bool = False) -> dict:
     setup = set_up(cell)
     data = setup.dataset
     kernel = tangent_kernel(setup.start, data)
-    whole = hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=1e-4)
-    zero = p3_margin(zero_start(2, num_tokens=data.num_tokens, dim=data.dim), data) if compare else np.nan
+    whole = hard_margin(
+        data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy, tolerance=1e-4
+    )
+    zero = (
+        p3_margin(zero_start(2, num_tokens=data.num_tokens, dim=data.dim), data)
+        if compare
+        else np.nan
+    )
     return {
         "margin": whole.p3_interval[0],
         "upper": whole.p3_interval[1],
@@ -67,7 +73,9 @@ def along(cell: Cell, *, sizes: list[int]) -> dict:
     }
 
 
-def _nested(data: Dataset, columns: Columns, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, tuple]:
+def _nested(
+    data: Dataset, columns: Columns, sizes: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, tuple]:
     """Margins of the first n sequences, from few to many: each working set begins with the one before.
 
     If some n is not separated, no larger n is.

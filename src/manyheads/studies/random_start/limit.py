@@ -21,7 +21,11 @@ def draw_key_query(draws: int, dim: int, *, scale: float, rng: np.random.Generat
 
 
 def limit_kernel(
-    tokens: np.ndarray, key_query: np.ndarray, readout_scale: float = 1.0, *, other: np.ndarray | None = None
+    tokens: np.ndarray,
+    key_query: np.ndarray,
+    readout_scale: float = 1.0,
+    *,
+    other: np.ndarray | None = None,
 ) -> np.ndarray:
     """The kernel between all sequences, `tokens` (n, T, d), and `other` ones, as a mean over the draws of W."""
     other = tokens if other is None else other
@@ -47,7 +51,9 @@ def _squares(tokens: np.ndarray) -> np.ndarray:
     return tokens[..., i] * tokens[..., j] * np.where(i == j, 1.0, np.sqrt(2.0))
 
 
-def _moments(tokens: np.ndarray, squares: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _moments(
+    tokens: np.ndarray, squares: np.ndarray, W: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Means and covariances of the tokens under the attention of every query; of these the upper triangles."""
     A = (tokens @ W) @ tokens.transpose(0, 2, 1)
     A = np.exp(A - A.max(axis=-1, keepdims=True))

@@ -7,8 +7,27 @@ import xarray
 
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, number, power, ratio, rows
-from manyheads.studies.kit.figure import HEADS, TANGENT_MARGIN, Axis, Figure, MapPanel, Panel, by_heads, over_seeds
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.figure import (
+    HEADS,
+    TANGENT_MARGIN,
+    Axis,
+    Figure,
+    MapPanel,
+    Panel,
+    by_heads,
+    over_seeds,
+)
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import capital, choose, heads, listed
 from manyheads.sweeps.spec import Sweep
 
@@ -28,7 +47,12 @@ LATE = 4  # exponents in n are those from a quarter of the largest n on
 
 
 def sweeps(scale: str) -> dict[str, Sweep]:
-    common = {"data": HARD, "start": {"kind": "gaussian"}, "model": {"num_heads": NUM_HEADS}, "seeds": Scaled(3, 4)}
+    common = {
+        "data": HARD,
+        "start": {"kind": "gaussian"},
+        "model": {"num_heads": NUM_HEADS},
+        "seeds": Scaled(3, 4),
+    }
 
     def along(sizes: Scaled, **changed) -> dict:
         most = Scaled(max(sizes.quick), max(sizes.full))
@@ -44,12 +68,16 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         easy={**common, **single, "data": EASY, "parameters": {"compare": True}},
         hard=along(SIZES, axes={"model.num_heads": Scaled([1, NUM_HEADS], [1, 4, NUM_HEADS, 64])}),
         zero=along(SIZES, start={"kind": "zero"}, model={"num_heads": 2}),
-        first=along(SIZES, start={"kind": "first_phase", "num_examples": FRESH}, model={"num_heads": 2}),
+        first=along(
+            SIZES, start={"kind": "first_phase", "num_examples": FRESH}, model={"num_heads": 2}
+        ),
         limit={
             **along(LIMIT_SIZES, cell=f"{CELLS}:infinite", seeds=2),
             "parameters": {"sizes": LIMIT_SIZES, "draws": DRAWS},
         },
-        heads=along(fixed, axes={"model.num_heads": Scaled([1, 4, 16, 64], [1, 2, 4, 8, 16, 64, 256, 1024])}),
+        heads=along(
+            fixed, axes={"model.num_heads": Scaled([1, 4, 16, 64], [1, 2, 4, 8, 16, 64, 256, 1024])}
+        ),
         labels={
             **common,
             **single,
@@ -67,14 +95,20 @@ def finding(results: Results) -> Finding:
     for h in hard["num_heads"].values:
         for k, size in enumerate(sizes):
             caption = f"margin, {heads(h)} drawn at random, hard mixture, n = {size:,}"
-            numbers.add(f"margin.{h:g}.{size}", caption, mean(hard["margin"].sel(num_heads=h).isel(size=k)))
+            numbers.add(
+                f"margin.{h:g}.{size}", caption, mean(hard["margin"].sel(num_heads=h).isel(size=k))
+            )
     for name, caption in (("first", "first phase"), ("zero", "zero start")):
         for k, size in enumerate(sizes):
             value = mean(results[name]["margin"].isel(size=k))
-            numbers.add(f"margin.{name}.{size}", f"margin, {caption}, hard mixture, n = {size:,}", value)
+            numbers.add(
+                f"margin.{name}.{size}", f"margin, {caption}, hard mixture, n = {size:,}", value
+            )
     easy = results["easy"]
     linear = numbers.add(
-        "linear_share", "zero / Gaussian margin, easy mixture, n = 100", ratio(easy["zero_margin"], easy["margin"])
+        "linear_share",
+        "zero / Gaussian margin, easy mixture, n = 100",
+        ratio(easy["zero_margin"], easy["margin"]),
     )
     over, crossings = {}, {}
     for h in hard["num_heads"].values:
@@ -90,24 +124,43 @@ def finding(results: Results) -> Finding:
     wide = numbers.add(
         "over_limit",
         f"margin, {NUM_HEADS} Gaussian heads / infinitely many, hard mixture, n = {int(limit['sizes'][-1]):,}",
-        ratio(_drawn(hard).isel(size=same[-1]).sel(seed=limit["seed"].values), limit["margin"].isel(size=-1)),
+        ratio(
+            _drawn(hard).isel(size=same[-1]).sel(seed=limit["seed"].values),
+            limit["margin"].isel(size=-1),
+        ),
     )
     caption = f"limit, all draws / half of them, n = {int(limit['sizes'][-1]):,}"
-    numbers.add("limit_draws", caption, ratio(limit["margin"].isel(size=-1), limit["half"].isel(size=-1)))
+    numbers.add(
+        "limit_draws", caption, ratio(limit["margin"].isel(size=-1), limit["half"].isel(size=-1))
+    )
     fixed = int(results["heads"]["sizes"][-1])
     exponents = {
-        "n": (f"exponent of the Gaussian margin in n, {NUM_HEADS} heads", _late(sizes, late, _drawn(hard))),
+        "n": (
+            f"exponent of the Gaussian margin in n, {NUM_HEADS} heads",
+            _late(sizes, late, _drawn(hard)),
+        ),
         "first": ("exponent of the first-phase margin in n", _late(sizes, late, first)),
-        "hard": (f"exponent of the margin in H, n = {fixed:,}", _power(results["heads"].isel(size=-1), "num_heads")),
-        "labels": ("exponent of the margin in H, random labels", _power(results["labels"], "num_heads")),
+        "hard": (
+            f"exponent of the margin in H, n = {fixed:,}",
+            _power(results["heads"].isel(size=-1), "num_heads"),
+        ),
+        "labels": (
+            "exponent of the margin in H, random labels",
+            _power(results["labels"], "num_heads"),
+        ),
     }
     for name, (caption, estimate) in exponents.items():
         words = caption if name == "labels" else f"{caption}, hard mixture"
         numbers.add(
-            f"exponent.{name}", words if name in ("hard", "labels") else f"{words}, n >= {sizes[late][0]:,}", estimate
+            f"exponent.{name}",
+            words if name in ("hard", "labels") else f"{words}, n >= {sizes[late][0]:,}",
+            estimate,
         )
     slope = {name: estimate for name, (_, estimate) in exponents.items()}
-    starts = {"zero": ("the zero start", results["zero"]), "first": ("the first phase", results["first"])}
+    starts = {
+        "zero": ("the zero start", results["zero"]),
+        "first": ("the first phase", results["first"]),
+    }
     starts |= {f"{h:g}": (f"{heads(h)} drawn at random", hard.sel(num_heads=h)) for h in over}
     edges = {}
     for name, (words, data) in starts.items():
@@ -129,8 +182,13 @@ def finding(results: Results) -> Finding:
         _by_scale(results["scale"].isel(size=-1), fixed, numbers),
     ]
     note = "Every margin is a lower bound proved by a direction, tight to 1%; zero means that no margin was proved."
-    cells = [data["margin"].isel(size=-1) if "size" in data.dims else data["margin"] for data in results.values()]
-    return conclude(_answer(hard, over, crossings, edges["the zero start"]), sentences, numbers, cells, [note])
+    cells = [
+        data["margin"].isel(size=-1) if "size" in data.dims else data["margin"]
+        for data in results.values()
+    ]
+    return conclude(
+        _answer(hard, over, crossings, edges["the zero start"]), sentences, numbers, cells, [note]
+    )
 
 
 def _drawn(hard: xarray.Dataset) -> xarray.DataArray:
@@ -140,7 +198,10 @@ def _drawn(hard: xarray.Dataset) -> xarray.DataArray:
 
 def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -> str:
     """Whether random starts separate the largest sample, how they compare there, and where the order turns."""
-    n, last = int(hard["sizes"][-1]), hard["separable"].sel(num_heads=NUM_HEADS).isel(size=-1).values.astype(float)
+    n, last = (
+        int(hard["sizes"][-1]),
+        hard["separable"].sel(num_heads=NUM_HEADS).isel(size=-1).values.astype(float),
+    )
     known = last[np.isfinite(last)]
     if not len(known):
         return "Not measured"
@@ -151,7 +212,11 @@ def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -
         separated = f"Sometimes: {count} of {len(known)} Gaussian starts separate the hard mixture"
     else:
         separated = f"Yes: all {len(known)} Gaussian starts separate the hard mixture"
-    linear = f"a linear model separates up to n = {number(edge.value, 2)}" if edge.count else "a linear model does too"
+    linear = (
+        f"a linear model separates up to n = {number(edge.value, 2)}"
+        if edge.count
+        else "a linear model does too"
+    )
     compared = choose(
         over[NUM_HEADS],
         at=EQUAL,
@@ -161,7 +226,9 @@ def _answer(hard: xarray.Dataset, over: dict, crossings: dict, edge: Estimate) -
         undecided="with a margin not clearly different from that of the first phase",
         missing="while not every first phase does",
     )
-    turns = [f"{heads(h)} from n = {number(e.value, 2)} on" for h, e in crossings.items() if e.count]
+    turns = [
+        f"{heads(h)} from n = {number(e.value, 2)} on" for h, e in crossings.items() if e.count
+    ]
     order = f"; the first phase has the larger margin against {listed(turns)}" if turns else ""
     return f"{separated} (n = {n:,}, {NUM_HEADS} heads of norm 1), {compared}{order}; {linear}"
 
@@ -200,7 +267,9 @@ def _edge(data: xarray.Dataset) -> Estimate:
 
 def _edges(edges: dict[str, Estimate], n: int) -> str:
     """Where each start stops separating."""
-    ends = [f"{name} separates up to n = {number(e.value, 2)}" for name, e in edges.items() if e.count]
+    ends = [
+        f"{name} separates up to n = {number(e.value, 2)}" for name, e in edges.items() if e.count
+    ]
     never = [name for name, e in edges.items() if not e.count]
     if never:
         ends.append(f"for {listed(never)} not every draw stops separating by n = {n:,}")
@@ -225,7 +294,9 @@ def _by_scale(data: xarray.Dataset, size: int, numbers: Numbers) -> str:
     parts = []
     for axis, letter in PARTS.items():
         (other,) = set(PARTS) - {axis}
-        nearest = float(data[other].values[np.argmin(np.abs(np.log(data[other].values)))])  # to 1, in ratio
+        nearest = float(
+            data[other].values[np.argmin(np.abs(np.log(data[other].values)))]
+        )  # to 1, in ratio
         scales, margins = rows(axis, data["margin"].sel({other: nearest}).sortby(axis))
         ends = margins[[0, -1]]
         change = numbers.add(
@@ -257,7 +328,11 @@ def _enough(data: xarray.Dataset) -> str:
     if not known.any():
         return "in no draw that was run"
     if not onward.any():
-        return "in all draws at some H, not at larger ones" if always.any() else "in all draws at no number of heads"
+        return (
+            "in all draws at some H, not at larger ones"
+            if always.any()
+            else "in all draws at no number of heads"
+        )
     return f"from {heads(counts[known][onward].min())} on in every draw"
 
 
@@ -288,11 +363,22 @@ def figures(results: Results) -> list[Figure]:
         ("first phase", "first phase", "first"),
         ("zero", "zero", "zero"),
     )
-    by_size += [over_seeds(role, label, "sizes", results[name]["margin"], "P3") for role, label, name in others]
+    by_size += [
+        over_seeds(role, label, "sizes", results[name]["margin"], "P3")
+        for role, label, name in others
+    ]
     heads_data, fixed = results["heads"].isel(size=-1), int(results["heads"]["sizes"][-1])
     by_count = [
-        over_seeds("construction", f"hard mixture, n = {fixed:,}", "num_heads", heads_data["margin"], "P3"),
-        over_seeds("random labels", "random labels, n = 160", "num_heads", results["labels"]["margin"], "P3"),
+        over_seeds(
+            "construction", f"hard mixture, n = {fixed:,}", "num_heads", heads_data["margin"], "P3"
+        ),
+        over_seeds(
+            "random labels",
+            "random labels, n = 160",
+            "num_heads",
+            results["labels"]["margin"],
+            "P3",
+        ),
     ]
     values = scale["margin"].mean("seed").transpose("key_query_scale", "readout_scale").values
     picture = MapPanel(
@@ -334,16 +420,24 @@ STUDY = Study(
     question="Does a random start separate the data in the tangent kernel, and with what margin?",
     claim="Open in the paper: does random initialization satisfy NTK separability (P3), and with what margin?",
     settings=[
-        stated("margin", "that of P3: the best direction of norm √2 in the tangent features at the start"),
-        chosen("Gaussian start", f"{tasks.UNIT_GAUSSIAN}, unless stated; {NUM_HEADS} heads, unless stated"),
+        stated(
+            "margin",
+            "that of P3: the best direction of norm √2 in the tangent features at the start",
+        ),
+        chosen(
+            "Gaussian start",
+            f"{tasks.UNIT_GAUSSIAN}, unless stated; {NUM_HEADS} heads, unless stated",
+        ),
         chosen("hard mixture", tasks.describe(HARD) + f"; the first n = {SIZES} of a sample"),
         chosen("easy mixture", tasks.describe(EASY)),
         chosen("random labels", tasks.describe(LABELS)),
         chosen(
-            "compared with", f"zero, and the first phase on {FRESH} fresh sequences, whose margins do not depend on H"
+            "compared with",
+            f"zero, and the first phase on {FRESH} fresh sequences, whose margins do not depend on H",
         ),
         chosen(
-            "infinitely many heads", f"the mean kernel, readout integrated out, {DRAWS} draws of W; n = {LIMIT_SIZES}"
+            "infinitely many heads",
+            f"the mean kernel, readout integrated out, {DRAWS} draws of W; n = {LIMIT_SIZES}",
         ),
     ],
     sweeps=sweeps,

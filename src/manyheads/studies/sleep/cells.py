@@ -47,7 +47,13 @@ def _moved_in(setup: Setup, num_steps: int) -> np.ndarray:
     if spec.optimizer == "gd":
         plan = {"step_size": spec.step_size, "num_steps": num_steps}
         return attention_shift(setup.start, setup.dataset, **plan).moved
-    run = descend(setup, optimizer=spec.optimizer, num_steps=num_steps, record="all", observe={"moved": _moved})
+    run = descend(
+        setup,
+        optimizer=spec.optimizer,
+        num_steps=num_steps,
+        record="all",
+        observe={"moved": _moved},
+    )
     return np.asarray(run.observed["moved"])
 
 
@@ -69,11 +75,15 @@ def where_theorem_1_speaks(cell: Cell, *, levels: list[float]) -> dict:
     rows = []
     for level in levels:
         found = smallest_heads(setup.start, setup.dataset, [best], certified=level)
-        start = zero_start(math.ceil(found.num_heads), num_tokens=setup.dataset.num_tokens, dim=setup.dataset.dim)
+        start = zero_start(
+            math.ceil(found.num_heads), num_tokens=setup.dataset.num_tokens, dim=setup.dataset.dim
+        )
         step, steps = found.case.step_size, int(found.case.num_steps)
         seen = attention_shift(start, setup.dataset, step_size=step, num_steps=steps)
         allowed = Uniform(start, setup.dataset).least_movement(step, steps)
-        rows.append((found.num_heads, seen.moved.max(), np.inf if allowed is None else allowed.moved))
+        rows.append(
+            (found.num_heads, seen.moved.max(), np.inf if allowed is None else allowed.moved)
+        )
     heads, moved, allowed = np.array(rows).T
     return {
         "level": coordinate("level", levels),

@@ -10,7 +10,17 @@ import xarray
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, mean, power, ratio, rows
 from manyheads.studies.kit.figure import HEADS, Axis, Figure, Panel, line, over_seeds
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.tasks import STARTS
 from manyheads.studies.kit.words import choose, heads_text, listed
 from manyheads.sweeps.spec import Sweep
@@ -18,9 +28,16 @@ from manyheads.sweeps.spec import Sweep
 CELL = "manyheads.studies.sleep.cells:wake"
 DATA = {**tasks.MIXTURE, "num_examples": 40, "num_test": 0}
 HARD = {**tasks.HARD_MIXTURE, "num_examples": 40, "num_test": 0}
-STEP_SIZE, LENGTH, SHARE = 0.3, 0.1, 0.05  # of plain descent, of a normalized step, of the attention
+STEP_SIZE, LENGTH, SHARE = (
+    0.3,
+    0.1,
+    0.05,
+)  # of plain descent, of a normalized step, of the attention
 SHARES = Scaled([0.02, SHARE], [0.01, 0.02, SHARE, 0.1])
-STEPS, SOONER = Scaled(4000, 400_000), Scaled(800, 20_000)  # from the zero start on the easy mixture; elsewhere
+STEPS, SOONER = (
+    Scaled(4000, 400_000),
+    Scaled(800, 20_000),
+)  # from the zero start on the easy mixture; elsewhere
 PLAIN_HEADS = Scaled([4, 8, 16, 32, 64], [4, 8, 16, 32, 64, 128])
 SPARSITIES = Scaled([0.25], [0.125, 0.25, 0.5])
 SEEDS = Scaled(3, 10)
@@ -52,40 +69,65 @@ def sweeps(scale: str) -> dict[str, Sweep]:
         "cell": "manyheads.studies.sleep.cells:where_theorem_1_speaks",
         "parameters": {"levels": LEVELS},
     }
-    return grids("sleep", scale, zero=zero, first=first, hard=hard, normalized=normalized, speaks=speaks)
+    return grids(
+        "sleep", scale, zero=zero, first=first, hard=hard, normalized=normalized, speaks=speaks
+    )
 
 
 def finding(results: Results) -> Finding:
     numbers, main = Numbers(), _main(results["zero"])
     woke = main["woke"].sel(share=SHARE)
     steps = [
-        numbers.add(f"woke.{h:g}", f"steps until {SHARE:.0%} has moved, H = {heads_text(h)}, zero start",
-                    _waking(woke.sel(num_heads=h)))
+        numbers.add(
+            f"woke.{h:g}",
+            f"steps until {SHARE:.0%} has moved, H = {heads_text(h)}, zero start",
+            _waking(woke.sel(num_heads=h)),
+        )
         for h in woke["num_heads"].values
-    ]  # fmt: skip
+    ]
     better = {}
     for name, values in _series(results).items():
-        root, log = _misfit(values.sel(share=SHARE), np.sqrt), _misfit(values.sel(share=SHARE), np.log)
+        root, log = (
+            _misfit(values.sel(share=SHARE), np.sqrt),
+            _misfit(values.sel(share=SHARE), np.log),
+        )
         key = re.sub("[^a-z0-9.]+", "_", name.replace("ζ", "zeta"))
         better[name] = numbers.add(
-            f"misfit.{key}", f"error of log k against √H over error against log H, {name}", ratio(root, log)
+            f"misfit.{key}",
+            f"error of log k against √H over error against log H, {name}",
+            ratio(root, log),
         )
     slopes = {
-        share: numbers.add(f"slope.{share:g}", f"growth of log k with √H, over √δ, δ = {share:g}, zero start",
-                           mean(_slopes(main["woke"].sel(share=share)) / np.sqrt(share)))
+        share: numbers.add(
+            f"slope.{share:g}",
+            f"growth of log k with √H, over √δ, δ = {share:g}, zero start",
+            mean(_slopes(main["woke"].sel(share=share)) / np.sqrt(share)),
+        )
         for share in main["share"].values
-    }  # fmt: skip
+    }
     normalized = results["normalized"]["woke"].sel(share=SHARE)
     exponent = numbers.add(
-        "normalized", "exponent of H in the steps of normalized descent", power("num_heads", normalized)
+        "normalized",
+        "exponent of H in the steps of normalized descent",
+        power("num_heads", normalized),
     )
     promised = main["promised"].sel(share=SHARE)
-    share = numbers.add("promised", "steps promised by Theorem W over steps measured", ratio(promised, woke))
+    share = numbers.add(
+        "promised", "steps promised by Theorem W over steps measured", ratio(promised, woke)
+    )
     edge = results["speaks"].isel(level=0)
-    heads = numbers.add("edge.heads", "heads for which Theorem 1′ certifies a mean loss below .5", mean(edge["heads"]))
+    heads = numbers.add(
+        "edge.heads",
+        "heads for which Theorem 1′ certifies a mean loss below .5",
+        mean(edge["heads"]),
+    )
     moved = numbers.add("edge.moved", "share of attention moved in that run", mean(edge["moved"]))
-    allowed = numbers.add("edge.allowed", "the share that Theorem W allows there", mean(edge["allowed"]))
-    few, many = (heads_text(h) for h in (woke["num_heads"].values.min(), woke["num_heads"].values.max()))
+    allowed = numbers.add(
+        "edge.allowed", "the share that Theorem W allows there", mean(edge["allowed"])
+    )
+    few, many = (
+        heads_text(h) for h in (woke["num_heads"].values.min(), woke["num_heads"].values.max())
+    )
     law = choose(
         better["zero start"],
         at=1.0,
@@ -94,9 +136,20 @@ def finding(results: Results) -> Finding:
         undecided="with the number of heads, by a law that these runs do not decide",
         missing="",
     )
-    said = {name: choose(e, at=1.0, below="√H", above="log H", undecided="neither clearly", missing="nothing measured")
-            for name, e in better.items()}  # fmt: skip
-    counts = listed([f"{e} with {heads_text(h)}" for h, e in zip(woke["num_heads"].values, steps, strict=True)])
+    said = {
+        name: choose(
+            e,
+            at=1.0,
+            below="√H",
+            above="log H",
+            undecided="neither clearly",
+            missing="nothing measured",
+        )
+        for name, e in better.items()
+    }
+    counts = listed(
+        [f"{e} with {heads_text(h)}" for h, e in zip(woke["num_heads"].values, steps, strict=True)]
+    )
     sentences = [
         f"On the easy mixture ({tasks.describe(DATA)}), from the zero start with step size {STEP_SIZE:g}, some query "
         f"has moved {SHARE:.0%} of its attention after this many steps: {counts} heads.",
@@ -108,14 +161,20 @@ def finding(results: Results) -> Finding:
         f"Over √δ the growth with √H is {listed([f'{e} for δ = {d:g}' for d, e in slopes.items()])}.",
         f"Theorem W promises {share} of the steps measured, at {few} to {many} heads.",
     ]
-    answer = f"On the easy mixture the steps until it wakes grow {law} (H = {few} to {many})" if law else "Not measured"
+    answer = (
+        f"On the easy mixture the steps until it wakes grow {law} (H = {few} to {many})"
+        if law
+        else "Not measured"
+    )
     conclusion = ""
     if law:
         conclusion = (
             f"On the easy mixture the steps until attention wakes grow {law} (H = {few} to {many}); where Theorem 1′ "
             "applies, it has not woken."
         )
-    cells = [results[name]["woke"].isel(share=0) for name in ("zero", "first", "hard", "normalized")]
+    cells = [
+        results[name]["woke"].isel(share=0) for name in ("zero", "first", "hard", "normalized")
+    ]
     return conclude(answer, sentences, numbers, [*cells, edge["heads"]], conclusion=conclusion)
 
 
@@ -171,13 +230,17 @@ def figures(results: Results) -> list[Figure]:
     marks = [
         _over_root(*STARTS["zero"], zero["woke"]),
         _over_root(*STARTS["first_phase"], first["woke"]),
-        _over_root("gaussian", "zero start, hard mixture", results["hard"]["woke"].sel(share=SHARE)),
+        _over_root(
+            "gaussian", "zero start, hard mixture", results["hard"]["woke"].sel(share=SHARE)
+        ),
         _over_root("ours", "Theorem W promises, zero start", zero["promised"]),
     ]
     normalized = results["normalized"].sel(share=SHARE)
     unit = [
         over_seeds("normalized", "measured", "num_heads", _finite(normalized["woke"]), log=True),
-        over_seeds("ours", "Theorem W promises", "num_heads", _finite(normalized["promised"]), log=True),
+        over_seeds(
+            "ours", "Theorem W promises", "num_heads", _finite(normalized["promised"]), log=True
+        ),
     ]
     panels = [
         Panel("Plain descent", Axis("√heads", "root of a count"), wake, marks),
@@ -189,14 +252,24 @@ def figures(results: Results) -> list[Figure]:
     )
     speaks = results["speaks"]
     if len(speaks["level"]) > 1:
-        caption += "@3: attention moved at the smallest number of heads for which Theorem 1′ applies. "
+        caption += (
+            "@3: attention moved at the smallest number of heads for which Theorem 1′ applies. "
+        )
         edge = [
             over_seeds("measured", "measured", "level", _finite(speaks["moved"]), log=True),
             over_seeds("ours", "Theorem W allows", "level", _finite(speaks["allowed"]), log=True),
         ]
         level = Axis("mean loss that Theorem 1′ certifies", "nats", log=True)
-        panels.append(Panel("Where Theorem 1′ applies", level, Axis("attention moved", "share", log=True), edge))
-    return [Figure("sleep", "When attention wakes", caption + "Means and 95% intervals over seeds.", panels)]
+        panels.append(
+            Panel(
+                "Where Theorem 1′ applies", level, Axis("attention moved", "share", log=True), edge
+            )
+        )
+    return [
+        Figure(
+            "sleep", "When attention wakes", caption + "Means and 95% intervals over seeds.", panels
+        )
+    ]
 
 
 def _finite(values: xarray.DataArray) -> xarray.DataArray:
@@ -223,7 +296,10 @@ STUDY = Study(
         chosen("heads", PLAIN_HEADS),
         chosen("step size", f"{STEP_SIZE:g}; normalized descent: steps of length {LENGTH:g}"),
         chosen("steps", f"{STEPS}; first phase and hard mixture {SOONER}"),
-        chosen("woken", f"some query of some head has moved {SHARE:.0%} of its attention (total variation)"),
+        chosen(
+            "woken",
+            f"some query of some head has moved {SHARE:.0%} of its attention (total variation)",
+        ),
     ],
     sweeps=sweeps,
     finding=finding,

@@ -45,7 +45,9 @@ def _explicit(setup: Setup) -> float:
     task = mixture_of(setup)
     ray = Ray(setup.start, setup.dataset, mixture_direction(setup.start, task), task.token_radius)
     scale = ray.scale_for_loss(1 / K, H)
-    return largest_step(ray.case(H, scale, K, 1 / K, train_loss(setup.start, setup.dataset)), EXPLICIT)
+    return largest_step(
+        ray.case(H, scale, K, 1 / K, train_loss(setup.start, setup.dataset)), EXPLICIT
+    )
 
 
 def largest_stable(setup: Setup) -> tuple[float, bool]:

@@ -8,7 +8,17 @@ import xarray
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import NONE, Estimate, number, power, ratio
 from manyheads.studies.kit.figure import HEADS, Axis, Figure, Panel, over_seeds
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import choose, heads_text, listed, once
 from manyheads.sweeps.spec import Sweep
 
@@ -17,7 +27,11 @@ SIZE = {"num_examples": 40, "num_test": 0}
 DATA = {
     "easy": ("easy mixture", "signal", {**tasks.MIXTURE, **SIZE}),
     "hard": ("hard mixture", "signal", {**tasks.HARD_MIXTURE, **SIZE}),
-    "random": ("random labels", "token_norm", {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10, **SIZE}),
+    "random": (
+        "random labels",
+        "token_norm",
+        {**tasks.RANDOM_LABELS, "num_tokens": 8, "dim": 10, **SIZE},
+    ),
 }
 ROLES = {"easy": "mixture", "hard": "construction", "random": "random labels"}
 NORMS = Scaled([1.0, 2.0, 4.0], [1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -79,21 +93,29 @@ def finding(results: Results) -> Finding:
     sentences = [_range(found, BOUNDS[bound]) for bound, found in ends.items()]
     largest = max(float(data["num_heads"].max()) for data in results.values())
     fewest = min(float(data["num_heads"].min()) for data in results.values())
-    details = [f"From {heads_text(fewest)} to {heads_text(largest)} heads the stable step size {once(trends, 'on')}."]
+    details = [
+        f"From {heads_text(fewest)} to {heads_text(largest)} heads the stable step size {once(trends, 'on')}."
+    ]
     if capped:
         where = listed([f"{on} {listed(sizes)}" for on, sizes in capped.items()])
-        details.append(f"No largest step size was found on {where}: in some runs even {LARGEST:,} descends.")
+        details.append(
+            f"No largest step size was found on {where}: in some runs even {LARGEST:,} descends."
+        )
     notes = [
         "Each factor is a geometric mean over H and seeds; other data would widen the range.",
         "The Section 6.1 value 1/ρ of the paper, drawn for the mixtures, is for a target with loss 1/K.",
     ]
     cells = [data["stable"] for data in results.values()]
-    setting = f"; first-phase start, {heads_text(fewest)} to {heads_text(largest)} heads, {STEPS} steps"
+    setting = (
+        f"; first-phase start, {heads_text(fewest)} to {heads_text(largest)} heads, {STEPS} steps"
+    )
     answer = _answer(results, ends)
     if capped and ends["ours"]:
         endless = f"{sum(map(len, capped.values()))} of {len(ends['ours'])} data sets"
         setting = f"; on {endless} some runs descend at every step size tried{setting}"
-    return conclude(answer + setting if ends["ours"] else answer, [*sentences, *details], numbers, cells, notes)
+    return conclude(
+        answer + setting if ends["ours"] else answer, [*sentences, *details], numbers, cells, notes
+    )
 
 
 def _factors(data: xarray.Dataset, bound: str, norm: str) -> dict[float, Estimate]:
@@ -121,14 +143,14 @@ def _range(found: list[tuple[float, str]], label: str) -> str:
     if not (known := _known(found)):
         return f"How far {label} is from the stable step size was not measured."
     (least, here), (most, there) = known[0], known[-1]
-    return (
-        f"The loss falls at every step up to {number(least, 2)} ({here}) to {number(most, 2)} ({there}) times {label}."
-    )
+    return f"The loss falls at every step up to {number(least, 2)} ({here}) to {number(most, 2)} ({there}) times {label}."
 
 
 def _answer(results: Results, ends: dict[str, list[tuple[float, str]]]) -> str:
     """Safe means safe in every run; the factor is a range over the data."""
-    ratios = np.concatenate([(data["stable"] / data["ours"]).values.ravel() for data in results.values()])
+    ratios = np.concatenate(
+        [(data["stable"] / data["ours"]).values.ravel() for data in results.values()]
+    )
     ratios = ratios[np.isfinite(ratios)]
     if len(ratios) == 0:
         ends["ours"] = []
@@ -137,7 +159,10 @@ def _answer(results: Results, ends: dict[str, list[tuple[float, str]]]) -> str:
         return f"Our step size is too large: in {failing} of {len(ratios)} runs it does not always descend"
     if (ratios < 1).any():
         return "Undecided: the largest stable step size is ours, to the accuracy of the search"
-    said = [f"{number(known[0][0], 2)} to {number(known[-1][0], 2)}" for known in map(_known, ends.values())]
+    said = [
+        f"{number(known[0][0], 2)} to {number(known[-1][0], 2)}"
+        for known in map(_known, ends.values())
+    ]
     safe = f"Safe in all {len(ratios)} runs"
     if _known(ends["ours"])[-1][0] < CAREFUL:
         return f"{safe}, and ours is nearly right ({said[0]} times smaller than needed)"
@@ -152,14 +177,20 @@ def figures(results: Results) -> list[Figure]:
             on, norm, _ = DATA[name]
             marks.append(over_seeds(ROLES[name], on, norm, _over(data, bound), log=True))
         axis = Axis("stable step / bound", "factor", log=True)
-        factors.append(Panel(f"Over {label}", Axis("norm of a pattern or token", "1", log=True), axis, marks))
+        factors.append(
+            Panel(f"Over {label}", Axis("norm of a pattern or token", "1", log=True), axis, marks)
+        )
     panels = []
     for name, data in results.items():
         on, norm, _ = DATA[name]
         one = data.sel({norm: 2.0}, method="nearest")
         drawn = {route: look for route, look in ROUTES.items() if bool(one[route].notnull().any())}
-        marks = [over_seeds(*look, "num_heads", one[route], log=True) for route, look in drawn.items()]
-        panels.append(Panel(on.capitalize(), HEADS, Axis("step size", "dimensionless", log=True), marks))
+        marks = [
+            over_seeds(*look, "num_heads", one[route], log=True) for route, look in drawn.items()
+        ]
+        panels.append(
+            Panel(on.capitalize(), HEADS, Axis("step size", "dimensionless", log=True), marks)
+        )
     measured = f"Largest step size at which the loss never rises in {STEPS} steps, "
     start = "First-phase start; geometric means and 95% intervals over seeds."
     return [
@@ -190,8 +221,13 @@ STUDY = Study(
         stated("the paper's bound", "1/β₂(M), M = ‖U_0‖ + 1, as printed"),
         chosen("our bound", "1/b₂(M), the same with constants that are proved and smaller"),
         chosen("signs", "balanced, half of the heads each"),
-        *(chosen(on, f"{tasks.describe(data)}; S or norm {NORMS}") for on, _, data in DATA.values()),
-        chosen("stable", f"the loss never rises in {STEPS} steps; found to a factor {FOUND_TO:.2g}"),
+        *(
+            chosen(on, f"{tasks.describe(data)}; S or norm {NORMS}")
+            for on, _, data in DATA.values()
+        ),
+        chosen(
+            "stable", f"the loss never rises in {STEPS} steps; found to a factor {FOUND_TO:.2g}"
+        ),
     ],
     sweeps=sweeps,
     finding=finding,

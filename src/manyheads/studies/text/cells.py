@@ -34,7 +34,11 @@ FRESH = 0.05  # of the rest: for the first phase, and trained on by nobody
 START = 3  # stream of a seed that draws the start
 PENALTIES = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
 SEEN = 200  # test sentences on which attention is measured
-SHOWN, SHORTEST, LONGEST = 5, 8, 12  # sentences whose attention is shown, and how many pieces they have
+SHOWN, SHORTEST, LONGEST = (
+    5,
+    8,
+    12,
+)  # sentences whose attention is shown, and how many pieces they have
 
 
 class Parts(NamedTuple):
@@ -45,7 +49,9 @@ class Parts(NamedTuple):
     fresh: Dataset
     validation: Dataset
     test: Dataset
-    places: tuple[np.ndarray, np.ndarray, np.ndarray]  # of training, validation and test sentences in the corpus
+    places: tuple[
+        np.ndarray, np.ndarray, np.ndarray
+    ]  # of training, validation and test sentences in the corpus
 
 
 class Tuned(NamedTuple):
@@ -58,7 +64,9 @@ class Tuned(NamedTuple):
     is_last: bool  # whether the best step is the last one
 
 
-def attend(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_sizes: list[float]) -> dict:
+def attend(
+    cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_sizes: list[float]
+) -> dict:
     """`wrong`: for each test sentence whether attention errs, at the step size and step of least validation loss.
 
     `validation_loss` is that loss for every step size. `moved`: how far the attention of the heads is from uniform, in
@@ -69,12 +77,25 @@ def attend(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step
     return _outcome(parts, tuned, step_sizes)
 
 
-def adam(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_sizes: list[float], epochs: int) -> dict:
+def adam(
+    cell: Cell,
+    *,
+    layer: int,
+    layers: list[int],
+    num_examples: int,
+    step_sizes: list[float],
+    epochs: int,
+) -> dict:
     """`attend`, and `torch_wrong`: errors of PyTorch's own attention trained with mini-batches; NaN without PyTorch."""
     parts = _parts(cell.seed, layer, tuple(layers), num_examples)
     found = _outcome(parts, _tuned(cell, parts, step_sizes), step_sizes)
     scores = torch_scores(
-        parts.train, parts.validation, parts.test, int(cell.model.num_heads), epochs=epochs, seed=cell.seed
+        parts.train,
+        parts.validation,
+        parts.test,
+        int(cell.model.num_heads),
+        epochs=epochs,
+        seed=cell.seed,
     )
     wrong = np.full(len(parts.test), np.nan) if scores is None else _wrong(scores, parts.test)
     return {**found, "torch_wrong": (("sentence",), wrong)}
@@ -91,18 +112,27 @@ def linear(cell: Cell, *, layer: int, layers: list[int], num_examples: int) -> d
     three = (parts.train, parts.validation, parts.test)
     own = parts.places[0][len(parts.fresh) :], *parts.places[1:]
     features = {"": [mean_token(data) for data in three], "_full": [full[places] for places in own]}
-    found: dict[str, Any] = {"chance": float(min(np.mean(parts.test.labels > 0), np.mean(parts.test.labels < 0)))}
+    found: dict[str, Any] = {
+        "chance": float(min(np.mean(parts.test.labels > 0), np.mean(parts.test.labels < 0)))
+    }
     for width, (train_on, validate_on, test_on) in features.items():
         for loss in LOSSES:
-            fitted = [fit_linear(train_on, parts.train.labels, loss, penalty) for penalty in PENALTIES]
+            fitted = [
+                fit_linear(train_on, parts.train.labels, loss, penalty) for penalty in PENALTIES
+            ]
             errors = [_wrong(one(validate_on), parts.validation).mean() for one in fitted]
             best = int(np.argmin(errors))
-            found[f"{loss}{width}_wrong"] = (("sentence",), _wrong(fitted[best](test_on), parts.test))
+            found[f"{loss}{width}_wrong"] = (
+                ("sentence",),
+                _wrong(fitted[best](test_on), parts.test),
+            )
             found[f"{loss}{width}_at_end"] = best in (0, len(PENALTIES) - 1)
     return found
 
 
-def look(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_sizes: list[float]) -> dict:
+def look(
+    cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_sizes: list[float]
+) -> dict:
     """What every head of a tuned run looks at in the first short test sentences; `weights` are NaN beyond their end."""
     parts = _parts(cell.seed, layer, tuple(layers), num_examples)
     model = _tuned(cell, parts, step_sizes).model
@@ -120,7 +150,14 @@ def look(cell: Cell, *, layer: int, layers: list[int], num_examples: int, step_s
 
 
 def conditions(
-    cell: Cell, *, layer: int, layers: list[int], num_examples: int, count: int, loss: float, num_steps: int
+    cell: Cell,
+    *,
+    layer: int,
+    layers: list[int],
+    num_examples: int,
+    count: int,
+    loss: float,
+    num_steps: int,
 ) -> dict:
     r"""P1, P2 and P3 of Definition 1 at the start, on the first `count` training sentences of a seed.
 
@@ -134,9 +171,15 @@ def conditions(
     data, places = parts.train[:count], parts.places[0][len(parts.fresh) :][:count]
     good = good_start(_start(cell, parts), data)
     low, high = good.interval.p3_interval
-    means = {"linear": mean_token(data), "linear_full": parts.corpus.means[layer][places].astype(float)}
+    means = {
+        "linear": mean_token(data),
+        "linear_full": parts.corpus.means[layer][places].astype(float),
+    }
     return {
-        **{name: hard_margin(data.labels, features=rows).p3_interval[0] for name, rows in means.items()},
+        **{
+            name: hard_margin(data.labels, features=rows).p3_interval[0]
+            for name, rows in means.items()
+        },
         "num_sentences": len(data),
         "margin": low,
         "upper": high,
@@ -153,12 +196,16 @@ def _heads_asked(good: GoodStart, loss: float, num_steps: int) -> float:
     """
     W, U = good.start.key_query, good.start.readout
     counts = np.concatenate([good.start.multiplicity] * 2)
-    mirrored = MultiHead.create(np.concatenate([W, W]), np.concatenate([U, -U]), multiplicity=counts, decoder="last")
+    mirrored = MultiHead.create(
+        np.concatenate([W, W]), np.concatenate([U, -U]), multiplicity=counts, decoder="last"
+    )
     direction = targets.combined_direction(
         "the best tangent direction", mirrored, good.dataset, good.interval.direction
     )
     try:
-        found = smallest_heads(mirrored, good.dataset, [direction], certified=loss, num_steps=num_steps)
+        found = smallest_heads(
+            mirrored, good.dataset, [direction], certified=loss, num_steps=num_steps
+        )
     except ValueError:  # no number of heads that is looked at
         return np.inf
     return found.num_heads
@@ -190,7 +237,9 @@ def _parts(seed: int, layer: int, layers: tuple[int, ...], num_examples: int) ->
 
 def _start(cell: Cell, parts: Parts) -> MultiHead:
     key = stream(cell.seed, START)
-    return make_start(cell).make(cell.model.num_heads, parts.train, fresh=parts.fresh, key=key, decoder="last")
+    return make_start(cell).make(
+        cell.model.num_heads, parts.train, fresh=parts.fresh, key=key, decoder="last"
+    )
 
 
 def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
@@ -200,9 +249,15 @@ def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
     best = Tuned(start, 0, 0, losses, False)
     for rung, step_size in enumerate(step_sizes):
         run = train(
-            start, parts.train, step_size=step_size, num_steps=spec.num_steps, optimizer=spec.optimizer,
-            test=parts.validation, record=spec.record, snapshots="records",
-        )  # fmt: skip
+            start,
+            parts.train,
+            step_size=step_size,
+            num_steps=spec.num_steps,
+            optimizer=spec.optimizer,
+            test=parts.validation,
+            record=spec.record,
+            snapshots="records",
+        )
         if run.status == "interrupted":
             raise KeyboardInterrupt
         held_out = np.asarray(run.test_loss)
@@ -218,7 +273,9 @@ def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
 def _outcome(parts: Parts, tuned: Tuned, step_sizes: list[float]) -> dict:
     seen = parts.test[:SEEN]
     uniform = _real(seen) / _real(seen).sum(axis=1, keepdims=True)
-    distance = np.abs(_attention(tuned.model, seen) - uniform[:, None, :]).sum(axis=2).mean(axis=0) / 2
+    distance = (
+        np.abs(_attention(tuned.model, seen) - uniform[:, None, :]).sum(axis=2).mean(axis=0) / 2
+    )
     heads = tuned.model.multiplicity
     return {
         "step_size_tried": coordinate("rung", step_sizes),

@@ -41,9 +41,19 @@ def sentences(data: xarray.Dataset, numbers: Numbers) -> list[str]:
             found, where = data.sel(start=kind, num_heads=h), f"{heads(h)}, {tasks.STARTS[kind][1]}"
             for layer in layers:
                 one, at = found.sel(layer=layer), f"{kind}.{layer}.{h:g}"
-                numbers.add(f"p1.{at}", f"norm of a head (P1), {where}, layer {layer}", mean(one["parameter_bound"]))
-                numbers.add(f"p2.{at}", f"score at the start (P2), {where}, layer {layer}", mean(one["model_bound"]))
-                numbers.add(f"p3.{at}", f"tangent margin (P3), {where}, layer {layer}", mean(one["margin"]))
+                numbers.add(
+                    f"p1.{at}",
+                    f"norm of a head (P1), {where}, layer {layer}",
+                    mean(one["parameter_bound"]),
+                )
+                numbers.add(
+                    f"p2.{at}",
+                    f"score at the start (P2), {where}, layer {layer}",
+                    mean(one["model_bound"]),
+                )
+                numbers.add(
+                    f"p3.{at}", f"tangent margin (P3), {where}, layer {layer}", mean(one["margin"])
+                )
             parts.append(f"{_separated(found['margin'])} ({where})")
     linear = {name: data[name].isel(start=0, num_heads=0) for name in WIDTHS}  # the same for all
     for name, width in WIDTHS.items():
@@ -53,7 +63,9 @@ def sentences(data: xarray.Dataset, numbers: Numbers) -> list[str]:
     if not bool(data["margin"].notnull().any()):
         return []
     count = int(data["num_sentences"].max())
-    norm, score = (number(float(data[name].max()), 2) for name in ("parameter_bound", "model_bound"))
+    norm, score = (
+        number(float(data[name].max()), 2) for name in ("parameter_bound", "model_bound")
+    )
     return [
         f"P3 on {count:,} training sentences, layers {listed([str(layer) for layer in layers])}: the tangent features "
         f"at the start are proved to separate {listed(parts)}; mean tokens are separated in "
@@ -75,8 +87,14 @@ def _separated(margins: xarray.DataArray) -> str:
 def _asked(asked: xarray.DataArray) -> str:
     """The fewest heads over layers and numbers of heads, for each start, where there is a margin."""
     least = {kind: asked.sel(start=kind).values for kind in asked["start"].values.tolist()}
-    least = {tasks.STARTS[kind][1]: np.nanmin(v) for kind, v in least.items() if not np.isnan(v).all()}
-    parts = [f"{heads_text(h)} heads or more from the {name}" for name, h in least.items() if np.isfinite(h)]
+    least = {
+        tasks.STARTS[kind][1]: np.nanmin(v) for kind, v in least.items() if not np.isnan(v).all()
+    }
+    parts = [
+        f"{heads_text(h)} heads or more from the {name}"
+        for name, h in least.items()
+        if np.isfinite(h)
+    ]
     none = [f"from the {name}" for name, h in least.items() if np.isinf(h)]
     texts = [f"our version of Theorem 1 asks for {listed(parts)}"] if parts else []
     texts += [f"{listed(none)} no number up to {heads_text(MOST_HEADS)} was found"] if none else []
@@ -87,15 +105,20 @@ def _asked(asked: xarray.DataArray) -> str:
 def figure(data: xarray.Dataset) -> Figure:
     """Tangent margins of the starts over the layers, beside those of the mean token."""
     few, many = data["num_heads"].values.min(), data["num_heads"].values.max()
-    series = [("first phase", "first phase", data["margin"].sel(start="first_phase", num_heads=many))]
+    series = [
+        ("first phase", "first phase", data["margin"].sel(start="first_phase", num_heads=many))
+    ]
     series += [
-        (by_count(h), f"Gaussian, {heads(h)}", data["margin"].sel(start="gaussian", num_heads=h)) for h in (few, many)
+        (by_count(h), f"Gaussian, {heads(h)}", data["margin"].sel(start="gaussian", num_heads=h))
+        for h in (few, many)
     ]
     series += [
         (role, f"mean token{WIDTHS[name]}", data[name].isel(start=0, num_heads=0))
         for role, name in (("linear", "linear"), ("reference", "linear_full"))
     ]
-    marks = [over_seeds(role, label, "layer", values, "P3", log=True) for role, label, values in series]
+    marks = [
+        over_seeds(role, label, "layer", values, "P3", log=True) for role, label, values in series
+    ]
     axis = Axis(TANGENT_MARGIN.label, TANGENT_MARGIN.unit, log=True, scale=TANGENT_MARGIN.scale)
     drawn = [mark for mark in marks if mark.rows()]
     return Figure(

@@ -7,7 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
-LOSSES = ("logistic", "svm")  # logistic regression; a support vector machine with squared hinge loss
+LOSSES = (
+    "logistic",
+    "svm",
+)  # logistic regression; a support vector machine with squared hinge loss
 
 
 def fit_linear(

@@ -35,11 +35,17 @@ def torch_scores(
         def forward(self, tokens: Any, mask: Any) -> Any:
             last = mask.sum(dim=1) - 1
             query = tokens[torch.arange(len(tokens)), last][:, None]
-            mixed, _ = self.attention(query, tokens, tokens, key_padding_mask=~mask, need_weights=False)
+            mixed, _ = self.attention(
+                query, tokens, tokens, key_padding_mask=~mask, need_weights=False
+            )
             return self.readout(mixed[:, 0])[:, 0]
 
     def tensors(data: Dataset) -> tuple[Any, Any, Any]:
-        return torch.tensor(data.tokens, dtype=torch.float32), torch.tensor(data.mask), torch.tensor(data.labels)
+        return (
+            torch.tensor(data.tokens, dtype=torch.float32),
+            torch.tensor(data.mask),
+            torch.tensor(data.labels),
+        )
 
     def loss(scores: Any, labels: Any) -> Any:
         return nn.functional.softplus(-labels * scores).mean()

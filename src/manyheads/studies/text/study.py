@@ -10,9 +10,29 @@ import xarray
 from manyheads.data.text.movies import why_not
 from manyheads.studies.kit import tasks
 from manyheads.studies.kit.estimate import Estimate, crossed, mean, number
-from manyheads.studies.kit.figure import HEADS, Axis, Figure, MapPanel, Mark, Panel, by_heads, line, rule
+from manyheads.studies.kit.figure import (
+    HEADS,
+    Axis,
+    Figure,
+    MapPanel,
+    Mark,
+    Panel,
+    by_heads,
+    line,
+    rule,
+)
 from manyheads.studies.kit.selection import at_end
-from manyheads.studies.kit.study import Finding, Numbers, Results, Scaled, Study, chosen, conclude, grids, stated
+from manyheads.studies.kit.study import (
+    Finding,
+    Numbers,
+    Results,
+    Scaled,
+    Study,
+    chosen,
+    conclude,
+    grids,
+    stated,
+)
 from manyheads.studies.kit.words import MISSING, choose, heads_text, listed, once, setting
 from manyheads.studies.text import conditions
 from manyheads.sweeps.spec import Sweep
@@ -59,9 +79,19 @@ def sweeps(scale: str) -> dict[str, Sweep]:
             "train": {"num_steps": STEPS, "optimizer": "adam"},
             "axes": heads,
             "cell": f"{CELLS}:adam",
-            "parameters": {**corpus, "layer": layer, "step_sizes": ADAM_STEP_SIZES, "epochs": Scaled(4, 12)},
+            "parameters": {
+                **corpus,
+                "layer": layer,
+                "step_sizes": ADAM_STEP_SIZES,
+                "epochs": Scaled(4, 12),
+            },
         }
-    linear = {"axes": {"parameters.layer": LAYERS}, "seeds": SEEDS, "cell": f"{CELLS}:linear", "parameters": corpus}
+    linear = {
+        "axes": {"parameters.layer": LAYERS},
+        "seeds": SEEDS,
+        "cell": f"{CELLS}:linear",
+        "parameters": corpus,
+    }
     looks = {
         **descent,
         "seeds": 1,
@@ -76,7 +106,11 @@ def sweeps(scale: str) -> dict[str, Sweep]:
 
 def _runs(results: Results, method: str) -> dict[int, xarray.Dataset]:
     """The sweeps of a start, or of Adam, by layer."""
-    parts = {name.rpartition("_")[2]: data for name, data in results.items() if name.rpartition("_")[0] == method}
+    parts = {
+        name.rpartition("_")[2]: data
+        for name, data in results.items()
+        if name.rpartition("_")[0] == method
+    }
     return {int(layer): data for layer, data in parts.items() if layer.isdigit()}
 
 
@@ -92,8 +126,19 @@ def _table(data: xarray.Dataset, variable: str = "wrong", **where) -> np.ndarray
 def _chosen(by_start: Mapping[str, xarray.Dataset]) -> np.ndarray:
     """Errors of attention at the start and number of heads of least validation loss, for each seed by itself."""
     runs = xarray.concat(list(by_start.values()), "start", join="override")
-    loss = runs["validation_loss"].min("rung").stack(choice=("start", "num_heads")).transpose("seed", "choice").values
-    wrong = runs["wrong"].stack(choice=("start", "num_heads")).transpose("seed", "choice", "sentence").values
+    loss = (
+        runs["validation_loss"]
+        .min("rung")
+        .stack(choice=("start", "num_heads"))
+        .transpose("seed", "choice")
+        .values
+    )
+    wrong = (
+        runs["wrong"]
+        .stack(choice=("start", "num_heads"))
+        .transpose("seed", "choice", "sentence")
+        .values
+    )
     best = np.argmin(np.where(np.isfinite(loss), loss, np.inf), axis=1)
     return wrong[np.arange(len(best)), best].astype(float)
 
@@ -105,10 +150,17 @@ def finding(results: Results) -> Finding:
     few, many = (f(by_start[starts[0]][layers[0]]["num_heads"].values) for f in (min, max))
     said, parts = {}, []
     for kind in starts:
-        apart = {k: _table(d, num_heads=many) - _table(d, num_heads=few) for k, d in by_start[kind].items()}
-        caption = f"test error, {heads_text(many)} heads minus {heads_text(few)}, {tasks.STARTS[kind][1]}"
+        apart = {
+            k: _table(d, num_heads=many) - _table(d, num_heads=few)
+            for k, d in by_start[kind].items()
+        }
+        caption = (
+            f"test error, {heads_text(many)} heads minus {heads_text(few)}, {tasks.STARTS[kind][1]}"
+        )
         together = numbers.add(
-            f"heads.{kind}", f"{caption}, mean of layers", crossed(np.mean([*apart.values()], axis=0))
+            f"heads.{kind}",
+            f"{caption}, mean of layers",
+            crossed(np.mean([*apart.values()], axis=0)),
         )
         for layer, table in apart.items():
             numbers.add(f"heads.{kind}.{layer}", f"{caption}, layer {layer}", crossed(table))
@@ -124,8 +176,12 @@ def finding(results: Results) -> Finding:
         parts.append(f"{_points(together)} from the {tasks.STARTS[kind][1]}")
         for layer, data in by_start[kind].items():
             for h in data["num_heads"].values.tolist():
-                caption = f"test error, {heads_text(h)} heads, {tasks.STARTS[kind][1]}, layer {layer}"
-                numbers.add(f"error.{kind}.{layer}.{h:g}", caption, crossed(_table(data, num_heads=h)))
+                caption = (
+                    f"test error, {heads_text(h)} heads, {tasks.STARTS[kind][1]}, layer {layer}"
+                )
+                numbers.add(
+                    f"error.{kind}.{layer}.{h:g}", caption, crossed(_table(data, num_heads=h))
+                )
     linear = results["linear"]
     best = {layer: _chosen({kind: by_start[kind][layer] for kind in starts}) for layer in layers}
     sentences = [
@@ -138,7 +194,11 @@ def finding(results: Results) -> Finding:
     ]
     count, size = by_start[starts[0]][layers[0]].sizes["sentence"], _size(results)
     lead = _lead(said, few, many)
-    where = [f"{size} movie reviews", f"layers {', '.join(map(str, layers))} of MiniLM", "32 components"]
+    where = [
+        f"{size} movie reviews",
+        f"layers {', '.join(map(str, layers))} of MiniLM",
+        "32 components",
+    ]
     where += ["step size and step chosen on validation data"]
     notes = [
         f"Errors are those on {count:,} sentences that no choice saw. Intervals count both the seeds (start and "
@@ -181,12 +241,16 @@ def _percent(estimate: Estimate) -> str:
 def _beside(numbers: Numbers, layer: int, wrong: np.ndarray, linear: xarray.Dataset) -> str:
     """Attention at its best, chosen on validation data, beside the linear classifiers of a layer."""
     error = numbers.add(
-        f"attention.{layer}", f"test error, attention chosen on validation data, layer {layer}", crossed(wrong)
+        f"attention.{layer}",
+        f"test error, attention chosen on validation data, layer {layer}",
+        crossed(wrong),
     )
     words = {}
     for name, label in LINEAR.items():
         other = _table(linear, f"{name}_wrong", layer=layer)
-        found = numbers.add(f"{name}.{layer}", f"test error, {label}, layer {layer}", crossed(other))
+        found = numbers.add(
+            f"{name}.{layer}", f"test error, {label}, layer {layer}", crossed(other)
+        )
         caption = f"test error, attention minus {label}, layer {layer}"
         apart = numbers.add(f"against.{name}.{layer}", caption, crossed(wrong - other))
         judged = choose(apart, above="better", below="worse", undecided="not clearly different")
@@ -202,8 +266,13 @@ def _optimizers(results: Results, numbers: Numbers, best: dict[int, np.ndarray])
     parts = []
     for layer, data in _runs(results, "adam").items():
         found = {"adam": _chosen({"gaussian": data}), "pytorch": _best_torch(data)}
-        for name, label in (("adam", "our attention with Adam"), ("pytorch", "PyTorch's attention with Adam")):
-            estimate = numbers.add(f"{name}.{layer}", f"test error, {label}, layer {layer}", crossed(found[name]))
+        for name, label in (
+            ("adam", "our attention with Adam"),
+            ("pytorch", "PyTorch's attention with Adam"),
+        ):
+            estimate = numbers.add(
+                f"{name}.{layer}", f"test error, {label}, layer {layer}", crossed(found[name])
+            )
             caption = f"test error, descent minus {label}, layer {layer}"
             numbers.add(f"against.{name}.{layer}", caption, crossed(best[layer] - found[name]))
             if estimate.count:
@@ -213,7 +282,12 @@ def _optimizers(results: Results, numbers: Numbers, best: dict[int, np.ndarray])
 
 def _best_torch(data: xarray.Dataset) -> np.ndarray:
     """Errors of PyTorch's attention, the mean over numbers of heads: none of them is chosen."""
-    return data["torch_wrong"].mean("num_heads", skipna=False).transpose("seed", "sentence").values.astype(float)
+    return (
+        data["torch_wrong"]
+        .mean("num_heads", skipna=False)
+        .transpose("seed", "sentence")
+        .values.astype(float)
+    )
 
 
 def _moved(numbers: Numbers, by_start: dict[str, dict[int, xarray.Dataset]], many: float) -> str:
@@ -223,7 +297,9 @@ def _moved(numbers: Numbers, by_start: dict[str, dict[int, xarray.Dataset]], man
         for layer, data in runs.items():
             for h in (float(data["num_heads"].values.min()), many):
                 caption = f"attention moved from uniform, {heads_text(h)} heads, {tasks.STARTS[kind][1]}, layer {layer}"
-                found = numbers.add(f"moved.{kind}.{layer}.{h:g}", caption, mean(data["moved"].sel(num_heads=h)))
+                found = numbers.add(
+                    f"moved.{kind}.{layer}.{h:g}", caption, mean(data["moved"].sel(num_heads=h))
+                )
                 moved.append(found.value)
     return (
         f"At the chosen step heads have moved {number(100 * np.nanmin(moved), 2)}% to "
@@ -236,7 +312,9 @@ def _ends(by_start: dict[str, dict[int, xarray.Dataset]]) -> str:
     ends, late, total = 0, [], 0
     for data in (data for runs in by_start.values() for data in runs.values()):
         for h in data["num_heads"].values.tolist():
-            ends += at_end(-data["validation_loss"].sel(num_heads=h).transpose("rung", "seed").values)
+            ends += at_end(
+                -data["validation_loss"].sel(num_heads=h).transpose("rung", "seed").values
+            )
             total += 1
         late.append(data["at_last_step"].mean().item())
     return (
@@ -262,7 +340,9 @@ def figures(results: Results) -> list[Figure]:
             ("linear", "logistic", "logistic, same width"),
             ("reference", "logistic_full", "logistic, full width"),
         ):
-            marks.append(rule(role, label, 100 * crossed(_table(linear, f"{name}_wrong", layer=layer)).value))
+            marks.append(
+                rule(role, label, 100 * crossed(_table(linear, f"{name}_wrong", layer=layer)).value)
+            )
         panels.append(Panel(f"Layer {layer}" if layer else "Word embeddings", HEADS, error, marks))
     last = _runs(results, "gaussian")[layers[-1]]
     steps = Axis("step size", "dimensionless", log=True)
@@ -279,7 +359,14 @@ def figures(results: Results) -> list[Figure]:
             "text-step",
             "Validation loss over the step size",
             f"Gaussian start, layer {layers[-1]}, each run at its best step. Means and 95% intervals over seeds.",
-            [Panel("", steps, Axis("validation loss", "nats"), by_heads("step_size_tried", last["validation_loss"]))],
+            [
+                Panel(
+                    "",
+                    steps,
+                    Axis("validation loss", "nats"),
+                    by_heads("step_size_tried", last["validation_loss"]),
+                )
+            ],
         ),
         conditions.figure(results["conditions"]),
         _looks(results["looks"]),
@@ -289,7 +376,9 @@ def figures(results: Results) -> list[Figure]:
 def _errors(role: str, label: str, data: xarray.Dataset, variable: str) -> Mark:
     heads = data["num_heads"].values
     found = [crossed(_table(data, variable, num_heads=h)) for h in heads]
-    value, low, high = ([100 * getattr(e, side) for e in found] for side in ("value", "low", "high"))
+    value, low, high = (
+        [100 * getattr(e, side) for e in found] for side in ("value", "low", "high")
+    )
     return line(role, label, heads, value, low, high)
 
 
@@ -348,7 +437,10 @@ STUDY = Study(
     settings=[
         stated("descent", tasks.DESCENT),
         stated("first-phase start", tasks.FIRST_PHASE),
-        chosen("data", "movie reviews (Rotten Tomatoes), one sentence each, liked or not; no sentence twice"),
+        chosen(
+            "data",
+            "movie reviews (Rotten Tomatoes), one sentence each, liked or not; no sentence twice",
+        ),
         chosen(
             "sentences",
             f"{SENTENCES.quick:,} (quick) or 8,530 (full); a quarter for testing, a fifth of the rest for validation",

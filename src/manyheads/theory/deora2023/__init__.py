@@ -12,8 +12,21 @@ PAPER = Paper(
     "arXiv:2310.12680, may differ); where a statement is in the appendix, which was not available, the "
     "version given is ours",
     files=(
-        "model", "derivatives", "training", "sharper", "carried", "convexity", "identity", "initialization",
-        "corollaries", "generalization", "recursion", "mixture", "expressivity", "errata", "errata_mixture",
+        "model",
+        "derivatives",
+        "training",
+        "sharper",
+        "carried",
+        "convexity",
+        "identity",
+        "initialization",
+        "corollaries",
+        "generalization",
+        "recursion",
+        "mixture",
+        "expressivity",
+        "errata",
+        "errata_mixture",
     ),
     scope=scope,
-)  # fmt: skip
+)

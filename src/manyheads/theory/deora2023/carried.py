@@ -71,7 +71,9 @@ def _sizes(point: Point, decoder: str, loss: Loss) -> tuple[Shape, Array, int]:
 
 
 def _loss(point: Point, decoder: str, loss: Loss) -> Callable[[Point], Array]:
-    return lambda w: formula.train_loss(w, point["X"], formula.labels(point["X"].shape[0]), decoder, loss)
+    return lambda w: formula.train_loss(
+        w, point["X"], formula.labels(point["X"].shape[0]), decoder, loss
+    )
 
 
 def gradient_share(point: Point, decoder: str, loss: Loss) -> tuple[Array, Array]:
@@ -91,7 +93,9 @@ def convexity_share(point: Point, decoder: str, loss: Loss) -> tuple[Array, Arra
     r"""$-v^\top\nabla^2\hat L\,v/(\|v\|^2\hat L)$ and $b_3/\sqrt H$."""
     shape, x, H = _sizes(point, decoder, loss)
     value = _loss(point, decoder, loss)
-    return -formula.quadratic(value, point) / value(formula.weights_of(point)), shape.b3(x) / math.sqrt(H)
+    return -formula.quadratic(value, point) / value(formula.weights_of(point)), shape.b3(
+        x
+    ) / math.sqrt(H)
 
 
 @cache
@@ -113,7 +117,9 @@ def search(share: Callable, decoder: str, loss: Loss) -> Search:
     )
 
 
-def attacked(share: Callable, extremal: Callable[[str, Loss], tuple[float, float]], effort: Effort) -> Finding:
+def attacked(
+    share: Callable, extremal: Callable[[str, Loss], tuple[float, float]], effort: Effort
+) -> Finding:
     """One inequality for every pair."""
     tally, told = Tally(), []
     for decoder, loss in pairs(effort):
@@ -143,7 +149,9 @@ def _norm(decoder: str, readout: np.ndarray, num_tokens: int) -> float:
     return float(np.linalg.norm(readout)) * (math.sqrt(num_tokens) if decoder == "pooled" else 1.0)
 
 
-def aligned_heads(decoder: str, loss: Loss, heads: float = MANY, num_tokens: int = 4) -> tuple[float, float]:
+def aligned_heads(
+    decoder: str, loss: Loss, heads: float = MANY, num_tokens: int = 4
+) -> tuple[float, float]:
     r"""$\|\nabla\hat L\|/\hat L$ and $b_1$: identical unit tokens, equal heads that make the score the worst one."""
     T, shape = num_tokens, Shape(num_tokens, 1, 1.0, decoder, loss)
     queries = 1 if decoder == "last" else T
@@ -154,11 +162,21 @@ def aligned_heads(decoder: str, loss: Loss, heads: float = MANY, num_tokens: int
     return float(np.linalg.norm(slope)) / float(value), shape.b1(_norm(decoder, U, T))
 
 
-def silent_heads(decoder: str, loss: Loss, heads: float = MANY, num_tokens: int = 4) -> tuple[float, float]:
+def silent_heads(
+    decoder: str, loss: Loss, heads: float = MANY, num_tokens: int = 4
+) -> tuple[float, float]:
     r"""$\|\nabla^2\hat L\|$ and $b_2$: identical unit tokens and U = 0, where both losses curve most."""
     T, shape = num_tokens, Shape(num_tokens, 1, 1.0, decoder, loss)
-    given = (_readout(decoder, np.zeros(1), T)[None], np.zeros((1, 1, 1)), [heads], np.ones((1, T, 1)), np.ones(1))
-    return float(np.abs(formula.class_spectrum(*given, decoder=decoder, loss=loss)).max()), shape.b2(0.0, heads)
+    given = (
+        _readout(decoder, np.zeros(1), T)[None],
+        np.zeros((1, 1, 1)),
+        [heads],
+        np.ones((1, T, 1)),
+        np.ones(1),
+    )
+    return float(
+        np.abs(formula.class_spectrum(*given, decoder=decoder, loss=loss)).max()
+    ), shape.b2(0.0, heads)
 
 
 def idle_heads(decoder: str, loss: Loss, heads: float = MANY) -> tuple[float, float]:
@@ -170,16 +188,24 @@ def idle_heads(decoder: str, loss: Loss, heads: float = MANY) -> tuple[float, fl
     """
     T = {"full": 4, "pooled": LONG, "last": 2}[decoder]
     minus = {"full": T // 2, "pooled": 1, "last": 1}[decoder]
-    tokens, shape = np.where(np.arange(T) < minus, -1.0, 1.0)[:, None], Shape(T, 1, 1.0, decoder, loss)
+    tokens, shape = (
+        np.where(np.arange(T) < minus, -1.0, 1.0)[:, None],
+        Shape(T, 1, 1.0, decoder, loss),
+    )
     look = -0.5 * math.log((T - minus) / minus)
     # a sharp head attends from each token to tokens of its own kind
     queries = {"full": tokens, "pooled": np.full((1, 1), T - 2.0), "last": np.ones((1, 1))}[decoder]
-    row = worst_score(loss) / (math.sqrt(heads) * float(np.sum(queries**2) if decoder == "full" else queries[0, 0]))
+    row = worst_score(loss) / (
+        math.sqrt(heads) * float(np.sum(queries**2) if decoder == "full" else queries[0, 0])
+    )
     U = row * tokens if decoder == "full" else np.full(1, row)
     given = (
-        np.stack([np.zeros_like(U), U]), np.array([look, 40.0]).reshape(2, 1, 1), np.array([2.0, heads - 2]),
-        tokens[None], np.ones(1),
-    )  # fmt: skip
+        np.stack([np.zeros_like(U), U]),
+        np.array([look, 40.0]).reshape(2, 1, 1),
+        np.array([2.0, heads - 2]),
+        tokens[None],
+        np.ones(1),
+    )
     with jax.enable_x64(True):
         value, _ = formula.class_loss(*given, decoder=decoder, loss=loss)
     least = formula.class_spectrum(*given, decoder=decoder, loss=loss).min()
@@ -253,9 +279,16 @@ def carried_runs(effort: Effort) -> Iterator[tuple[str, Loss, LiteralRun]]:
     for decoder, loss in pairs(effort)[: effort.count(5, 1)]:
         for mixture, data, fresh in small_problems(effort.seed, effort.count(40, 1)):
             start = starts.first_phase(fresh, 2, decoder=decoder, loss=loss)
-            good = initialization.good_start(start, data, token_radius=mixture.token_radius, loss=loss)
+            good = initialization.good_start(
+                start, data, token_radius=mixture.token_radius, loss=loss
+            )
             goal = 0.8 * float(loss.at(0.0))
-            plan = {"certified": goal, "num_steps": 300, "token_radius": mixture.token_radius, "loss": loss}
+            plan = {
+                "certified": goal,
+                "num_steps": 300,
+                "token_radius": mixture.token_radius,
+                "loss": loss,
+            }
             found = regime.smallest_heads(start, data, [good.theta_star()], **plan)
             yield decoder, loss, regime.run_literally(start, data, found, mixture.token_radius)
 
@@ -267,7 +300,9 @@ def check_carried_runs(effort: Effort) -> Finding:
         tally.broken += sum(c.verdict is not Verdict.HOLDS for c in run.certificates)
         tally.add(run.walk.mean_loss, run.conditions.bound)
         told.setdefault(f"{decoder} {loss.name}", []).append(run.case.num_heads)
-    asked = "; ".join(f"{name} {min(heads):,.0f} to {max(heads):,.0f}" for name, heads in told.items())
+    asked = "; ".join(
+        f"{name} {min(heads):,.0f} to {max(heads):,.0f}" for name, heads in told.items()
+    )
     return tally.finding(f"all conclusions hold; heads needed: {asked}")
 
 

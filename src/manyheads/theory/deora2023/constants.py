@@ -42,19 +42,34 @@ class Shape:
 
     @classmethod
     def of(
-        cls, dataset, token_radius: float | None = None, *others, decoder: str = "full", loss: Loss = LOGISTIC
+        cls,
+        dataset,
+        token_radius: float | None = None,
+        *others,
+        decoder: str = "full",
+        loss: Loss = LOGISTIC,
     ) -> Shape:
         """The shape of data (with `token_radius` None, R is the largest norm seen in them and in `others`).
 
         An R below a token's norm is refused: Assumption 1 would be false.
         """
-        return cls(dataset.num_tokens, dataset.dim, known_radius(token_radius, dataset, *others), decoder, loss)
+        return cls(
+            dataset.num_tokens,
+            dataset.dim,
+            known_radius(token_radius, dataset, *others),
+            decoder,
+            loss,
+        )
 
     @classmethod
-    def traced(cls, num_tokens: int, dim: int, token_radius, decoder: str = "full", loss: Loss = LOGISTIC) -> Shape:
+    def traced(
+        cls, num_tokens: int, dim: int, token_radius, decoder: str = "full", loss: Loss = LOGISTIC
+    ) -> Shape:
         """A shape whose radius is a traced array (the check R >= 1 is the caller's)."""
         shape = object.__new__(cls)
-        values = dict(num_tokens=num_tokens, dim=dim, token_radius=token_radius, decoder=decoder, loss=loss)
+        values = dict(
+            num_tokens=num_tokens, dim=dim, token_radius=token_radius, decoder=decoder, loss=loss
+        )
         shape.__dict__.update(values)
         return shape
 
@@ -62,7 +77,9 @@ class Shape:
     @property
     def rows(self) -> float:
         r"""$s$: the readout of averages of norm at most $R$ has a gradient of norm at most $sR$."""
-        return {"full": math.sqrt(self.num_tokens), "pooled": float(self.num_tokens), "last": 1.0}[self.decoder]
+        return {"full": math.sqrt(self.num_tokens), "pooled": float(self.num_tokens), "last": 1.0}[
+            self.decoder
+        ]
 
     @property
     def repeat(self) -> float:
@@ -95,7 +112,10 @@ class Shape:
 
     def b2(self, x, num_heads):
         r"""$b_2=Gg/\sqrt H+Sf^2$, $\ell''\le S$: $\|\nabla^2\hat L\|\le b_2$."""
-        return self.loss.lipschitz * self.bend(x) / num_heads**0.5 + self.loss.smoothness * self.features(x) ** 2
+        return (
+            self.loss.lipschitz * self.bend(x) / num_heads**0.5
+            + self.loss.smoothness * self.features(x) ** 2
+        )
 
     def stability(self, x):
         r"""$CGf^2$: with steps of at most its inverse the gap of Theorem 2 is free of $f$."""
@@ -116,7 +136,9 @@ class Shape:
         if self.decoder == "full" and self.loss.name == "logistic":
             return ()
         text = "the paper prints its constants for the full readout and the logistic loss"
-        return (Hypothesis(text, False, "our version gives those of the other readouts and losses"),)
+        return (
+            Hypothesis(text, False, "our version gives those of the other readouts and losses"),
+        )
 
     def beta1(self, x):
         r"""Printed $\beta_1=\sqrt T R(2R^2x+1)$, Corollary 1 (1)."""
@@ -140,7 +162,9 @@ class Shape:
     # Theorem 1 -------------------------------------------------------------------------------------------------
     def radius(self, start_readout, target_readout, distance, num_heads):
         r"""Our $M=\max(\|U_\theta\|_{2,\infty},\ \|U_0\|_{2,\infty}+3.93D^2CsR/\sqrt H)$."""
-        return max(target_readout, start_readout + self.drift(DRIFT * distance**2) / math.sqrt(num_heads))
+        return max(
+            target_readout, start_readout + self.drift(DRIFT * distance**2) / math.sqrt(num_heads)
+        )
 
     def heads_printed(self, target_norm, distance):
         r"""$\sqrt H$ required by (3) with its constant taken as 1: $d\sqrt T R^5\|\theta\|_{2,\infty}D^3$."""
@@ -162,7 +186,12 @@ class Shape:
         $\alpha=3\sqrt d R^2[3\sqrt T R^3(3D+\|\theta\|_{2,\infty})+2\sqrt T R]$.
         """
         T, d, R = self.num_tokens, self.dim, self.token_radius
-        a = 3 * math.sqrt(d) * R**2 * (3 * math.sqrt(T) * R**3 * (3 * distance + target_norm) + 2 * math.sqrt(T) * R)
+        a = (
+            3
+            * math.sqrt(d)
+            * R**2
+            * (3 * math.sqrt(T) * R**3 * (3 * distance + target_norm) + 2 * math.sqrt(T) * R)
+        )
         return (2 * math.sqrt(T) * d * R**3 / math.sqrt(num_heads) + T * R**2 / 4) * a**2
 
 

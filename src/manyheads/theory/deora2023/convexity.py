@@ -114,7 +114,9 @@ def segments(trials: int, seed: int) -> Segments:
     """Random segments whose κ is spread over (1e-4, π²), evenly in its logarithm."""
     rng, root = np.random.default_rng(seed), math.sqrt(HEADS)
     first = rng.standard_normal((trials, SIZE)) * 10.0 ** rng.uniform(-1.5, 0.5, (trials, 1))
-    X = rng.standard_normal((trials, EXAMPLES, TOKENS, DIM)) * rng.uniform(0.5, 1.2, (trials, 1, 1, 1))
+    X = rng.standard_normal((trials, EXAMPLES, TOKENS, DIM)) * rng.uniform(
+        0.5, 1.2, (trials, 1, 1, 1)
+    )
     y = rng.choice([-1.0, 1.0], (trials, EXAMPLES))
     way = rng.standard_normal((trials, SIZE))
     way /= np.linalg.norm(way, axis=1, keepdims=True)
@@ -139,7 +141,9 @@ def segments(trials: int, seed: int) -> Segments:
     b3 = np.array([s.b3(v) for s, v in zip(shapes, x, strict=True)]) / root
     beta3 = np.array([s.beta3(v) for s, v in zip(shapes, whole, strict=True)]) / root
     beta2 = np.array([s.beta2(v, HEADS) for s, v in zip(shapes, whole, strict=True)])
-    return Segments(loss, slope, least, length, b3 * length**2, beta3 * length**2, moved, step, b2, beta2)
+    return Segments(
+        loss, slope, least, length, b3 * length**2, beta3 * length**2, moved, step, b2, beta2
+    )
 
 
 def segments_for(effort: Effort) -> Segments:
@@ -170,17 +174,27 @@ def curved_segment(heads: float, num_tokens: int = 4, length: float = 0.05) -> C
         vector = np.linalg.eigh(np.asarray(formula.class_hessians(U, W, counts, X, y)[0]))[1][:, 0]
         way = (vector[: U.size].reshape(U.shape) / roots, vector[U.size :].reshape(W.shape) / roots)
         points = [(U + s * length * way[0], W + s * length * way[1]) for s in (0.0, 0.5, 1.0)]
-        losses, slopes = zip(*(formula.class_loss(*point, counts, X, y) for point in points), strict=True)
+        losses, slopes = zip(
+            *(formula.class_loss(*point, counts, X, y) for point in points), strict=True
+        )
         hessians = [np.asarray(formula.class_hessians(*point, counts, X, y)[0]) for point in points]
     losses = [float(value) for value in losses]
     gap = losses[0] + length * float(np.asarray(slopes[0]) @ vector) - losses[2]
     x = max(np.linalg.norm(u.reshape(3, -1), axis=1).max() for u, _ in points)
     whole = math.hypot(x, max(np.abs(w).max() for _, w in points))
     least = min(float(np.linalg.eigvalsh(hessian)[0]) for hessian in hessians)
-    return CurvedSegment(gap, least, max(losses), length, shape.b3(x) / root, shape.beta3(whole) / root)
+    return CurvedSegment(
+        gap, least, max(losses), length, shape.b3(x) / root, shape.beta3(whole) / root
+    )
 
 
-def _added(tally: Tally, measured: np.ndarray, bound: np.ndarray, printed: Sequence | None = None, noise=0.0) -> Tally:
+def _added(
+    tally: Tally,
+    measured: np.ndarray,
+    bound: np.ndarray,
+    printed: Sequence | None = None,
+    noise=0.0,
+) -> Tally:
     """One trial per segment."""
     printed = [None] * len(measured) if printed is None else printed
     noise = np.broadcast_to(noise, measured.shape)
@@ -193,7 +207,9 @@ def check_taylor(effort: Effort) -> Finding:
     """(14) as corrected: L(θ) ≥ L_k + ⟨∇L_k, θ−θ_k⟩ + ½ min λ_min ‖θ−θ_k‖²."""
     s, e = segments_for(effort), curved_segment(1e4)
     coarse, fine, square = s.least[:, ::2].min(axis=1), s.least.min(axis=1), s.length**2
-    tally = _added(Tally(), s.gap, -0.5 * fine * square, noise=0.5 * (coarse - fine) * square + 1e-14)
+    tally = _added(
+        Tally(), s.gap, -0.5 * fine * square, noise=0.5 * (coarse - fine) * square + 1e-14
+    )
     tally.add(e.gap, -0.5 * e.least * e.length**2)
     return tally.finding(
         "convexity gap against −½ λ_min D²; a short segment along the least convex direction attains it"
@@ -219,9 +235,16 @@ def check_segment_convexity(effort: Effort) -> Finding:
     """(15)."""
     s, e = segments_for(effort), curved_segment(1e4)
     square = s.length**2
-    tally = _added(Tally(), -s.least.min(axis=1), s.kappa / square * s.top, list(s.printed_kappa / square * s.top))
+    tally = _added(
+        Tally(),
+        -s.least.min(axis=1),
+        s.kappa / square * s.top,
+        list(s.printed_kappa / square * s.top),
+    )
     tally.add(-e.least, e.constant * e.top, e.printed_constant * e.top)
-    return tally.finding("smallest eigenvalue on a segment against b3 and the largest loss; extremal heads approach it")
+    return tally.finding(
+        "smallest eigenvalue on a segment against b3 and the largest loss; extremal heads approach it"
+    )
 
 
 SEGMENT_CONVEXITY = Statement(
@@ -242,7 +265,9 @@ SEGMENT_CONVEXITY = Statement(
 def check_weak_convexity(effort: Effort) -> Finding:
     """(16) as corrected."""
     s, e = segments_for(effort), curved_segment(1e4)
-    tally = _added(Tally(), s.gap, 0.5 * s.kappa * s.top, list(0.5 * s.printed_kappa * s.top), noise=1e-14)
+    tally = _added(
+        Tally(), s.gap, 0.5 * s.kappa * s.top, list(0.5 * s.printed_kappa * s.top), noise=1e-14
+    )
     square = e.length**2 * e.top / 2
     tally.add(e.gap, e.constant * square, e.printed_constant * square)
     return tally.finding("share of the allowed convexity gap; extremal heads approach it")
@@ -274,12 +299,16 @@ def check_regret(effort: Effort) -> Finding:
         start = starts.first_phase(fresh, heads)
         target = targets.proximal_target(start, data, step_size=eta, num_steps=K)
         between = loop.Observer(_toward, None, (target.displacement,))
-        walk = follower.follow(start, data, step_size=eta, num_steps=K, targets=[target], observe={"between": between})
+        walk = follower.follow(
+            start, data, step_size=eta, num_steps=K, targets=[target], observe={"between": between}
+        )
         if not np.all(np.diff(walk.loss) + eta / 2 * walk.gradient_norm[:-1] ** 2 <= 1e-15):
             raise AssertionError("a run set up to descend did not descend")
         losses, whole = (kept[:K] for kept in walk.observed["between"])
         top, square, root = losses.max(axis=1), walk.target_distance[0, :K] ** 2, math.sqrt(heads)
-        ours = shape.b3(np.maximum(walk.readout_norm[:K], target.readout_norm)) / root * top * square
+        ours = (
+            shape.b3(np.maximum(walk.readout_norm[:K], target.readout_norm)) / root * top * square
+        )
         printed = shape.beta3(np.maximum(whole, target.parameter_norm)) / root * top * square
         base = target.loss + target.distance**2 / (2 * eta * K)
         tally.add(walk.mean_loss, base + ours.sum() / (2 * K), base + printed.sum() / (2 * K))
@@ -291,10 +320,16 @@ def _toward(view: View, target) -> tuple:
     problem = view.problem
 
     def loss(share):
-        place = jax.tree.map(lambda o, a, b: o + (a + share * (b - a)), problem.start, view.displacement, target)
-        return problem.objective.loss_and_gradient(place, problem.sample_weight, loss=problem.method.loss)[0]
+        place = jax.tree.map(
+            lambda o, a, b: o + (a + share * (b - a)), problem.start, view.displacement, target
+        )
+        return problem.objective.loss_and_gradient(
+            place, problem.sample_weight, loss=problem.method.loss
+        )[0]
 
-    heads = sum(jnp.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in jax.tree.leaves(view.point))
+    heads = sum(
+        jnp.sum(leaf.reshape(len(leaf), -1) ** 2, axis=1) for leaf in jax.tree.leaves(view.point)
+    )
     return jax.lax.map(loss, jnp.linspace(0.0, 1.0, 9)), jnp.sqrt(jnp.max(heads))
 
 
@@ -328,12 +363,17 @@ def check_quasi_convexity(effort: Effort) -> Finding:
     """Proposition 4, sharp form, with κ up to π², and the printed form where (18) holds."""
     s = segments_for(effort)
     bound = s.ends * np.array([glqc_factor(kappa) for kappa in s.kappa])
-    printed = [4 / 3 * end if kappa <= 0.5 else None for end, kappa in zip(s.ends, s.printed_kappa, strict=True)]
+    printed = [
+        4 / 3 * end if kappa <= 0.5 else None
+        for end, kappa in zip(s.ends, s.printed_kappa, strict=True)
+    ]
     tally = _added(Tally(), s.top, bound, printed)
     if not effort.quick:
         tally.add(search.ascend(_glqc_ratio, _segment_points(effort.seed, 12), steps=800)[1], 1.0)
     far = _large_kappa(s, s.top / bound)
-    return tally.finding(f"largest loss on the segment over the larger end divided by cos(√κ/2); {far}")
+    return tally.finding(
+        f"largest loss on the segment over the larger end divided by cos(√κ/2); {far}"
+    )
 
 
 def _large_kappa(s: Segments, shares: np.ndarray) -> str:
@@ -344,14 +384,18 @@ def _large_kappa(s: Segments, shares: np.ndarray) -> str:
 def _segment_points(seed: int, count: int) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
     shapes = {"first": SIZE, "second": SIZE, "X": (EXAMPLES, TOKENS, DIM)}
-    return [{name: rng.standard_normal(shape) for name, shape in shapes.items()} for _ in range(count)]
+    return [
+        {name: rng.standard_normal(shape) for name, shape in shapes.items()} for _ in range(count)
+    ]
 
 
 def _glqc_ratio(point) -> Array:
     """max L on the segment · cos(√κ/2) / max of the ends; minus infinity where κ is not below π²."""
     a, b, X = point["first"], point["second"], point["X"]
     R = jnp.maximum(1.0, jnp.sqrt(jnp.max(jnp.sum(X**2, axis=-1))))
-    x = jnp.sqrt(jnp.max(jnp.stack([jnp.sum(p[:READOUT].reshape(HEADS, -1) ** 2, axis=1) for p in (a, b)])))
+    x = jnp.sqrt(
+        jnp.max(jnp.stack([jnp.sum(p[:READOUT].reshape(HEADS, -1) ** 2, axis=1) for p in (a, b)]))
+    )
     kappa = Shape.traced(TOKENS, DIM, R).b3(x) / math.sqrt(HEADS) * jnp.sum((a - b) ** 2)
     loss = jax.vmap(lambda p: flat_loss(p, X, formula.labels(EXAMPLES)))(_between(a, b))
     inside = jnp.max(loss) / jnp.maximum(loss[0], loss[-1])

@@ -15,7 +15,11 @@ from manyheads._lazy import lazy
 from manyheads.data.door import guarded
 from manyheads.model.loss import LOGISTIC
 from manyheads.theory.deora2023 import training
-from manyheads.theory.deora2023.constants import HEADS_GENERALIZATION, HEADS_TRAINING, log_one_plus_exp
+from manyheads.theory.deora2023.constants import (
+    HEADS_GENERALIZATION,
+    HEADS_TRAINING,
+    log_one_plus_exp,
+)
 from manyheads.theory.deora2023.generalization import bounded_norms, independence, one_sample
 from manyheads.theory.deora2023.initialization import (
     GoodStart,
@@ -77,15 +81,23 @@ def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[
         return {
             "eta <= 1": 1.0,
             "eta <= 1/rho(K), order with constant 1": 1 / shape.rho_printed(D, D),
-            "eta <= 4 B_Phi^2/(gamma^2 log(1 + e^B_Phi))": 4 * B**2 / (good.margin**2 * log_one_plus_exp(B)),
+            "eta <= 4 B_Phi^2/(gamma^2 log(1 + e^B_Phi))": 4
+            * B**2
+            / (good.margin**2 * log_one_plus_exp(B)),
         }
     most = "log(1 + e^B_Phi)" if shape.loss is LOGISTIC else "l(-B_Phi)"  # of the loss at the start
-    common = {"eta <= D^2": D**2, f"eta <= D^2/{most}": D**2 / float(shape.loss.at(-good.model_bound))}
+    common = {
+        "eta <= D^2": D**2,
+        f"eta <= D^2/{most}": D**2 / float(shape.loss.at(-good.model_bound)),
+    }
     if variant == EXPLICIT:
         rho = shape.rho_explicit(target_norm(good, D / math.sqrt(2)), D, good.num_heads)
         return {"eta <= 1": 1.0, "eta <= 1/rho, rho of Section 6.1": 1 / rho} | common
     M = good_start_radius(good, num_steps)
-    return {"eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads), shape.gap_limit: 1 / shape.stability(M)} | common
+    return {
+        "eta <= 1/b2(M)": 1 / shape.b2(M, good.num_heads),
+        shape.gap_limit: 1 / shape.stability(M),
+    } | common
 
 
 @guarded()
@@ -101,7 +113,9 @@ def train_bound(good: GoodStart, num_steps: float, step_size: float, variant: st
 
 
 @guarded()
-def gap_bound(good: GoodStart, num_steps: float, step_size: float, num_examples: int, variant: str = OURS) -> float:
+def gap_bound(
+    good: GoodStart, num_steps: float, step_size: float, num_examples: int, variant: str = OURS
+) -> float:
     r"""Expected gap: $17D^2/(\eta n)$; printed with its own $g_0$."""
     return 17 * reach(good, num_steps, variant) ** 2 / (step_size * num_examples)
 
@@ -123,7 +137,10 @@ def good_start_conditions(
         steps = (training.step_at_most(text, step_size, limit) for text, limit in limits)
         unprinted = () if variant == OURS else good.shape.unprinted()
         hypotheses = (*outside(good), *unprinted, *good.hypotheses(), heads, *steps)
-        bound, step = train_bound(good, num_steps, step_size, variant), largest_good_step(good, num_steps, variant)
+        bound, step = (
+            train_bound(good, num_steps, step_size, variant),
+            largest_good_step(good, num_steps, variant),
+        )
         versions.append(Conditions(variant, hypotheses, bound, step, need, variant == PRINTED))
     return tuple(versions)
 
@@ -134,16 +151,29 @@ def corollary_runs(effort: Effort) -> tuple[tuple[GoodStart, Walk, float], ...]:
     runs = []
     for mixture, data, fresh in small_problems(effort.seed, effort.count(200, 1)):
         start = starts.first_phase(fresh, 1e12)
-        known = {"direction": targets.mixture_direction(start, mixture), "token_radius": mixture.token_radius}
+        known = {
+            "direction": targets.mixture_direction(start, mixture),
+            "token_radius": mixture.token_radius,
+        }
         probe = good_start(start, data, **known)
         heads = 2 * math.ceil(heads_for_good_start(probe, STEPS, constant=HEADS_GENERALIZATION) / 2)
         good = good_start(starts.first_phase(fresh, heads), data, **known)
         step = largest_good_step(good, STEPS)
         ours = good_start_conditions(good, num_steps=STEPS, step_size=step, generalization=True)[2]
         if not ours.holds:
-            raise AssertionError(f"the hypotheses of Corollary 2 fail where they should hold: {ours.missing}")
+            raise AssertionError(
+                f"the hypotheses of Corollary 2 fail where they should hold: {ours.missing}"
+            )
         target, _ = realize(good, 1 / STEPS)
-        runs.append((good, follower.follow(good.start, data, step_size=step, num_steps=STEPS, targets=[target]), step))
+        runs.append(
+            (
+                good,
+                follower.follow(
+                    good.start, data, step_size=step, num_steps=STEPS, targets=[target]
+                ),
+                step,
+            )
+        )
     return tuple(runs)
 
 
@@ -160,13 +190,17 @@ def certify_corollary_2(work: Examination) -> list[Certificate]:
         extra = (independence(work.independent), bounded_norms(work.bounded), one_sample())
         bounds = tuple(
             Bound(
-                v.variant, gap_bound(good, K, eta, work.dataset.num_examples, v.variant), (*v.hypotheses, *extra),
+                v.variant,
+                gap_bound(good, K, eta, work.dataset.num_examples, v.variant),
+                (*v.hypotheses, *extra),
                 v.up_to_constant,
             )
             for v in good_start_conditions(good, num_steps=K, step_size=eta, generalization=True)
-        )  # fmt: skip
+        )
         gap = targets.train_loss(walk.final, work.test, work.loss) - float(walk.loss[-1])
-        found.append(Certificate("cor2", "generalization gap, in expectation over samples", gap, bounds))
+        found.append(
+            Certificate("cor2", "generalization gap, in expectation over samples", gap, bounds)
+        )
     return found
 
 
@@ -174,8 +208,12 @@ def check_corollary_2(effort: Effort) -> Finding:
     """Corollary 2: train loss on runs that satisfy its hypotheses; the gap against fresh data."""
     tally = Tally()
     problems = small_problems(effort.seed, effort.count(200, 1))
-    for k, ((mixture, data, _), (good, walk, step)) in enumerate(zip(problems, corollary_runs(effort), strict=True)):
-        tally.add(walk.loss[-1], train_bound(good, STEPS, step), train_bound(good, STEPS, step, PRINTED))
+    for k, ((mixture, data, _), (good, walk, step)) in enumerate(
+        zip(problems, corollary_runs(effort), strict=True)
+    ):
+        tally.add(
+            walk.loss[-1], train_bound(good, STEPS, step), train_bound(good, STEPS, step, PRINTED)
+        )
         fresh = mixture.sample(400, key=jax.random.key(3000 + k))
         tally.add(max(_gap(walk, fresh), 0.0), gap_bound(good, STEPS, step, data.num_examples))
     heads = corollary_runs(effort)[0][0].num_heads
@@ -234,7 +272,10 @@ def check_corollary_4(effort: Effort) -> Finding:
     mixture, _, first = small_problem(effort.seed)
     start = starts.first_phase(first, 1e12)
     fresh = mixture.sample(400, key=jax.random.key(77))
-    known = {"direction": targets.mixture_direction(start, mixture), "token_radius": mixture.token_radius}
+    known = {
+        "direction": targets.mixture_direction(start, mixture),
+        "token_radius": mixture.token_radius,
+    }
     # heads and step size are fixed before the samples are seen, from the formula of Proposition 2
     probe = good_start(start, mixture.sample(n, key=jax.random.key(76)), **known)
     heads = 2 * math.ceil(2 * heads_for_good_start(probe, STEPS, constant=HEADS_GENERALIZATION) / 2)
@@ -243,7 +284,9 @@ def check_corollary_4(effort: Effort) -> Finding:
     for k in range(effort.count(200, 6)):
         data = mixture.sample(n, key=jax.random.key(500 + k))
         good = good_start(start, data, **known)
-        if not good_start_conditions(good, num_steps=STEPS, step_size=step, generalization=True)[2].holds:
+        if not good_start_conditions(good, num_steps=STEPS, step_size=step, generalization=True)[
+            2
+        ].holds:
             raise AssertionError("the hypotheses of Corollary 4 fail where they should hold")
         gaps.append(_gap(follower.follow(start, data, step_size=step, num_steps=STEPS), fresh))
         g0 = reach(good, STEPS)

@@ -34,9 +34,17 @@ def check_bounded_data(effort: Effort) -> Finding:
     tally = Tally()
     for i, (signal, noise) in enumerate(((0.3, "uniform"), (1.0, "vertex"), (2.5, "vertex"))):
         mixture = mixtures.TokenizedMixture(
-            num_tokens=6, dim=9, num_patterns=3, sparsity=0.5, signal=signal, noise_mu=0.1 * signal,
-            noise_nu=0.1 * signal, noise_norm=0.6 * signal, noise=noise, key=jax.random.key(i),
-        )  # fmt: skip
+            num_tokens=6,
+            dim=9,
+            num_patterns=3,
+            sparsity=0.5,
+            signal=signal,
+            noise_mu=0.1 * signal,
+            noise_nu=0.1 * signal,
+            noise_norm=0.6 * signal,
+            noise=noise,
+            key=jax.random.key(i),
+        )
         for j in range(effort.count(40, 4)):
             data = mixture.sample(50, key=jax.random.key(100 * i + j + effort.seed))
             tally.add(np.linalg.norm(data.tokens, axis=-1).max(), mixture.token_radius)
@@ -58,7 +66,11 @@ ASSUMPTION_1 = Statement(
 )
 
 SCORE = 12.0  # log(1 + e^-12) and its slope agree to 3e-6
-MANY = (1e2, 1e4, 1e8)  # heads: the bounds are attained in the limit, where the score is large and readouts are small
+MANY = (
+    1e2,
+    1e4,
+    1e8,
+)  # heads: the bounds are attained in the limit, where the score is large and readouts are small
 
 
 def _norms(point: Point) -> tuple[Shape, Array, Array, int]:
@@ -67,7 +79,12 @@ def _norms(point: Point) -> tuple[Shape, Array, Array, int]:
     H, T, d = U.shape
     R = jnp.maximum(1.0, jnp.sqrt(jnp.max(jnp.sum(X**2, axis=-1))))
     readout, key_query = (jnp.sum(leaf.reshape(H, -1) ** 2, axis=1) for leaf in (U, W))
-    return Shape.traced(T, d, R), jnp.sqrt(jnp.max(readout)), jnp.sqrt(jnp.max(readout + key_query)), H
+    return (
+        Shape.traced(T, d, R),
+        jnp.sqrt(jnp.max(readout)),
+        jnp.sqrt(jnp.max(readout + key_query)),
+        H,
+    )
 
 
 def _loss(point: Point):
@@ -77,7 +94,15 @@ def _loss(point: Point):
 
 def _search(name: str, measure, bounds, *, directional: bool) -> Search:
     shapes = tuple((*shape, 4, 1) for shape in SHAPES)
-    return Search(name, measure, bounds, lambda rng, shape: draw(rng, shape, directional), shapes, (4, 2, 3, 4), POINTS)
+    return Search(
+        name,
+        measure,
+        bounds,
+        lambda rng, shape: draw(rng, shape, directional),
+        shapes,
+        (4, 2, 3, 4),
+        POINTS,
+    )
 
 
 def relative_gradient(point: Point) -> Array:
@@ -109,7 +134,9 @@ def check_loss_gradient(effort: Effort) -> Finding:
     attack(tally, GRADIENT_SEARCH, effort)
     for heads in MANY:
         tally.add(*many_aligned_heads(heads))
-    return tally.finding("approached by identical tokens and many heads with small aligned readouts")
+    return tally.finding(
+        "approached by identical tokens and many heads with small aligned readouts"
+    )
 
 
 def shape_of(work: Examination) -> Shape:
@@ -124,7 +151,11 @@ def certify_loss_gradient(work: Examination) -> list[Certificate]:
     np.divide(walk.gradient_norm, bound, out=share, where=bound > 0)
     worst = int(np.argmax(share))
     claim = f"|grad L| at most b1 L at every step (worst: step {worst})"
-    return [Certificate("cor1.1", claim, float(walk.gradient_norm[worst]), (Bound(OURS, float(bound[worst])),))]
+    return [
+        Certificate(
+            "cor1.1", claim, float(walk.gradient_norm[worst]), (Bound(OURS, float(bound[worst])),)
+        )
+    ]
 
 
 COROLLARY_1_GRADIENT = Statement(
@@ -175,7 +206,9 @@ def check_smoothness(effort: Effort) -> Finding:
 def last_curvature(work: Examination) -> Curvature:
     """Extreme eigenvalues of the Hessian at the end of the run."""
     work.progress("extreme eigenvalues of the Hessian at the end of the run")
-    return curvature.loss_curvature(work.shared(training.repetition).final, work.dataset, loss=work.loss)
+    return curvature.loss_curvature(
+        work.shared(training.repetition).final, work.dataset, loss=work.loss
+    )
 
 
 def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hypothesis]]:
@@ -184,7 +217,13 @@ def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hy
     remedy = "use fewer heads of different kinds, or loss_curvature with more products"
     found = Hypothesis("the eigenvalue was found: the iteration converged", converged, remedy)
     whole = targets.parameter_norm(walk.final.heads)
-    return work.shared(shape_of), float(walk.readout_norm[-1]), whole, walk.start.num_heads, (found,)
+    return (
+        work.shared(shape_of),
+        float(walk.readout_norm[-1]),
+        whole,
+        walk.start.num_heads,
+        (found,),
+    )
 
 
 def certify_smoothness(work: Examination) -> list[Certificate]:
@@ -194,10 +233,14 @@ def certify_smoothness(work: Examination) -> list[Certificate]:
     bounds = (printed, Bound(OURS, shape.b2(x, H), found))
     return [
         Certificate(
-            "cor1.2", "norm of the Hessian at the end of the run", max(abs(least.value), abs(most.value)), bounds,
-            noise=max(least.residual, most.residual), noise_source="residual",
+            "cor1.2",
+            "norm of the Hessian at the end of the run",
+            max(abs(least.value), abs(most.value)),
+            bounds,
+            noise=max(least.residual, most.residual),
+            noise_source="residual",
         )
-    ]  # fmt: skip
+    ]
 
 
 COROLLARY_1_SMOOTHNESS = Statement(
@@ -239,7 +282,13 @@ def idle_heads(heads: float, num_tokens: int = 4) -> tuple[float, float, float]:
     tokens = np.where(np.arange(T) < T // 2, 1.0, -1.0)[:, None]
     size = SCORE / math.sqrt(heads * T)
     U = np.stack([np.zeros((T, 1)), size / math.sqrt(T) * tokens])
-    case = (U, np.array([0.0, 40.0]).reshape(2, 1, 1), np.array([2.0, heads - 2]), tokens[None], np.ones(1))
+    case = (
+        U,
+        np.array([0.0, 40.0]).reshape(2, 1, 1),
+        np.array([2.0, heads - 2]),
+        tokens[None],
+        np.ones(1),
+    )
     with jax.enable_x64(True):
         value, _ = formula.class_loss(*case)
     whole = max(size, math.sqrt(size**2 + 40.0**2))
@@ -252,7 +301,9 @@ def check_weak_convexity(effort: Effort) -> Finding:
     attack(tally, CONVEXITY_SEARCH, effort)
     for heads in MANY:
         tally.add(*idle_heads(heads))
-    return tally.finding("approached by two idle heads on ±v tokens beside many heads that make the score large")
+    return tally.finding(
+        "approached by two idle heads on ±v tokens beside many heads that make the score large"
+    )
 
 
 def certify_weak_convexity(work: Examination) -> list[Certificate]:

@@ -62,7 +62,11 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
     on_nu = np.where(relevant, 0.0, tokens @ sum_nu)  # S^2 + sum <nu, z> for an irrelevant token
     from_relevant = np.where(relevant, S**4, S**2 * on_own)  # by key
     to_relevant = S**2 * (on_nu + on_own)  # by query
-    among = np.outer(on_plus, on_plus) + np.outer(on_minus, on_minus) + np.outer(on_nu, on_plus + on_minus)
+    among = (
+        np.outer(on_plus, on_plus)
+        + np.outer(on_minus, on_minus)
+        + np.outer(on_nu, on_plus + on_minus)
+    )
     from_irrelevant = np.where(relevant[None, :], to_relevant[:, None], among)
     return np.where(relevant[:, None], from_relevant[None, :], from_irrelevant)
 
@@ -122,14 +126,24 @@ def check_logits(effort: Effort) -> Finding:
         rounding = 1e-11 * mixture.signal**4
         for X, relevant, y in zip(data.tokens, known_relevant(data), data.labels, strict=True):
             direct = X @ mixture.W_star @ X.T
-            tally.broken += np.abs(direct - softmax_logits(mixture, X, relevant, y)).max() > rounding
+            tally.broken += (
+                np.abs(direct - softmax_logits(mixture, X, relevant, y)).max() > rounding
+            )
             gap = (direct[:, relevant].min(axis=1) - direct[:, ~relevant].max(axis=1)).min()
             tally.add(gap, logit_gap(mixture), sense=">=", noise=rounding)
     level = 0.125
     mixture = mixtures.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=1, sparsity=0.5, signal=1.0, noise_mu=level, noise_nu=level,
-        noise_norm=1.01 * math.sqrt(3) * level, noise="vertex", frame="axis",
-    )  # fmt: skip
+        num_tokens=4,
+        dim=6,
+        num_patterns=1,
+        sparsity=0.5,
+        signal=1.0,
+        noise_mu=level,
+        noise_nu=level,
+        noise_norm=1.01 * math.sqrt(3) * level,
+        noise="vertex",
+        frame="axis",
+    )
     worst = min(_smallest_gap(mixture, mixture.sample(50, key=drawn_key(rng))) for _ in range(20))
     tally.add(worst, logit_gap(mixture), sense=">=", noise=1e-12)
     return tally.finding(f"worst-case noise at q = 1/8: smallest gap {worst:.4f} S⁴, 17/32 = .5313")
@@ -137,7 +151,11 @@ def check_logits(effort: Effort) -> Finding:
 
 def _smallest_gap(mixture, data: Dataset) -> float:
     scores, relevant = logits(data, mixture.W_star), known_relevant(data)[:, None, :]
-    return float((np.where(relevant, scores, np.inf).min(2) - np.where(relevant, -np.inf, scores).max(2)).min())
+    return float(
+        (
+            np.where(relevant, scores, np.inf).min(2) - np.where(relevant, -np.inf, scores).max(2)
+        ).min()
+    )
 
 
 LOGITS = Statement(
@@ -161,11 +179,15 @@ def check_proposition_3(effort: Effort) -> Finding:
     """Proposition 3 with our constant (hence the printed one): (10) and (11)."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     for k in range(effort.count(70, 12)):
-        mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], float(rng.uniform(0.005, 0.125)))
+        mixture = draw_mixture(
+            rng, ("none", "uniform", "vertex")[k % 3], float(rng.uniform(0.005, 0.125))
+        )
         data = mixture.sample(30, key=drawn_key(rng))
         for mass in (0.3, 0.01, 1e-5):
             wide = max(0.0, sharpness(mixture, mass, printed=True))
-            tally.printed = max(tally.printed or 0.0, irrelevant_mass(data, wide * mixture.W_opt) / mass)
+            tally.printed = max(
+                tally.printed or 0.0, irrelevant_mass(data, wide * mixture.W_opt) / mass
+            )
             sharp = sharpness(mixture, mass) * mixture.W_opt
             tally.add(irrelevant_mass(data, sharp), mass, noise=1e-15)
             heads = model.MultiHead.create(sharp[None], mixture.U_opt[None])
@@ -200,14 +222,23 @@ def check_linear_margin(effort: Effort) -> Finding:
         data = mixture.sample(60, key=drawn_key(rng))
         found = margins.hard_margin(data.labels, features=data.tokens.reshape(60, -1))
         tally.add(found.lower, linear_margin(mixture), sense=">=", noise=1e-6 * found.upper)
-    plain = {"num_tokens": 4, "dim": 4, "num_patterns": 2, "sparsity": 0.5, "signal": 1.5, "frame": "axis"}
+    plain = {
+        "num_tokens": 4,
+        "dim": 4,
+        "num_patterns": 2,
+        "sparsity": 0.5,
+        "signal": 1.5,
+        "frame": "axis",
+    }
     large = mixtures.TokenizedMixture(**plain)
     tally.add(linear_interval(large, drawn_key(rng)).upper, linear_margin(large) * 1.0001)
     fixed = mixtures.TokenizedMixture(**plain, positions="fixed")
     found = linear_interval(fixed, drawn_key(rng))
     tally.add(found.upper, linear_margin_fixed_positions(fixed) * 1.0001)
     tally.add(found.lower, linear_margin_fixed_positions(fixed) * 0.9999, sense=">=")
-    return tally.finding("certified linear margins of samples; 600 noise-free samples reach the formula")
+    return tally.finding(
+        "certified linear margins of samples; 600 noise-free samples reach the formula"
+    )
 
 
 LINEAR_MARGIN = Statement(
@@ -238,9 +269,16 @@ def check_impossibility(effort: Effort) -> Finding:
     for first, exponent in product((True, False), powers.tolist()):
         tally.add(float(_feasible(first, exponent)), 0.0)
     mixture = mixtures.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.0,
+        noise_mu=0.05,
+        noise_nu=0.05,
+        noise_norm=0.3,
         key=jax.random.key(effort.seed),
-    )  # fmt: skip
+    )
     data = mixture.sample(24, key=jax.random.key(effort.seed + 1))
     distance, parts = {}, {}
     for heads in (4, 64, 1024):
@@ -285,7 +323,9 @@ def _feasible(first: bool, exponent: float) -> bool:
     at_least(big, small)
     theta = (np.array([0, 5.0, 0, 0]) + 3 * big[0], 3 * big[1])
     at_least((np.array([e, 0, 0, 0]), 0.0), theta)  # H^e >= S^5 |theta|^3
-    answer = optimize.linprog(np.zeros(4), A_ub=np.array(rows), b_ub=np.array(right), bounds=[(None, None)] * 4)
+    answer = optimize.linprog(
+        np.zeros(4), A_ub=np.array(rows), b_ub=np.array(right), bounds=[(None, None)] * 4
+    )
     return answer.status == 0
 
 

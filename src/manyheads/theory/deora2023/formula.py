@@ -37,7 +37,9 @@ def single_head(point: Point, decoder: str = "full") -> Array:
     return jnp.sum(U * (jax.nn.softmax(X @ W @ X.T, axis=-1) @ X))
 
 
-def train_loss(weights: Point, X: Array, y: Array, decoder: str = "full", loss: Loss = LOGISTIC) -> Array:
+def train_loss(
+    weights: Point, X: Array, y: Array, decoder: str = "full", loss: Loss = LOGISTIC
+) -> Array:
     """Loss of explicit heads U (H, T, d) or (H, d), W (H, d, d) on sequences X (n, T, d)."""
     U, W = rows(weights["U"], X.shape[1], decoder), weights["W"]
 
@@ -110,9 +112,13 @@ def class_hessians(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     def within(u, w):
         def mean(both):
             uu, ww = both[: u.size].reshape(u.shape), both[u.size :].reshape(w.shape)
-            return jnp.mean(slopes * jax.vmap(lambda x: single_head({"X": x, "U": uu, "W": ww}, decoder))(X))
+            return jnp.mean(
+                slopes * jax.vmap(lambda x: single_head({"X": x, "U": uu, "W": ww}, decoder))(X)
+            )
 
-        return jax.hessian(mean)(jnp.concatenate([u.ravel(), w.ravel()])) / jnp.sqrt(jnp.sum(counts))
+        return jax.hessian(mean)(jnp.concatenate([u.ravel(), w.ravel()])) / jnp.sqrt(
+            jnp.sum(counts)
+        )
 
     return jax.hessian(value)(flat), [within(u, w) for u, w in zip(U, W, strict=True)]
 

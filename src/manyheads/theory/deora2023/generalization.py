@@ -26,7 +26,15 @@ from manyheads.theory.deora2023.training import Case, Conditions
 from manyheads.theory.examination import distribution_radius
 from manyheads.theory.finding import Effort, Finding, Tally, half_width
 from manyheads.theory.statement import Statement
-from manyheads.theory.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.theory.verdict import (
+    EXPLICIT,
+    OURS,
+    PRINTED,
+    Bound,
+    Certificate,
+    Hypothesis,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -51,8 +59,14 @@ def independence(holds: bool) -> Hypothesis:
 
 def bounded_norms(holds: bool) -> Hypothesis:
     """Assumption 1 for the distribution: statements about unseen sequences need more than the largest norm seen."""
-    remedy = "" if holds else "R is the largest norm seen: pass token_radius=, or data whose source has a known bound"
-    return Hypothesis("R bounds the norm of every token of the distribution (Assumption 1)", holds, remedy)
+    remedy = (
+        ""
+        if holds
+        else "R is the largest norm seen: pass token_radius=, or data whose source has a known bound"
+    )
+    return Hypothesis(
+        "R bounds the norm of every token of the distribution (Assumption 1)", holds, remedy
+    )
 
 
 def one_sample() -> Hypothesis:
@@ -78,16 +92,23 @@ def stability_bound(case: Case, num_examples: int, *, printed: bool = False) -> 
     return case.step_size * lipschitz / 2 * gap_bound(case, num_examples)
 
 
-def generalization_conditions(case: Case, num_examples: int, *, independent: bool) -> tuple[Conditions, ...]:
+def generalization_conditions(
+    case: Case, num_examples: int, *, independent: bool
+) -> tuple[Conditions, ...]:
     """Theorem 2 on a case: printed (constant 1), explicit, ours. `independent`: the plan did not use the sample."""
     versions = []
     for conditions in training.training_conditions(case):
-        hypotheses, needed = [*conditions.hypotheses, independence(independent)], conditions.heads_needed
+        hypotheses, needed = (
+            [*conditions.hypotheses, independence(independent)],
+            conditions.heads_needed,
+        )
         if conditions.variant == OURS:
             gap = training.heads_needed(case, OURS, HEADS_GENERALIZATION)
             text = "enough heads for the gap: sqrt(H) >= 8 D^2 b3(M)"
             remedy = f"use {gap:.3g} heads or more"
-            hypotheses.append(Hypothesis.at_least(text, math.sqrt(case.num_heads), math.sqrt(gap), remedy))
+            hypotheses.append(
+                Hypothesis.at_least(text, math.sqrt(case.num_heads), math.sqrt(gap), remedy)
+            )
             limit = 1 / case.shape.stability(case.radius)
             hypotheses.append(training.step_at_most(case.shape.gap_limit, case.step_size, limit))
             needed = max(needed, gap)
@@ -95,9 +116,14 @@ def generalization_conditions(case: Case, num_examples: int, *, independent: boo
         bound = gap_bound(case, num_examples)
         versions.append(
             Conditions(
-                conditions.variant, tuple(hypotheses), bound, conditions.largest_step, needed, up_to_constant
+                conditions.variant,
+                tuple(hypotheses),
+                bound,
+                conditions.largest_step,
+                needed,
+                up_to_constant,
             )
-        )  # fmt: skip
+        )
     return tuple(versions)
 
 
@@ -164,14 +190,23 @@ def measure_leave_one_out(
         run = descent.train(start, dataset, **plan, record=[num_steps], dtype="float64")
         if run.status == "interrupted":
             raise KeyboardInterrupt
-        test_loss = targets.train_loss(run.final, test, loss) if run.status == "finished" else math.nan
+        test_loss = (
+            targets.train_loss(run.final, test, loss) if run.status == "finished" else math.nan
+        )
     return LeaveOneOut(
-        twins.distance[:, -1], twins.left_out_loss[:, -1], shape.lipschitz(larger), float(twins.reference_loss[-1]),
-        test_loss, independent, bound is not None,
-    )  # fmt: skip
+        twins.distance[:, -1],
+        twins.left_out_loss[:, -1],
+        shape.lipschitz(larger),
+        float(twins.reference_loss[-1]),
+        test_loss,
+        independent,
+        bound is not None,
+    )
 
 
-def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case] = ()) -> tuple[Certificate, ...]:
+def certify_generalization(
+    samples: Sequence[LeaveOneOut], cases: Sequence[Case] = ()
+) -> tuple[Certificate, ...]:
     """Lemma 3 and the leave-one-out certificate in expectation, as means over samples with half of a 95% interval.
 
     With `cases`, Theorem 2's numbers on each sample, Theorem 2 (thm2) too. With less than three samples the values are
@@ -180,34 +215,48 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
     if not samples:
         raise ValueError("no samples: pass at least one LeaveOneOut, better ten or more")
     if cases and len(cases) != len(samples):
-        raise ValueError(f"{len(cases)} cases for {len(samples)} samples; pass one Case for each sample, or none")
+        raise ValueError(
+            f"{len(cases)} cases for {len(samples)} samples; pass one Case for each sample, or none"
+        )
     common = (
         Hypothesis.at_least(
-            "the expectation is estimated from several data sets", len(samples), 3,
+            "the expectation is estimated from several data sets",
+            len(samples),
+            3,
             "repeat on fresh samples, ten or more",
         ),
-        Hypothesis("test loss was measured", all(math.isfinite(s.test_loss) for s in samples), "pass test data"),
+        Hypothesis(
+            "test loss was measured",
+            all(math.isfinite(s.test_loss) for s in samples),
+            "pass test data",
+        ),
         Hypothesis(
             "all runs stayed finite",
             all(math.isfinite(s.train_loss + s.test_certificate) for s in samples),
             "use a smaller step size",
         ),
         bounded_norms(all(s.bounded for s in samples)),
-    )  # fmt: skip
+    )
     free = (*common, independence(all(s.independent for s in samples)))
     gaps = np.array([s.gap for s in samples])
     found = [
         _expectation(
-            "lemma3", "mean generalization gap against 2·mean(b1·stability)", gaps,
-            {OURS: np.array([s.lemma3 for s in samples])}, {OURS: free},
+            "lemma3",
+            "mean generalization gap against 2·mean(b1·stability)",
+            gaps,
+            {OURS: np.array([s.lemma3 for s in samples])},
+            {OURS: free},
             {"average stability": float(np.mean([s.stability for s in samples]))},
         ),
         _expectation(
-            "loo", "mean test loss against the leave-one-out certificate", np.array([s.test_loss for s in samples]),
-            {OURS: np.array([s.test_certificate for s in samples])}, {OURS: free},
+            "loo",
+            "mean test loss against the leave-one-out certificate",
+            np.array([s.test_loss for s in samples]),
+            {OURS: np.array([s.test_certificate for s in samples])},
+            {OURS: free},
             {"left-out loss": float(np.mean([s.left_out_losses.mean() for s in samples]))},
         ),
-    ]  # fmt: skip
+    ]
     if cases:
         every = [
             generalization_conditions(case, len(s.distances), independent=s.independent)
@@ -215,10 +264,17 @@ def certify_generalization(samples: Sequence[LeaveOneOut], cases: Sequence[Case]
         ]
         values, hypotheses = {}, {}
         for versions in zip(*every, strict=True):  # per version, the hypotheses of the worst sample
-            worst = max(versions, key=lambda v: (len(v.missing), max((h.factor for h in v.missing), default=1.0)))
+            worst = max(
+                versions,
+                key=lambda v: (len(v.missing), max((h.factor for h in v.missing), default=1.0)),
+            )
             values[worst.variant] = np.array([v.bound for v in versions])
             hypotheses[worst.variant] = (*common, *worst.hypotheses)
-        found.append(_expectation("thm2", "mean generalization gap against (5)", gaps, values, hypotheses, {}))
+        found.append(
+            _expectation(
+                "thm2", "mean generalization gap against (5)", gaps, values, hypotheses, {}
+            )
+        )
     return tuple(found)
 
 
@@ -228,18 +284,29 @@ def _expectation(statement, claim, left, right, hypotheses, details) -> Certific
     noise = half_width(excess) if len(left) > 1 and np.isfinite(excess).all() else 0.0
     bounds = tuple(Bound(v, float(np.mean(right[v])), hypotheses[v], v != OURS) for v in right)
     return Certificate(
-        statement, f"in expectation over data sets: {claim}", float(np.mean(left)), bounds, noise=noise,
-        noise_source=f"half of the 95% interval over {len(left)} data sets", details=details,
-    )  # fmt: skip
+        statement,
+        f"in expectation over data sets: {claim}",
+        float(np.mean(left)),
+        bounds,
+        noise=noise,
+        noise_source=f"half of the 95% interval over {len(left)} data sets",
+        details=details,
+    )
 
 
 def twin_certificates(work: Examination) -> tuple[Certificate, ...]:
     """Lemma 3 and the leave-one-out certificate of a run, from the n + 1 runs on its sample."""
     work.progress(f"{work.dataset.num_examples} leave-one-out runs")
     twins = measure_leave_one_out(
-        work.run.start, work.dataset, step_size=work.step_size, num_steps=work.num_steps, test=work.test,
-        token_radius=work.radius if work.bounded else None, independent=work.independent, loss=work.loss,
-    )  # fmt: skip
+        work.run.start,
+        work.dataset,
+        step_size=work.step_size,
+        num_steps=work.num_steps,
+        test=work.test,
+        token_radius=work.radius if work.bounded else None,
+        independent=work.independent,
+        loss=work.loss,
+    )
     return certify_generalization([twins])
 
 
@@ -265,9 +332,13 @@ def stability_runs(effort: Effort) -> tuple[tuple[Case, LeaveOneOut], ...]:
     ray = regime.Ray(small, plan, direction, R)
     scale = 1.2 * ray.scale_for_loss(1 / K, 1e10)
     case = ray.case(1e10, scale, K)
-    heads = 2 * math.ceil(1.5 * (HEADS_GENERALIZATION * case.distance**2 * ray.shape.b3(case.radius)) ** 2 / 2)
+    heads = 2 * math.ceil(
+        1.5 * (HEADS_GENERALIZATION * case.distance**2 * ray.shape.b3(case.radius)) ** 2 / 2
+    )
     start = starts.first_phase(first, heads)
-    probe = training.case_of(start, plan, targets.along(direction, scale, start, plan), num_steps=K, token_radius=R)
+    probe = training.case_of(
+        start, plan, targets.along(direction, scale, start, plan), num_steps=K, token_radius=R
+    )
     eta = 0.5 * min(training.largest_step(probe), 1 / ray.shape.b1(probe.radius) ** 2)
     runs = []
     for k in range(effort.count(200, 4)):
@@ -285,11 +356,16 @@ def lively_runs(effort: Effort) -> tuple[LeaveOneOut, ...]:
     """The same without Theorem 2's hypotheses: few heads and a step size at which training makes progress."""
     mixture, first, fresh = _problem(effort)
     start = starts.first_phase(first, 4)
-    samples = (mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed)) for k in range(effort.count(200, 6)))
+    samples = (
+        mixture.sample(EXAMPLES, key=jax.random.key(100 + k + effort.seed))
+        for k in range(effort.count(200, 6))
+    )
     return tuple(_twins_of(start, data, 0.5, fresh, mixture.token_radius) for data in samples)
 
 
-def _twins_of(start: MultiHead, data: Dataset, eta: float, fresh: Dataset, radius: float) -> LeaveOneOut:
+def _twins_of(
+    start: MultiHead, data: Dataset, eta: float, fresh: Dataset, radius: float
+) -> LeaveOneOut:
     return measure_leave_one_out(
         start, data, step_size=eta, num_steps=60, test=fresh, token_radius=radius, independent=True
     )
@@ -314,10 +390,15 @@ def certify_theorem_2(work: Examination) -> list[Certificate]:
     gap = math.nan
     if work.test is not None:
         gap = targets.train_loss(walk.final, work.test, work.loss) - float(walk.loss[-1])
-    versions = generalization_conditions(case, work.dataset.num_examples, independent=work.independent)
+    versions = generalization_conditions(
+        case, work.dataset.num_examples, independent=work.independent
+    )
     bounds = tuple(
         Bound(
-            v.variant, v.bound, (*v.hypotheses, bounded_norms(work.bounded), measured, one_sample()), v.up_to_constant
+            v.variant,
+            v.bound,
+            (*v.hypotheses, bounded_norms(work.bounded), measured, one_sample()),
+            v.up_to_constant,
         )
         for v in versions
     )
@@ -354,7 +435,9 @@ THEOREM_2 = Statement(
 def check_lemma_3(effort: Effort) -> Finding:
     """Lemma 3 on fast runs (few heads): mean gap against 2·mean(b1·stability), with half of a 95% interval."""
     found = certify_generalization(lively_runs(effort))[0]
-    detail = f"gap {found.measured:.3g} against {found.bound().value:.3g}, {found.noise_source}, 4 heads"
+    detail = (
+        f"gap {found.measured:.3g} against {found.bound().value:.3g}, {found.noise_source}, 4 heads"
+    )
     return _in_expectation(found, detail, max(found.measured, 0.0), len(lively_runs(effort)))
 
 
@@ -380,7 +463,11 @@ def check_stability(effort: Effort) -> Finding:
     """(1/n)Σ‖θ_K−θ_K^{-i}‖ against its bound, sample by sample."""
     tally, runs = Tally(), stability_runs(effort)
     for case, twins in runs:
-        tally.add(twins.stability, stability_bound(case, EXAMPLES), stability_bound(case, EXAMPLES, printed=True))
+        tally.add(
+            twins.stability,
+            stability_bound(case, EXAMPLES),
+            stability_bound(case, EXAMPLES, printed=True),
+        )
     return tally.finding(f"run at {runs[0][0].num_heads:.2g} heads, all twins")
 
 

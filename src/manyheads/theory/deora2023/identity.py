@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 decomposition, starts = lazy("manyheads.theory.decomposition"), lazy("manyheads.training.start")
 targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
-training, rounding = lazy("manyheads.theory.deora2023.training"), lazy("manyheads.measures.rounding")
+training, rounding = (
+    lazy("manyheads.theory.deora2023.training"),
+    lazy("manyheads.measures.rounding"),
+)
 
 
 def explained(part: Decomposition, scores: float = 0.0) -> Certificate:
@@ -86,7 +89,9 @@ def check_identity(effort: Effort) -> Finding:
     (part,) = parts(zero, data, [targets.proximal_target(zero, data, **plan)])
     tally.add(abs(part.residual), 1e-12)
     worst = max(*residuals, abs(part.residual))
-    return tally.finding(f"largest residual {worst:.1e}; share is measured mean loss over the certificate")
+    return tally.finding(
+        f"largest residual {worst:.1e}; share is measured mean loss over the certificate"
+    )
 
 
 IDENTITY = Statement(

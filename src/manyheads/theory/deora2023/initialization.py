@@ -84,8 +84,14 @@ class GoodStart:
             found = f" (proved: no margin above {high:.3g})"
             remedy = "use another start, more heads with different weights, or fewer contradicting labels"
         return (
-            Hypothesis(f"P1: no head has a norm above {self.parameter_bound:.4g}", math.isfinite(self.parameter_bound)),
-            Hypothesis(f"P2: no score at the start exceeds {self.model_bound:.4g}", math.isfinite(self.model_bound)),
+            Hypothesis(
+                f"P1: no head has a norm above {self.parameter_bound:.4g}",
+                math.isfinite(self.parameter_bound),
+            ),
+            Hypothesis(
+                f"P2: no score at the start exceeds {self.model_bound:.4g}",
+                math.isfinite(self.model_bound),
+            ),
             Hypothesis(f"P3: the tangent features separate the data{found}", self.holds, remedy),
         )
 
@@ -94,15 +100,32 @@ class GoodStart:
         low, high = self.interval.p3_interval
         p3 = Bound(OURS, 0.0, self.hypotheses()[2:])
         return (
-            Certificate("def1.p1", "every head's norm is at most B_2", self.parameter_bound,
-                        (Bound(OURS, max(1.0, self.parameter_bound)),)),
-            Certificate("def1.p2", "every score at the start is at most B_Phi", self.model_bound,
-                        (Bound(OURS, max(1.0, self.model_bound)),)),
-            Certificate("def1.p3", "the tangent features separate the data with a positive margin",
-                        self.margin if self.holds else 0.0, (p3,), sense=">=",
-                        details={"margin from": low, "margin to": high, "relative gap": self.interval.relative_gap,
-                                 "answer": self.interval.verdict}),
-        )  # fmt: skip
+            Certificate(
+                "def1.p1",
+                "every head's norm is at most B_2",
+                self.parameter_bound,
+                (Bound(OURS, max(1.0, self.parameter_bound)),),
+            ),
+            Certificate(
+                "def1.p2",
+                "every score at the start is at most B_Phi",
+                self.model_bound,
+                (Bound(OURS, max(1.0, self.model_bound)),),
+            ),
+            Certificate(
+                "def1.p3",
+                "the tangent features separate the data with a positive margin",
+                self.margin if self.holds else 0.0,
+                (p3,),
+                sense=">=",
+                details={
+                    "margin from": low,
+                    "margin to": high,
+                    "relative gap": self.interval.relative_gap,
+                    "answer": self.interval.verdict,
+                },
+            ),
+        )
 
     def __str__(self) -> str:
         return "\n".join(str(h) for h in self.hypotheses())
@@ -118,11 +141,19 @@ def good_start(
     loss: str | Loss = "logistic",
 ) -> GoodStart:
     """Measure Definition 1. Without `direction` the best θ_* is found, with a certified interval for its margin."""
-    shape = Shape.of(dataset, token_radius, decoder=getattr(start, "decoder", "full"), loss=get_loss(loss))
+    shape = Shape.of(
+        dataset, token_radius, decoder=getattr(start, "decoder", "full"), loss=get_loss(loss)
+    )
     interval = tangents.tangent_margin(start, dataset)
     if direction is None and interval.lower > 0:
-        direction = targets.combined_direction("the best tangent direction", start, dataset, interval.direction)
-    margin = float(targets.tangent_margins(direction, start, dataset).min()) if direction is not None else 0.0
+        direction = targets.combined_direction(
+            "the best tangent direction", start, dataset, interval.direction
+        )
+    margin = (
+        float(targets.tangent_margins(direction, start, dataset).min())
+        if direction is not None
+        else 0.0
+    )
     return GoodStart(
         start,
         dataset,
@@ -153,19 +184,25 @@ def target_norm(good: GoodStart, scale: float) -> float:
 
 
 @guarded()
-def realize(good: GoodStart, loss: float, allowance: float = ALLOWANCE) -> tuple[Target, Certificate]:
+def realize(
+    good: GoodStart, loss: float, allowance: float = ALLOWANCE
+) -> tuple[Target, Certificate]:
     r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
 
     It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+m_\epsilon)_+/\gamma$, if $\sqrt H\ge g(M)D^2/(2E)$, where margins
     from $m_\epsilon$ on have a loss of at most $\epsilon$: $\log\frac1\epsilon$ for the logistic loss.
     """
     direction = good.theta_star()
-    scale = max(0.0, good.model_bound + allowance + good.shape.loss.margin_for(1 / loss)) / good.margin
+    scale = (
+        max(0.0, good.model_bound + allowance + good.shape.loss.margin_for(1 / loss)) / good.margin
+    )
     target = targets.along(direction, scale, good.start, good.dataset, good.shape.loss)
     M = max(good.readout_norm, target.readout_norm)
     need = good.shape.bend(M) * target.distance**2 / (2 * allowance)
     remedy = f"use {need**2:.3g} heads or more, or a larger allowance"
-    heads = Hypothesis.at_least("sqrt(H) >= b3(M) D^2/(2E)", math.sqrt(good.num_heads), need, remedy)
+    heads = Hypothesis.at_least(
+        "sqrt(H) >= b3(M) D^2/(2E)", math.sqrt(good.num_heads), need, remedy
+    )
     claim = f"the target at distance {target.distance:.4g} has train loss at most {loss:.4g}"
     hypotheses = (*outside(good), *good.hypotheses(), heads)
     return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, hypotheses),))
@@ -195,9 +232,15 @@ def measured_starts(effort: Effort) -> tuple[GoodStart, ...]:
     found = []
     for mixture, data, fresh in small_problems(effort.seed, effort.count(67, 1)):
         for heads in (2, 7, 1e10):
-            found.append(good_start(starts.first_phase(fresh, heads), data, token_radius=mixture.token_radius))
+            found.append(
+                good_start(
+                    starts.first_phase(fresh, heads), data, token_radius=mixture.token_radius
+                )
+            )
     noisy = planted.RandomLabels(num_tokens=4, dim=6).sample(24, key=jax.random.key(effort.seed))
-    found.append(good_start(starts.gaussian_start(4, num_tokens=4, dim=6, key=jax.random.key(1)), noisy))
+    found.append(
+        good_start(starts.gaussian_start(4, num_tokens=4, dim=6, key=jax.random.key(1)), noisy)
+    )
     return tuple(found)
 
 
@@ -237,7 +280,10 @@ def check_parameter_bound(effort: Effort) -> Finding:
     tally = Tally()
     for good in measured_starts(effort):
         W, U = good.start.heads
-        norms = [math.sqrt(np.sum(np.square(w)) + np.sum(np.square(u))) for w, u in zip(W, U, strict=True)]
+        norms = [
+            math.sqrt(np.sum(np.square(w)) + np.sum(np.square(u)))
+            for w, u in zip(W, U, strict=True)
+        ]
         tally.add(max(norms), good.parameter_bound)
     return tally.finding("largest head norm over the reported B_2")
 
@@ -265,7 +311,9 @@ def check_model_bound(effort: Effort) -> Finding:
         with jax.enable_x64(True):
             scores = np.asarray(plain(good.start, good.dataset.tokens))
         tally.add(np.abs(scores).max(), good.model_bound, noise=1e-14 * math.sqrt(good.num_heads))
-    return tally.finding("scores at the start by the plain formula over the reported B_Φ; 0 for balanced signs")
+    return tally.finding(
+        "scores at the start by the plain formula over the reported B_Φ; 0 for balanced signs"
+    )
 
 
 MODEL_BOUND = Statement(
@@ -297,7 +345,9 @@ def check_separability(effort: Effort) -> Finding:
     _, data, fresh = small_problem(effort.seed)  # the same sequence with both labels: no margin
     labels, tokens = data.labels.copy(), data.tokens.copy()
     tokens[1], labels[1] = tokens[0], -labels[0]
-    contradicting = good_start(starts.first_phase(fresh, 4), datasets.Dataset.from_arrays(tokens, labels))
+    contradicting = good_start(
+        starts.first_phase(fresh, 4), datasets.Dataset.from_arrays(tokens, labels)
+    )
     tally.add(contradicting.interval.upper, 1e-6 * contradicting.interval.scale)
     tally.broken += contradicting.holds
     return tally.finding(
@@ -335,13 +385,21 @@ SEPARABILITY = Statement(
 
 def without_margin(statement: Statement, good: GoodStart) -> list[Certificate]:
     """The SILENT certificate of a statement for a start at which P3 fails."""
-    return [Certificate(statement.id, statement.title, math.nan, (Bound(OURS, math.nan, good.hypotheses()),))]
+    return [
+        Certificate(
+            statement.id, statement.title, math.nan, (Bound(OURS, math.nan, good.hypotheses()),)
+        )
+    ]
 
 
 def certify_proposition_7(work: Examination) -> list[Certificate]:
     """A target with train loss 1/K, from the start of a run."""
     good = work.shared(start_of)
-    return [realize(good, 1 / work.num_steps)[1]] if good.holds else without_margin(PROPOSITION_7, good)
+    return (
+        [realize(good, 1 / work.num_steps)[1]]
+        if good.holds
+        else without_margin(PROPOSITION_7, good)
+    )
 
 
 def check_proposition_7(effort: Effort) -> Finding:
@@ -362,7 +420,9 @@ def check_proposition_7(effort: Effort) -> Finding:
                 low, high = 0.0, math.log(1e14)
                 while high - low > 1e-3:
                     middle = (low + high) / 2
-                    low, high = (middle, high) if at(math.exp(middle))[1].bound().failing else (low, middle)
+                    low, high = (
+                        (middle, high) if at(math.exp(middle))[1].bound().failing else (low, middle)
+                    )
                 target, certificate = at(math.exp(high))
                 tally.broken += certificate.verdict is not Verdict.HOLDS
                 tally.add(target.loss, loss)

@@ -44,7 +44,9 @@ def noise_level(mixture: TokenizedMixture, limit: float, where: str) -> float:
     r"""$q=\bar Z/S^2$ with $\bar Z=Z_\mu\vee Z_\nu$; an error above the `limit` up to which a formula is proved."""
     q = max(mixture.noise_mu, mixture.noise_nu) / mixture.signal**2
     if q > limit:
-        raise ValueError(f"the noise level q = max(Z_mu, Z_nu)/S^2 = {q:.3g} is above 1/{1 / limit:.0f}, {where}")
+        raise ValueError(
+            f"the noise level q = max(Z_mu, Z_nu)/S^2 = {q:.3g} is above 1/{1 / limit:.0f}, {where}"
+        )
     return q
 
 
@@ -56,18 +58,30 @@ def first_phase_error(mixture: TokenizedMixture, num_examples: int, failure: flo
     """
     _probability(failure)
     S, Z, zeta = mixture.signal, mixture.noise_norm, mixture.sparsity
-    return (S + (1 - zeta) * Z) * (0.5 + math.sqrt(math.log(1 / failure) / 2)) / math.sqrt(num_examples)
+    return (
+        (S + (1 - zeta) * Z)
+        * (0.5 + math.sqrt(math.log(1 / failure) / 2))
+        / math.sqrt(num_examples)
+    )
 
 
 @guarded()
-def printed_first_phase_error(mixture: TokenizedMixture, dim: int, num_examples: int, failure: float) -> float:
+def printed_first_phase_error(
+    mixture: TokenizedMixture, dim: int, num_examples: int, failure: float
+) -> float:
     r"""Lemma 2, (6) with $C=1/\sqrt2$, a constant for which it is true."""
     _probability(failure)
     spread = 2 * mixture.signal + mixture.noise_norm
-    return spread / math.sqrt(2) * (math.sqrt(dim / num_examples) + math.sqrt(math.log(1 / failure) / num_examples))
+    return (
+        spread
+        / math.sqrt(2)
+        * (math.sqrt(dim / num_examples) + math.sqrt(math.log(1 / failure) / num_examples))
+    )
 
 
-def measured_first_phase_error(mixture: TokenizedMixture, tokens: np.ndarray, labels: np.ndarray) -> float:
+def measured_first_phase_error(
+    mixture: TokenizedMixture, tokens: np.ndarray, labels: np.ndarray
+) -> float:
     r"""$\|p\|$ of a first-phase sample: $p=\tfrac12\,\mathrm{mean}(y\bar x)-\tfrac\zeta4u_*$."""
     step = 0.5 * np.mean(labels[:, None] * tokens.mean(axis=1), axis=0)
     return float(np.linalg.norm(step - mixture.sparsity / 4 * mixture.u_star))
@@ -101,7 +115,9 @@ def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     default mixture, with the bound of Lemma 2 as `error`, from about 20,000 sequences of the first phase on.
     """
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
-    q = noise_level(mixture, 0.25, "where this margin is proved; measure the margin instead, or lower the noise")
+    q = noise_level(
+        mixture, 0.25, "where this margin is proved; measure the margin instead, or lower the noise"
+    )
     relevant = zeta * (1 - 2 * q) * (1 - q) - 2 * q**2
     irrelevant = zeta * (1 - 2 * q) * (1 - 4 * q + 2 * q**2) - 4 * q**2 - 8 * q**3
     attention = T * zeta * (1 - zeta) * S**4 / (4 * math.sqrt(2 * (M + 1)))
@@ -130,7 +146,9 @@ def first_phase_bounds(
 
 def _probability(failure: float) -> None:
     if not 0 < failure < 1:
-        raise ValueError(f"failure={failure} must be a probability strictly between 0 and 1, such as 0.05")
+        raise ValueError(
+            f"failure={failure} must be a probability strictly between 0 and 1, such as 0.05"
+        )
 
 
 # Inputs of the checks ---------------------------------------------------------------------------------------------
@@ -144,10 +162,17 @@ def draw_mixture(rng: np.random.Generator, noise: str, level: float) -> Tokenize
     mu, nu = (0.0, 0.0) if quiet else (level * S**2, float(rng.uniform(0, level)) * S**2)
     least = math.sqrt(2 * mu**2 / S**2 + nu**2 / (M * S**2))
     return mixtures.TokenizedMixture(
-        num_tokens=8, dim=8, num_patterns=M, sparsity=float(rng.choice([0.125, 0.25, 0.5, 0.75])), signal=S,
-        noise_mu=mu, noise_nu=nu, noise_norm=0.0 if quiet else least * 1.0001 + 0.2 * S, noise=noise,
+        num_tokens=8,
+        dim=8,
+        num_patterns=M,
+        sparsity=float(rng.choice([0.125, 0.25, 0.5, 0.75])),
+        signal=S,
+        noise_mu=mu,
+        noise_nu=nu,
+        noise_norm=0.0 if quiet else least * 1.0001 + 0.2 * S,
+        noise=noise,
         key=jax.random.key(int(rng.integers(2**31))),
-    )  # fmt: skip
+    )
 
 
 def known_relevant(data: Dataset) -> np.ndarray:
@@ -176,8 +201,12 @@ def check_model(effort: Effort) -> Finding:
         tally.add(off, 8 * EPS * mixture.signal)
         tally.add(np.abs(relevant.sum(1) - mixture.sparsity * mixture.num_tokens).max(), 1e-9)
         noise = np.linalg.norm(data.tokens[:, :, None] - mixture.patterns[2:], axis=-1).min(axis=-1)
-        tally.add(np.where(relevant, 0.0, noise).max(), mixture.noise_norm, noise=1e-12 * mixture.signal)
-    return tally.finding("relevant tokens, their number, and the distance of the others from the nearest ν")
+        tally.add(
+            np.where(relevant, 0.0, noise).max(), mixture.noise_norm, noise=1e-12 * mixture.signal
+        )
+    return tally.finding(
+        "relevant tokens, their number, and the distance of the others from the nearest ν"
+    )
 
 
 MODEL = Statement(
@@ -232,9 +261,16 @@ def check_lemma_2(effort: Effort) -> Finding:
     """Lemma 2: the exact form of the step, and the (1−δ) quantile of ‖p‖ against P(δ) and (6)."""
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     mixture = mixtures.TokenizedMixture(
-        num_tokens=8, dim=8, num_patterns=3, sparsity=0.25, signal=1.5, noise_mu=0.1, noise_nu=0.1, noise_norm=0.5,
+        num_tokens=8,
+        dim=8,
+        num_patterns=3,
+        sparsity=0.25,
+        signal=1.5,
+        noise_mu=0.1,
+        noise_nu=0.1,
+        noise_norm=0.5,
         key=jax.random.key(effort.seed),
-    )  # fmt: skip
+    )
     for _ in range(effort.count(50, 1)):
         data = mixture.sample(40, key=drawn_key(rng))
         start = starts.first_phase(data, 3)
@@ -245,10 +281,16 @@ def check_lemma_2(effort: Effort) -> Finding:
             tally.add(np.abs(start.key_query[g]).max(), 0.0)
     delta, n1, draws = 0.05, 40, effort.count(2000, 300)
     samples = (mixture.sample(n1, key=drawn_key(rng)) for _ in range(draws))
-    errors = np.sort([measured_first_phase_error(mixture, data.tokens, data.labels) for data in samples])
+    errors = np.sort(
+        [measured_first_phase_error(mixture, data.tokens, data.labels) for data in samples]
+    )
     quantile = errors[math.ceil((1 - delta) * draws) - 1]
     tally.ours = None  # from here on the share of the probabilistic bound
-    tally.add(quantile, first_phase_error(mixture, n1, delta), printed_first_phase_error(mixture, 8, n1, delta))
+    tally.add(
+        quantile,
+        first_phase_error(mixture, n1, delta),
+        printed_first_phase_error(mixture, 8, n1, delta),
+    )
     return tally.finding(f"95% quantile of ‖p‖ over {draws} samples of {n1}: {quantile:.3f}")
 
 
@@ -275,16 +317,34 @@ def check_proposition_2(effort: Effort) -> Finding:
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     printed_trivial = 0
     for k in range(effort.count(300, 45)):
-        mixture = draw_mixture(rng, ("none", "uniform", "vertex")[k % 3], float(rng.uniform(0.005, 0.25)))
+        mixture = draw_mixture(
+            rng, ("none", "uniform", "vertex")[k % 3], float(rng.uniform(0.005, 0.25))
+        )
         data = mixture.sample(40, key=drawn_key(rng))
         start = starts.population_first_phase(mixture, 2)
-        margin = targets.tangent_margins(targets.mixture_direction(start, mixture), start, data).min()
-        tally.add(margin, first_phase_margin(mixture), printed_margin(mixture), ">=", noise=1e-12 * abs(margin))
+        margin = targets.tangent_margins(
+            targets.mixture_direction(start, mixture), start, data
+        ).min()
+        tally.add(
+            margin,
+            first_phase_margin(mixture),
+            printed_margin(mixture),
+            ">=",
+            noise=1e-12 * abs(margin),
+        )
         fresh = mixture.sample(200, key=drawn_key(rng))
         error = measured_first_phase_error(mixture, fresh.tokens, fresh.labels)
         start = starts.first_phase(fresh, 16, signs="rademacher", key=drawn_key(rng))
-        margin = targets.tangent_margins(targets.mixture_direction(start, mixture), start, data).min()
-        tally.add(margin, first_phase_margin(mixture, error), printed_margin(mixture, error), ">=", noise=1e-12)
+        margin = targets.tangent_margins(
+            targets.mixture_direction(start, mixture), start, data
+        ).min()
+        tally.add(
+            margin,
+            first_phase_margin(mixture, error),
+            printed_margin(mixture, error),
+            ">=",
+            noise=1e-12,
+        )
         printed_trivial += printed_margin(mixture, error) <= 0
         bounds = first_phase_bounds(mixture, error, num_examples=40, failure=1e-9)
         size = np.linalg.norm(start.readout.reshape(start.num_classes, -1), axis=1).max()

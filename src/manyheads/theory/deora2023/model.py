@@ -87,18 +87,29 @@ def check_multi_head(effort: Effort) -> Finding:
     tally, rng = Tally(), np.random.default_rng(effort.seed)
     data = _noiseless().sample(8, key=jax.random.key(effort.seed))
     for _ in range(effort.count(200, 5)):
-        W, U, counts = rng.standard_normal((3, 6, 6)), rng.standard_normal((3, 4, 6)), rng.integers(1, 6, 3)
+        W, U, counts = (
+            rng.standard_normal((3, 6, 6)),
+            rng.standard_normal((3, 4, 6)),
+            rng.integers(1, 6, 3),
+        )
         model = attention.MultiHead.create(W, U, multiplicity=counts)
         heads = attention.expand(model)
         H = heads.num_classes
-        sums = [sum(double_sum(X, heads.readout[h], heads.key_query[h]) for h in range(H)) for X in data.tokens]
-        error = np.max(np.abs(model.scores(data) - np.array([total / math.sqrt(H) for total in sums])))
+        sums = [
+            sum(double_sum(X, heads.readout[h], heads.key_query[h]) for h in range(H))
+            for X in data.tokens
+        ]
+        error = np.max(
+            np.abs(model.scores(data) - np.array([total / math.sqrt(H) for total in sums]))
+        )
         tally.add(error, 64 * EPS * math.sqrt(H) * np.abs(heads.readout).sum(axis=(1, 2)).max())
     return tally.finding("classes with multiplicities against a sum over explicit heads")
 
 
 def _noiseless():
-    return mixtures.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, frame="axis")
+    return mixtures.TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, frame="axis"
+    )
 
 
 MULTI_HEAD = Statement(
@@ -138,13 +149,20 @@ def check_derivative_formulas(effort: Effort) -> Finding:
             along = (np.sum(dW * way), np.sum(mixed * way), np.sum(pure * way))
             for found, true in zip(_moment_forms(X, U, W, a[:, None] * b, way), along, strict=True):
                 compare(found, true)
-    return tally.finding("largest error over 1e-11·(1 + size), formulas and covariance form against autodiff")
+    return tally.finding(
+        "largest error over 1e-11·(1 + size), formulas and covariance form against autodiff"
+    )
 
 
 def _lemma1(X, U, W, a, b, c) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The four formulas of Lemma 1: ∇_U, ∇_W, and the two contracted second derivatives."""
     T, d = X.shape
-    first, second, mixed, pure = np.zeros((T, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
+    first, second, mixed, pure = (
+        np.zeros((T, d)),
+        np.zeros((d, d)),
+        np.zeros((d, d)),
+        np.zeros((d, d)),
+    )
     for t, x in enumerate(X):
         logits = X @ W.T @ x
         p, J, Xu, Xb = softmax(logits), softmax_jacobian(logits), X @ U[t], X @ b
@@ -216,7 +234,9 @@ LEMMA_C = Statement(
 )
 
 
-def draw(rng: np.random.Generator, shape: tuple[int, ...], directional: bool) -> dict[str, np.ndarray]:
+def draw(
+    rng: np.random.Generator, shape: tuple[int, ...], directional: bool
+) -> dict[str, np.ndarray]:
     """A random point of `shape`: tokens, dim and, for several heads, heads and examples; scales over several orders."""
     T, d, *several = shape
     H, n = [(count,) for count in several] or ((), ())
@@ -263,10 +283,22 @@ def model_curvature(point: Point) -> Array:
 
 
 GRADIENT_SEARCH = Search(
-    "prop1.gradient", gradient_norm, gradient_bounds, lambda rng, shape: draw(rng, shape, False), SHAPES, (4, 2), POINTS
+    "prop1.gradient",
+    gradient_norm,
+    gradient_bounds,
+    lambda rng, shape: draw(rng, shape, False),
+    SHAPES,
+    (4, 2),
+    POINTS,
 )
 HESSIAN_SEARCH = Search(
-    "prop1.hessian", model_curvature, hessian_bounds, lambda rng, shape: draw(rng, shape, True), SHAPES, (4, 2), POINTS
+    "prop1.hessian",
+    model_curvature,
+    hessian_bounds,
+    lambda rng, shape: draw(rng, shape, True),
+    SHAPES,
+    (4, 2),
+    POINTS,
 )
 
 
@@ -314,10 +346,14 @@ def check_hessian_bound(effort: Effort) -> Finding:
     tally = Tally()
     attack(tally, HESSIAN_SEARCH, effort, extra=[hessian_point()])
     rng = np.random.default_rng(effort.seed + 1)
-    points = [HESSIAN_SEARCH.draw(rng, (4, 2)) for _ in range(effort.count(400, 100))] + [hessian_point()]
+    points = [HESSIAN_SEARCH.draw(rng, (4, 2)) for _ in range(effort.count(400, 100))] + [
+        hessian_point()
+    ]
     for point, (_, bound, printed) in zip(points, evaluate(HESSIAN_SEARCH, points), strict=True):
         with jax.enable_x64(True):
-            hessian = np.asarray(_model_hessian(*(jnp.asarray(point[name], jnp.float64) for name in "UWX")))
+            hessian = np.asarray(
+                _model_hessian(*(jnp.asarray(point[name], jnp.float64) for name in "UWX"))
+            )
         tally.add(np.abs(np.linalg.eigvalsh(hessian)).max(), bound, printed)
     return tally.finding("attained by half of the tokens at +v, half at −v, U = W = 0")
 
@@ -327,7 +363,9 @@ def _model_hessian(U, W, X):
     """Dense Hessian of the model's output in (U, W)."""
 
     def flat(w):
-        return single_head({"X": X, "U": w[: U.size].reshape(U.shape), "W": w[U.size :].reshape(W.shape)})
+        return single_head(
+            {"X": X, "U": w[: U.size].reshape(U.shape), "W": w[U.size :].reshape(W.shape)}
+        )
 
     return jax.hessian(flat)(jnp.concatenate([U.ravel(), W.ravel()]))
 
@@ -363,10 +401,15 @@ def check_collapse(effort: Effort) -> Finding:
     model = attention.MultiHead.create(W, U, multiplicity=[3, 2])
     heads = attention.expand(model)
     for steps in (10, effort.count(100, 30)):
-        short, long = (follower.follow(m, data, step_size=0.3, num_steps=steps).displacement for m in (model, heads))
+        short, long = (
+            follower.follow(m, data, step_size=0.3, num_steps=steps).displacement
+            for m in (model, heads)
+        )
         pairs = zip(jax.tree.leaves(short), jax.tree.leaves(long), strict=True)
         tally.add(max(np.abs(np.repeat(a, [3, 2], axis=0) - b).max() for a, b in pairs), 1e-12)
-    return tally.finding("dense Hessians with unequal multiplicities; descent on classes against descent on every head")
+    return tally.finding(
+        "dense Hessians with unequal multiplicities; descent on classes against descent on every head"
+    )
 
 
 COLLAPSE = Statement(

@@ -128,30 +128,48 @@ class Plan:
 
     def to_dict(self) -> dict:
         told = "token_radius separable kernel_answer linear_answer kernel_margin readout_margin linear_margin"
-        values = {name: getattr(self, name) for name in (*told.split(), "linear_does_as_well", "demands", "measured")}
+        values = {
+            name: getattr(self, name)
+            for name in (*told.split(), "linear_does_as_well", "demands", "measured")
+        }
         counts = {
             "planned_on": self.num_planning,
             "looked_at": self.looked_at[0],
             "left_for_training": self.training.num_examples,
         }
-        return plain({"target_loss": self.target_loss, "start": self.start_kind, **counts, **values})
+        return plain(
+            {"target_loss": self.target_loss, "start": self.start_kind, **counts, **values}
+        )
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        start, left, (seen, of) = self.start_kind.replace("_", " "), self.training.num_examples, self.looked_at
-        trials = ["", "What is enough, by trial runs on the planning data (largest step size with steady descent):"]
-        nothing = (
-            "  nothing: at this start no small change of the model is known to separate the data, so the theory is"
+        start, left, (seen, of) = (
+            self.start_kind.replace("_", " "),
+            self.training.num_examples,
+            self.looked_at,
         )
+        trials = [
+            "",
+            "What is enough, by trial runs on the planning data (largest step size with steady descent):",
+        ]
+        nothing = "  nothing: at this start no small change of the model is known to separate the data, so the theory is"
         return "\n".join(
             [
                 f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} of "
                 f"{self.num_planning + left} sequences"
-                + (f": {self.num_planning - of} make the start, {of} are" if of < self.num_planning else ", which are")
+                + (
+                    f": {self.num_planning - of} make the start, {of} are"
+                    if of < self.num_planning
+                    else ", which are"
+                )
                 + f" those that the guarantee covers and `train --plan` trains on. The other {left} were not used."
-                + (f" Margins and trials: on {seen:,} of {of:,}, drawn at random." if seen < of else ""),
+                + (
+                    f" Margins and trials: on {seen:,} of {of:,}, drawn at random."
+                    if seen < of
+                    else ""
+                ),
                 *(trials if self.measured else ()),
                 *map(str, self.measured),
                 "",
@@ -166,12 +184,25 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        rows = {f"{_count(d.num_heads)} heads": f"{d.version}" for d in self.demands if math.isfinite(d.num_heads)}
-        rows |= {f"{_count(m.num_heads)} heads, by trial": str(m).partition(": ")[2] for m in self.measured}
-        return card(f"A train loss of {self.target_loss:g} from a {self.start_kind.replace('_', ' ')} start", rows)
+        rows = {
+            f"{_count(d.num_heads)} heads": f"{d.version}"
+            for d in self.demands
+            if math.isfinite(d.num_heads)
+        }
+        rows |= {
+            f"{_count(m.num_heads)} heads, by trial": str(m).partition(": ")[2]
+            for m in self.measured
+        }
+        return card(
+            f"A train loss of {self.target_loss:g} from a {self.start_kind.replace('_', ' ')} start",
+            rows,
+        )
 
     def _kernel(self) -> str:
-        margins = (f"{pair[0]:.4g}" for pair in (self.kernel_margin, self.readout_margin, self.linear_margin))
+        margins = (
+            f"{pair[0]:.4g}"
+            for pair in (self.kernel_margin, self.readout_margin, self.linear_margin)
+        )
         most = f"{self.kernel_margin[1]:.2g}"
         if self.separable:
             return (
@@ -228,7 +259,9 @@ def plan(
         raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
     if not 1e-100 <= target_loss < loss.at(0.0):
         nothing = "log 2 = 0.69" if loss is LOGISTIC else f"{loss.at(0.0):.4g}"
-        raise ValueError(f"target_loss={target_loss} must be from 1e-100 to {nothing}, the loss of zero scores.")
+        raise ValueError(
+            f"target_loss={target_loss} must be from 1e-100 to {nothing}, the loss of zero scores."
+        )
     sample, training, make = planned_parts(dataset, start, planning_share, key, decoder, loss)
     whole_sample = sample
     if sample.num_examples > MOST_SAMPLED:
@@ -240,7 +273,9 @@ def plan(
     X = sample.tokens if sample.mask is None else sample.tokens * sample.mask[:, :, None]
     linear = margins.hard_margin(sample.labels, features=X.reshape(sample.num_examples, -1))
     kernel = kernels.tangent_kernel(model, sample)
-    readout = margins.hard_margin(sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy)
+    readout = margins.hard_margin(
+        sample.labels, gram=kernel.readout, gram_accuracy=kernel.readout_accuracy
+    )
     tell("what the theory requires")
     demands = _demands(good, target_loss, num_steps) if good.holds else []
     measured = []
@@ -248,13 +283,27 @@ def plan(
         for heads in (GAUSSIAN_HEADS,) if start == "gaussian" else MEASURED_HEADS:
             tell(f"trial run with {heads} heads")
             measured.append(_trial(make(heads), sample, target_loss, loss))
-    kernel_margin, readout_margin, linear_margin = ((m.lower, m.upper) for m in (good.interval, readout, linear))
+    kernel_margin, readout_margin, linear_margin = (
+        (m.lower, m.upper) for m in (good.interval, readout, linear)
+    )
     count = dataset.num_examples - training.num_examples
     looked = (sample.num_examples, whole_sample.num_examples)
     return Plan(
-        target_loss, start, model, training, count, looked, tuple(demands), tuple(measured), kernel_margin,
-        readout_margin, linear_margin, good.interval.verdict, linear.verdict, sample.token_radius,
-    )  # fmt: skip
+        target_loss,
+        start,
+        model,
+        training,
+        count,
+        looked,
+        tuple(demands),
+        tuple(measured),
+        kernel_margin,
+        readout_margin,
+        linear_margin,
+        good.interval.verdict,
+        linear.verdict,
+        sample.token_radius,
+    )
 
 
 def planned_parts(
@@ -269,13 +318,21 @@ def planned_parts(
         )
     split, phase, draw = random.split(key, 3)
     planning, training = dataset.split(count, key=split)
-    fresh, sample = planning.split(count // 2, key=phase) if start == "first_phase" else (None, planning)
+    fresh, sample = (
+        planning.split(count // 2, key=phase) if start == "first_phase" else (None, planning)
+    )
 
     def make(heads: float = 2) -> MultiHead:
         if start != "gaussian":
-            return starts.STARTS[start]().make(heads, sample, fresh=fresh, decoder=decoder, loss=loss)
+            return starts.STARTS[start]().make(
+                heads, sample, fresh=fresh, decoder=decoder, loss=loss
+            )
         half = starts.gaussian_start(
-            GAUSSIAN_HEADS // 2, num_tokens=sample.num_tokens, dim=sample.dim, decoder=decoder, key=draw
+            GAUSSIAN_HEADS // 2,
+            num_tokens=sample.num_tokens,
+            dim=sample.dim,
+            decoder=decoder,
+            key=draw,
         )
         W, U = np.asarray(half.key_query), np.asarray(half.readout)
         counts = np.full(GAUSSIAN_HEADS, max(1.0, math.ceil(heads / GAUSSIAN_HEADS)))
@@ -288,7 +345,11 @@ def planned_parts(
 
 def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list[Demand]:
     ray = Ray(good.start, good.dataset, good.theta_star(), good.shape.token_radius, good.shape.loss)
-    steps = {OURS: num_steps} if good.shape.unprinted() else {PRINTED: None, EXPLICIT: None, OURS: num_steps}
+    steps = (
+        {OURS: num_steps}
+        if good.shape.unprinted()
+        else {PRINTED: None, EXPLICIT: None, OURS: num_steps}
+    )
     demands = [_demand(ray, variant, target_loss, count) for variant, count in steps.items()]
     found = forecasts.Before.of(good).smallest_heads(target_loss)
     if found is None:
@@ -297,7 +358,10 @@ def _demands(good: GoodStart, target_loss: float, num_steps: int | None) -> list
     promise = found[1]
     count, note = promise.steps_to(target_loss) or math.inf, "reached by some step, not on average"
     distance = 2 * promise.radius
-    return [*demands, Demand(FORECAST, heads, promise.step_size, count, distance, target_loss, note)]
+    return [
+        *demands,
+        Demand(FORECAST, heads, promise.step_size, count, distance, target_loss, note),
+    ]
 
 
 def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -> Demand:
@@ -305,18 +369,33 @@ def _demand(ray: Ray, variant: str, target_loss: float, num_steps: int | None) -
     try:
         if variant == OURS:
             found = smallest_heads(
-                ray.start, ray.dataset, [ray.direction], certified=target_loss,
-                num_steps=STEPS if num_steps is None else num_steps, token_radius=ray.shape.token_radius,
+                ray.start,
+                ray.dataset,
+                [ray.direction],
+                certified=target_loss,
+                num_steps=STEPS if num_steps is None else num_steps,
+                token_radius=ray.shape.token_radius,
                 loss=ray.shape.loss,
-            )  # fmt: skip
-            found = ray.best(whole_heads(found.num_heads, ray.start), int(found.case.num_steps)) or found
+            )
+            found = (
+                ray.best(whole_heads(found.num_heads, ray.start), int(found.case.num_steps))
+                or found
+            )
         else:
             found = fixed_plan(ray, variant, target_loss)
     except ValueError as error:
         return Demand(NAMES[variant], math.inf, math.nan, math.nan, math.nan, math.nan, str(error))
     note = "not proved: the paper does not name its constants" if variant == PRINTED else ""
     case = found.case
-    return Demand(NAMES[variant], found.num_heads, case.step_size, case.num_steps, case.distance, found.bound, note)
+    return Demand(
+        NAMES[variant],
+        found.num_heads,
+        case.step_size,
+        case.num_steps,
+        case.distance,
+        found.bound,
+        note,
+    )
 
 
 def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) -> Measured:
@@ -328,7 +407,9 @@ def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) ->
         below = np.flatnonzero(walk.loss <= target_loss)
         if len(below):
             break
-    return Measured(model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1]))
+    return Measured(
+        model.num_heads, eta, float(below[0]) if len(below) else math.inf, float(walk.loss[-1])
+    )
 
 
 def _stable_step(model: MultiHead, sample: Dataset, loss: Loss = LOGISTIC) -> float:

@@ -24,9 +24,16 @@ Problem: TypeAlias = "tuple[TokenizedMixture, Dataset, Dataset]"
 def small_problem(seed: int) -> Problem:
     """A small mixture with a training sample and disjoint first-phase data; one shape for all checks."""
     mixture = mixtures.TokenizedMixture(
-        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, noise_mu=0.05, noise_nu=0.05, noise_norm=0.3,
+        num_tokens=4,
+        dim=6,
+        num_patterns=2,
+        sparsity=0.5,
+        signal=1.0,
+        noise_mu=0.05,
+        noise_nu=0.05,
+        noise_norm=0.3,
         key=jax.random.key(seed),
-    )  # fmt: skip
+    )
     return _samples(mixture, seed)
 
 
@@ -42,8 +49,15 @@ def small_problems(seed: int, count: int) -> Iterator[Problem]:
     for k in range(1, count):
         S, ends = float(rng.uniform(0.8, 1.6)), str(rng.choice(["uniform", "vertex"]))
         mixture = mixtures.TokenizedMixture(
-            num_tokens=4, dim=6, num_patterns=2, sparsity=float(rng.choice([0.25, 0.5, 0.75])), signal=S,
-            noise_mu=float(rng.uniform(0, 0.05)) * S**2, noise_nu=float(rng.uniform(0, 0.05)) * S**2,
-            noise_norm=float(rng.uniform(0.2, 0.4)) * S, noise=ends, key=jax.random.key(seed + 10_000 * k),
-        )  # fmt: skip
+            num_tokens=4,
+            dim=6,
+            num_patterns=2,
+            sparsity=float(rng.choice([0.25, 0.5, 0.75])),
+            signal=S,
+            noise_mu=float(rng.uniform(0, 0.05)) * S**2,
+            noise_nu=float(rng.uniform(0, 0.05)) * S**2,
+            noise_norm=float(rng.uniform(0.2, 0.4)) * S,
+            noise=ends,
+            key=jax.random.key(seed + 10_000 * k),
+        )
         yield _samples(mixture, seed + 10_000 * k)

@@ -58,8 +58,12 @@ def _beside(view: View, path) -> tuple:
     problem, run = view.problem, jax.tree.map(lambda leaf: leaf[view.row], path)
 
     def between(share):
-        place = jax.tree.map(lambda o, x, y: o + (x + share * (y - x)), problem.start, run, view.displacement)
-        return problem.objective.loss_and_gradient(place, problem.sample_weight, loss=problem.method.loss)[0]
+        place = jax.tree.map(
+            lambda o, x, y: o + (x + share * (y - x)), problem.start, run, view.displacement
+        )
+        return problem.objective.loss_and_gradient(
+            place, problem.sample_weight, loss=problem.method.loss
+        )[0]
 
     return view.displacement, jax.lax.map(between, jnp.linspace(0.0, 1.0, GRID))
 
@@ -69,7 +73,9 @@ def _squares(path) -> np.ndarray:
     return (path**2).reshape(*path.shape[:2], -1).sum(-1)
 
 
-def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, length: int, shape: Shape) -> list[Step]:
+def twin_steps(
+    start: MultiHead, data: Dataset, index: int, step_size: float, length: int, shape: Shape
+) -> list[Step]:
     """Every step of a run beside its leave-one-out twin."""
     n, H = data.num_examples, start.num_heads
     without = np.where(np.arange(n) == index, 0.0, 1 / n)
@@ -77,7 +83,9 @@ def twin_steps(start: MultiHead, data: Dataset, index: int, step_size: float, le
     run = follower.follow(start, data, **plan, observe={"place": loop.Observer(_place)})
     a, losses = run.observed["place"]
     beside = {"beside": loop.Observer(_beside, None, (a,))}
-    b, on_segment = follower.follow(start, data, **plan, sample_weight=without, observe=beside).observed["beside"]
+    b, on_segment = follower.follow(
+        start, data, **plan, sample_weight=without, observe=beside
+    ).observed["beside"]
     left_out = losses[:, index]
     apart = np.sqrt(sum(_squares(x - y) @ start.multiplicity for x, y in zip(a, b, strict=True)))
 
@@ -184,7 +192,9 @@ def check_small_step(effort: Effort) -> Finding:
     for step in leave_one_out_runs(effort):
         if step.small_step:
             printed = (1 + step.printed_rate * step.top_loss) * step.before + step.printed_push
-            tally.add(step.after, (1 + step.rate * step.top_loss) * step.before + step.push, printed)
+            tally.add(
+                step.after, (1 + step.rate * step.top_loss) * step.before + step.push, printed
+            )
     return tally.finding("distance of the twins after a step over the right-hand side, η ≤ 1/b2")
 
 
@@ -210,10 +220,14 @@ def check_glqc_recursion(effort: Effort) -> Finding:
     for step in leave_one_out_runs(effort):
         if not step.small_step or step.kappa >= math.pi**2:
             continue
-        ours = (1 + step.rate * step.end_loss * convexity.glqc_factor(step.kappa)) * step.before + step.push
+        ours = (
+            1 + step.rate * step.end_loss * convexity.glqc_factor(step.kappa)
+        ) * step.before + step.push
         printed = None
         if step.printed_kappa <= 0.5:
-            printed = (1 + 4 / 3 * step.printed_rate * step.sum_loss) * step.before + step.printed_push
+            printed = (
+                1 + 4 / 3 * step.printed_rate * step.sum_loss
+            ) * step.before + step.printed_push
         tally.add(step.after, ours, printed)
     return tally.finding("distance of the twins after a step over the right-hand side")
 

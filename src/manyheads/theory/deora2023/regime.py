@@ -97,7 +97,12 @@ class Ray:
         self.start_readout = targets.readout_norm(start, dataset)
 
     def case(
-        self, num_heads: float, scale: float, num_steps: float, loss: float = 0.0, start_loss: float = 0.0
+        self,
+        num_heads: float,
+        scale: float,
+        num_steps: float,
+        loss: float = 0.0,
+        start_loss: float = 0.0,
     ) -> Case:
         """The case of one target; losses are those given (they do not enter the condition on the heads)."""
         moved = self.start.displaced(self.direction.displacement(scale, num_heads))
@@ -115,14 +120,18 @@ class Ray:
 
     def start_loss(self, num_heads: float) -> float:
         """The loss at the start."""
-        return targets.train_loss(targets.with_heads(self.start, num_heads), self.dataset, self.shape.loss)
+        return targets.train_loss(
+            targets.with_heads(self.start, num_heads), self.dataset, self.shape.loss
+        )
 
     def scale_for_loss(self, level: float, num_heads: float) -> float:
         """The smallest scale c with train loss at most `level`; infinite where none is found."""
         model, grid = targets.with_heads(self.start, num_heads), np.geomspace(1e-3, 1e4, 71)
 
         def loss(scales):
-            return targets.losses_along(self.direction, scales, model, self.dataset, self.shape.loss)
+            return targets.losses_along(
+                self.direction, scales, model, self.dataset, self.shape.loss
+            )
 
         below = np.flatnonzero(loss(grid) <= level)
         if not len(below):
@@ -130,7 +139,9 @@ class Ray:
         if below[0] == 0:
             return float(grid[0])
         low, high = math.log(grid[below[0] - 1]), math.log(grid[below[0]])
-        root = optimize.brentq(lambda x: float(loss(np.array([math.exp(x)]))[0]) - level, low, high, xtol=1e-12)
+        root = optimize.brentq(
+            lambda x: float(loss(np.array([math.exp(x)]))[0]) - level, low, high, xtol=1e-12
+        )
         return math.exp(root) * (1 + 1e-10)
 
     @cached_property
@@ -138,15 +149,28 @@ class Ray:
         """The tangent features at the start, which do not depend on the number of heads."""
         return Features.of(self.start, self.dataset)
 
-    def best(self, num_heads: float, num_steps: int, step_size: float | None = None) -> Threshold | None:
+    def best(
+        self, num_heads: float, num_steps: int, step_size: float | None = None
+    ) -> Threshold | None:
         """The target and the step size with the smallest bound of Theorem 1′; None where its hypotheses fail."""
         model = targets.with_heads(self.start, num_heads)
         start_loss = self.start_loss(num_heads)
-        largest = math.sqrt(LARGEST * math.sqrt(num_heads) / self.shape.b3(self.start_readout) / 2)  # D^2 = 2 scale^2
+        largest = math.sqrt(
+            LARGEST * math.sqrt(num_heads) / self.shape.b3(self.start_readout) / 2
+        )  # D^2 = 2 scale^2
         terms = Terms(
-            self.shape, num_heads, num_steps, math.nan, math.nan, start_loss, math.nan, self.start_readout, step_size,
-            math.nan, self.features,
-        )  # fmt: skip
+            self.shape,
+            num_heads,
+            num_steps,
+            math.nan,
+            math.nan,
+            start_loss,
+            math.nan,
+            self.start_readout,
+            step_size,
+            math.nan,
+            self.features,
+        )
         found = least_bound(terms, lambda scales: self._along(scales, model), min(largest, 1e4))
         if found is None:
             return None
@@ -162,13 +186,18 @@ class Ray:
 
     def _along(self, scales: np.ndarray, model: MultiHead) -> tuple[np.ndarray, np.ndarray]:
         """Loss and readout norm of the targets at these scales."""
-        U, V = (np.asarray(heads.readout, np.float64) for heads in (self.start.heads, self.direction.heads))
+        U, V = (
+            np.asarray(heads.readout, np.float64)
+            for heads in (self.start.heads, self.direction.heads)
+        )
         V = V / math.sqrt(model.num_heads)
         squares = (np.sum(a * b, axis=tuple(range(1, a.ndim))) for a, b in ((U, U), (U, V), (V, V)))
         c = scales[:, None]
         first, mixed, last = squares
         readouts = np.sqrt(np.max(first + 2 * c * mixed + c**2 * last, axis=1)) * self.shape.repeat
-        return targets.losses_along(self.direction, scales, model, self.dataset, self.shape.loss), readouts
+        return targets.losses_along(
+            self.direction, scales, model, self.dataset, self.shape.loss
+        ), readouts
 
 
 def heads_to_realize(
@@ -220,7 +249,9 @@ def smallest_heads(
     for direction in directions:
         ray = Ray(start, dataset, direction, token_radius, get_loss(loss))
         for K in sorted(steps):
-            found = _bisect(lambda x, K=K, ray=ray: _certifies(ray, math.exp(x), K, certified), 1e-4)
+            found = _bisect(
+                lambda x, K=K, ray=ray: _certifies(ray, math.exp(x), K, certified), 1e-4
+            )
             if found is not None and (best is None or found.num_heads < 0.995 * best.num_heads):
                 best = found
     if best is None:
@@ -267,7 +298,9 @@ def fixed_plan(ray: Ray, variant: str, certified: float) -> Threshold:
     target's loss is certified/3.25, and the steps follow.
     """
     level = certified / 3.25
-    found = heads_to_realize(ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant))
+    found = heads_to_realize(
+        ray, num_steps=1, level=level, need=lambda case: heads_needed(case, variant)
+    )
     heads = whole_heads(found.num_heads, ray.start)
     case = ray.case(heads, ray.scale_for_loss(level, heads), 1, level, ray.start_loss(heads))
     step = largest_step(replace(case, num_steps=0), variant)
@@ -316,16 +349,23 @@ def run_literally(
 @cache
 def literal_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     """Runs where all hypotheses of our Theorem 1 hold and its bound is not vacuous."""
-    return tuple(_small_run(problem, OURS) for problem in small_problems(effort.seed, effort.count(100, 1)))
+    return tuple(
+        _small_run(problem, OURS) for problem in small_problems(effort.seed, effort.count(100, 1))
+    )
 
 
 @cache
 def explicit_runs(effort: Effort) -> tuple[LiteralRun, ...]:
     """Runs at the head count and step size of Section 6.1's route."""
-    runs = tuple(_small_run(problem, EXPLICIT) for problem in small_problems(effort.seed, effort.count(100, 1)))
+    runs = tuple(
+        _small_run(problem, EXPLICIT)
+        for problem in small_problems(effort.seed, effort.count(100, 1))
+    )
     for run in runs:
         if not run.conditions.holds:
-            raise AssertionError(f"the explicit hypotheses fail where they should hold: {run.conditions.missing}")
+            raise AssertionError(
+                f"the explicit hypotheses fail where they should hold: {run.conditions.missing}"
+            )
     return runs
 
 
@@ -352,5 +392,7 @@ def _sharp_run(seed: int, k: int) -> LiteralRun:
     direction = initialization.good_start(start, data).direction if k % 2 else None
     direction = direction or targets.mixture_direction(start, mixture)
     goal, steps = (0.55, 0.4, 0.3)[k % 3], (100, 300, 1000)[k // 3 % 3]
-    found = smallest_heads(start, data, [direction], certified=goal, num_steps=steps, token_radius=mixture.token_radius)
+    found = smallest_heads(
+        start, data, [direction], certified=goal, num_steps=steps, token_radius=mixture.token_radius
+    )
     return run_literally(start, data, found, mixture.token_radius)

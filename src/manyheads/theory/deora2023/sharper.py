@@ -29,11 +29,16 @@ if TYPE_CHECKING:
     from manyheads.theory.walk import Walk
 
 kernels = lazy("manyheads.measures.kernel")
-training, regime = lazy("manyheads.theory.deora2023.training"), lazy("manyheads.theory.deora2023.regime")
+training, regime = (
+    lazy("manyheads.theory.deora2023.training"),
+    lazy("manyheads.theory.deora2023.regime"),
+)
 
 LARGEST = math.pi**2 / 4  # kappa below it, so that B > 0
 KAPPAS = np.concatenate([np.geomspace(1e-4, 0.1, 12, endpoint=False), np.linspace(0.1, 2.3, 45)])
-ENLARGE = 1e-9  # relative, for bounds computed from data: ten thousand times the float64 rounding here
+ENLARGE = (
+    1e-9  # relative, for bounds computed from data: ten thousand times the float64 rounding here
+)
 EXACT_UP_TO = 3000  # sequences whose tangent kernel is computed
 
 
@@ -51,7 +56,10 @@ class Features:
             return None
         K = kernels.tangent_kernel(start, dataset).matrix
         top = float(np.linalg.eigvalsh(K)[-1]) / len(K)
-        return cls(math.sqrt(max(top, 0.0)) * (1 + ENLARGE), math.sqrt(float(K.diagonal().max())) * (1 + ENLARGE))
+        return cls(
+            math.sqrt(max(top, 0.0)) * (1 + ENLARGE),
+            math.sqrt(float(K.diagonal().max())) * (1 + ENLARGE),
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,11 @@ class Terms:
     def radius(self):
         r"""$M$: no head's readout leaves this ball."""
         (A, B), (tau, sigma) = self.constants, self.times
-        drift = self.shape.drift(np.square(self.distance)) * (0.5 + A * tau + sigma) / (B * np.sqrt(self.num_heads))
+        drift = (
+            self.shape.drift(np.square(self.distance))
+            * (0.5 + A * tau + sigma)
+            / (B * np.sqrt(self.num_heads))
+        )
         return np.maximum(self.target_readout, self.start_readout + drift)
 
     @cached_property
@@ -111,7 +123,12 @@ class Terms:
         if self.features is None:
             return worst
         away = (1 + self.reach) * self.distance
-        last = self.step_size * self.start_loss * loss.self_bound * (self.features.largest + self.bend * away)
+        last = (
+            self.step_size
+            * self.start_loss
+            * loss.self_bound
+            * (self.features.largest + self.bend * away)
+        )
         near = (self.features.top + self.bend * (away + last)) ** 2
         return np.minimum(worst, loss.lipschitz * self.bend + loss.smoothness * near)
 
@@ -137,16 +154,27 @@ class Terms:
 
 def terms_of(case: Case, kappa: Any, features: Features | None) -> Terms:
     return Terms(
-        case.shape, case.num_heads, case.num_steps, case.distance, case.target_loss, case.start_loss,
-        case.target_readout, case.start_readout, case.step_size, kappa, features,
-    )  # fmt: skip
+        case.shape,
+        case.num_heads,
+        case.num_steps,
+        case.distance,
+        case.target_loss,
+        case.start_loss,
+        case.target_readout,
+        case.start_readout,
+        case.step_size,
+        kappa,
+        features,
+    )
 
 
 def best_kappa(case: Case, features: Features | None) -> float:
     r"""The $\kappa$ with the smallest bound among those whose hypotheses hold; else the one nearest to that."""
     with np.errstate(all="ignore"):
         terms = terms_of(case, KAPPAS, features)
-        missing = np.maximum(terms.root_heads / math.sqrt(case.num_heads), case.step_size * terms.smoothness)
+        missing = np.maximum(
+            terms.root_heads / math.sqrt(case.num_heads), case.step_size * terms.smoothness
+        )
         first = int(np.argmax(missing <= 1))
         if not missing[first] <= 1:
             lacking = np.where(np.isfinite(missing), missing, math.inf)
@@ -177,7 +205,11 @@ def sharp_conditions(case: Case, features: Features | None = None) -> Conditions
     moved = Hypothesis.at_least(
         "the target differs from the start: D > 0", case.distance, 1e-300, "choose another target"
     )
-    which = "1/b2(M)" if features is None else "1/b2(M), or its bound by the tangent kernel at the start"
+    which = (
+        "1/b2(M)"
+        if features is None
+        else "1/b2(M), or its bound by the tangent kernel at the start"
+    )
     step = step_at_most(f"descent: eta <= {which}", case.step_size, limit)
     return Conditions(OURS, (moved, heads, step), bound, limit, need**2, radius=radius, reach=reach)
 
@@ -191,7 +223,9 @@ def least_bound(
     distance is sqrt(2) times the scale). A step size that `terms` has is kept.
     """
     shape, features = terms.shape, terms.features
-    square = shape.features(terms.start_readout) ** 2 if features is None else features.top**2 + 1e-300
+    square = (
+        shape.features(terms.start_readout) ** 2 if features is None else features.top**2 + 1e-300
+    )
     top = 1 / shape.loss.smoothness / square
     free = terms.step_size is None
     axes = [np.geomspace(1e-3 * largest, largest, 25), top * np.geomspace(1e-6, 1, 37), KAPPAS[::3]]
@@ -203,9 +237,13 @@ def least_bound(
         losses, readouts = along(scales)
         with np.errstate(all="ignore"):
             grid = replace(
-                terms, distance=math.sqrt(2) * scales[:, None, None], target_loss=losses[:, None, None],
-                target_readout=readouts[:, None, None], step_size=steps[:, None], kappa=kappas,
-            )  # fmt: skip
+                terms,
+                distance=math.sqrt(2) * scales[:, None, None],
+                target_loss=losses[:, None, None],
+                target_readout=readouts[:, None, None],
+                step_size=steps[:, None],
+                kappa=kappas,
+            )
             bounds = np.where(grid.holds, grid.bound, math.inf)
         at = np.unravel_index(int(np.argmin(bounds)), bounds.shape)
         if np.isfinite(bounds[at]) and (best is None or bounds[at] < best[0]):
@@ -222,24 +260,40 @@ def _between(axis: np.ndarray, i: int) -> np.ndarray:
     return np.unique([*np.geomspace(low, high, 9), axis[i]])
 
 
-def sharp_conclusions(case: Case, walk: Walk, conditions: Conditions, index: int = 0) -> tuple[Certificate, ...]:
+def sharp_conclusions(
+    case: Case, walk: Walk, conditions: Conditions, index: int = 0
+) -> tuple[Certificate, ...]:
     """The conclusions of Theorem 1′ on a run, for the target number `index`."""
-    noise, mean, D, r = training.rounding(case, walk), walk.mean_loss, case.distance, conditions.reach
+    noise, mean, D, r = (
+        training.rounding(case, walk),
+        walk.mean_loss,
+        case.distance,
+        conditions.reach,
+    )
     claims = (
-        ("the mean train loss is at most (A/B) L(theta) + D^2/(2 B eta K) + (1/B - 1) L(theta_0)/K", mean,
-         conditions.bound, noise),
+        (
+            "the mean train loss is at most (A/B) L(theta) + D^2/(2 B eta K) + (1/B - 1) L(theta_0)/K",
+            mean,
+            conditions.bound,
+            noise,
+        ),
         ("every step descends: " + training.DEFECT, training.descent_defect(walk), 0.0, noise),
         ("iterates stay within r D of the target", walk.target_distance[index].max(), r * D, 0.0),
         ("iterates stay within (1 + r) D of the start", walk.distance.max(), (1 + r) * D, 0.0),
         ("no head's readout norm exceeds M", walk.readout_norm.max(), conditions.radius, 0.0),
-    )  # fmt: skip
+    )
     return tuple(
         Certificate(
-            "thm1.sharp", claim, float(measured), (Bound(OURS, bound, conditions.hypotheses),), noise=noise,
-            noise_source="rounding of the loss" if noise else "", details={"target": str(walk.targets[index])},
+            "thm1.sharp",
+            claim,
+            float(measured),
+            (Bound(OURS, bound, conditions.hypotheses),),
+            noise=noise,
+            noise_source="rounding of the loss" if noise else "",
+            details={"target": str(walk.targets[index])},
         )
         for claim, measured, bound, noise in claims
-    )  # fmt: skip
+    )
 
 
 def certify_sharp(work: Examination) -> list[Certificate]:
@@ -248,9 +302,15 @@ def certify_sharp(work: Examination) -> list[Certificate]:
     found = []
     for index, target in enumerate(walk.targets):
         case = training.case_of(
-            work.run.start, work.dataset, target, num_steps=work.num_steps, step_size=work.step_size,
-            token_radius=work.radius, start_loss=float(walk.loss[0]), loss=work.loss,
-        )  # fmt: skip
+            work.run.start,
+            work.dataset,
+            target,
+            num_steps=work.num_steps,
+            step_size=work.step_size,
+            token_radius=work.radius,
+            start_loss=float(walk.loss[0]),
+            loss=work.loss,
+        )
         conditions = sharp_conditions(case, features)
         lacking = 0.0 if conditions.holds else max(h.factor for h in conditions.hypotheses)
         useless = lacking > 0 and not conditions.bound < work.loss.at(0.0)
@@ -264,7 +324,9 @@ def check_sharp(effort: Effort) -> Finding:
     tally = Tally()
     runs = regime.sharp_runs(effort)
     for run in runs:
-        tally.broken += sum(c.verdict is not Verdict.HOLDS for c in run.certificates if c.statement == "thm1.sharp")
+        tally.broken += sum(
+            c.verdict is not Verdict.HOLDS for c in run.certificates if c.statement == "thm1.sharp"
+        )
         tally.add(run.walk.mean_loss, run.conditions.bound)
     few, many = (pick(run.case.num_heads for run in runs) for pick in (min, max))
     return tally.finding(

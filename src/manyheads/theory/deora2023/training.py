@@ -20,7 +20,15 @@ from manyheads.theory.deora2023 import convexity
 from manyheads.theory.deora2023.constants import HEADS_TRAINING, Shape
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
-from manyheads.theory.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.theory.verdict import (
+    EXPLICIT,
+    OURS,
+    PRINTED,
+    Bound,
+    Certificate,
+    Hypothesis,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -31,7 +39,10 @@ if TYPE_CHECKING:
 
 jax = lazy("jax")
 targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
-decomposition, provenance = lazy("manyheads.theory.decomposition"), lazy("manyheads.theory.provenance")
+decomposition, provenance = (
+    lazy("manyheads.theory.decomposition"),
+    lazy("manyheads.theory.provenance"),
+)
 regime = lazy("manyheads.theory.deora2023.regime")
 initialization = lazy("manyheads.theory.deora2023.initialization")
 
@@ -54,7 +65,9 @@ class Case:
     @property
     def radius(self) -> float:
         r"""Our $M$: no head's readout leaves this ball along the run."""
-        return self.shape.radius(self.start_readout, self.target_readout, self.distance, self.num_heads)
+        return self.shape.radius(
+            self.start_readout, self.target_readout, self.distance, self.num_heads
+        )
 
     def train_bound(self) -> float:
         r"""(4): $2\hat L(\theta)+5D^2/(4\eta K)$."""
@@ -171,7 +184,10 @@ def _conditions(case: Case, variant: str) -> Conditions:
     heads = Hypothesis.at_least(text, math.sqrt(case.num_heads), math.sqrt(need), remedy)
     text = "the target differs from the start: D > 0"
     moved = Hypothesis.at_least(text, case.distance, 1e-300, "choose another target")
-    steps = [step_at_most(text, case.step_size, limit) for text, limit in step_limits(case, variant).items()]
+    steps = [
+        step_at_most(text, case.step_size, limit)
+        for text, limit in step_limits(case, variant).items()
+    ]
     step = largest_step(case, variant)
     outside = () if variant == OURS else case.shape.unprinted()
     hypotheses = (moved, heads, *steps, *outside)
@@ -183,7 +199,9 @@ def _over(top: float, bottom: float) -> float:
     return math.inf if bottom <= 0 else top / bottom
 
 
-def conclusions(case: Case, walk: Walk, versions: Sequence[Conditions], index: int = 0) -> tuple[Certificate, ...]:
+def conclusions(
+    case: Case, walk: Walk, versions: Sequence[Conditions], index: int = 0
+) -> tuple[Certificate, ...]:
     """The conclusions of Theorem 1 on a run, for the target number `index`."""
     printed, explicit, ours = versions
     noise, mean, D = rounding(case, walk), walk.mean_loss, case.distance
@@ -194,21 +212,41 @@ def conclusions(case: Case, walk: Walk, versions: Sequence[Conditions], index: i
             bounds.insert(0, Bound(explicit.variant, wide, explicit.hypotheses))
             bounds.insert(0, Bound(printed.variant, wide, printed.hypotheses, up_to_constant=True))
         source = "rounding of the loss" if noise else ""
-        return Certificate(statement, claim, float(measured), tuple(bounds), noise=noise, noise_source=source)
+        return Certificate(
+            statement, claim, float(measured), tuple(bounds), noise=noise, noise_source=source
+        )
 
     return (
         certificate("descent", f"every step descends: {DEFECT}", descent_defect(walk), 0.0, noise),
         certificate(
-            "iterates", "iterates stay within 2D of the target", walk.target_distance[index].max(), 2 * D, wide=3 * D
+            "iterates",
+            "iterates stay within 2D of the target",
+            walk.target_distance[index].max(),
+            2 * D,
+            wide=3 * D,
         ),
-        certificate("iterates", "iterates stay within 3D of the start", walk.distance.max(), 3 * D, wide=4 * D),
-        certificate("thm1", "no head's readout norm exceeds M", walk.readout_norm.max(), case.radius),
-        certificate("thm1", "the last train loss is at most the mean", walk.loss[-1], mean, noise, mean),
         certificate(
-            "thm1", "the mean train loss is at most 2 L(theta) + 5 D^2/(4 eta K)", mean, case.train_bound(), noise,
+            "iterates",
+            "iterates stay within 3D of the start",
+            walk.distance.max(),
+            3 * D,
+            wide=4 * D,
+        ),
+        certificate(
+            "thm1", "no head's readout norm exceeds M", walk.readout_norm.max(), case.radius
+        ),
+        certificate(
+            "thm1", "the last train loss is at most the mean", walk.loss[-1], mean, noise, mean
+        ),
+        certificate(
+            "thm1",
+            "the mean train loss is at most 2 L(theta) + 5 D^2/(4 eta K)",
+            mean,
+            case.train_bound(),
+            noise,
             case.train_bound(),
         ),
-    )  # fmt: skip
+    )
 
 
 DEFECT = "largest L_{k+1} - L_k + (eta/2)|grad L_k|^2 is at most 0"
@@ -221,7 +259,11 @@ def descent_defect(walk: Walk) -> float:
 
 def rounding(case: Case, walk: Walk) -> float:
     r"""How far a computed loss can be off: the score adds terms of size $\sqrt{HT}R\|U\|_{2,\infty}$ that cancel."""
-    size = math.sqrt(case.num_heads * case.shape.num_tokens) * case.shape.token_radius * float(walk.readout_norm.max())
+    size = (
+        math.sqrt(case.num_heads * case.shape.num_tokens)
+        * case.shape.token_radius
+        * float(walk.readout_norm.max())
+    )
     return 4 * np.finfo(float).eps * case.shape.loss.lipschitz * (1 + size)
 
 
@@ -257,17 +299,27 @@ def best_case(work: Examination) -> tuple[int, Case]:
     walk = work.shared(repetition)
     cases = [
         case_of(
-            work.run.start, work.dataset, target, num_steps=work.num_steps, step_size=work.step_size,
-            token_radius=work.radius, start_loss=float(walk.loss[0]), loss=work.loss,
+            work.run.start,
+            work.dataset,
+            target,
+            num_steps=work.num_steps,
+            step_size=work.step_size,
+            token_radius=work.radius,
+            start_loss=float(walk.loss[0]),
+            loss=work.loss,
         )
         for target in walk.targets
-    ]  # fmt: skip
+    ]
     spoken = [i for i, case in enumerate(cases) if _conditions(case, OURS).holds]
-    useful = [i for i, case in enumerate(cases) if case.train_bound() < work.loss.at(0.0)] or range(len(cases))
+    useful = [i for i, case in enumerate(cases) if case.train_bound() < work.loss.at(0.0)] or range(
+        len(cases)
+    )
     if spoken:
         index = min(spoken, key=lambda i: cases[i].train_bound())
     else:
-        index = min(useful, key=lambda i: max(h.factor for h in _conditions(cases[i], OURS).hypotheses))
+        index = min(
+            useful, key=lambda i: max(h.factor for h in _conditions(cases[i], OURS).hypotheses)
+        )
     return index, cases[index]
 
 
@@ -275,7 +327,10 @@ def concluded(work: Examination) -> tuple[Certificate, ...]:
     """The conclusions of Theorem 1 about the run, from the best target."""
     (index, case), walk = work.shared(best_case), work.shared(repetition)
     details = {"target": str(walk.targets[index])}
-    return tuple(replace(c, details=details) for c in conclusions(case, walk, training_conditions(case), index))
+    return tuple(
+        replace(c, details=details)
+        for c in conclusions(case, walk, training_conditions(case), index)
+    )
 
 
 def certify_theorem_1(work: Examination) -> list[Certificate]:
@@ -290,7 +345,11 @@ def check_theorem_1(effort: Effort) -> Finding:
         tally.broken += sum(c.verdict is not Verdict.HOLDS for c in run.certificates)
         tally.add(run.walk.mean_loss, run.case.train_bound())
     for run in explicit:
-        tally.broken += sum(c.verdict_of(EXPLICIT) is not Verdict.HOLDS for c in run.certificates if len(c.bounds) > 1)
+        tally.broken += sum(
+            c.verdict_of(EXPLICIT) is not Verdict.HOLDS
+            for c in run.certificates
+            if len(c.bounds) > 1
+        )
         tally.add(run.walk.mean_loss, run.case.train_bound(), run.case.train_bound())
     few, many = (pick(run.case.num_heads for run in literal) for pick in (min, max))
     return tally.finding(
@@ -330,17 +389,24 @@ def certify_descent(work: Examination) -> list[Certificate]:
     defect, noise = descent_defect(walk), rounding(case, walk)
     return [
         Certificate(
-            "descent", DEFECT, defect, (Bound(OURS, 0.0, (step,)),), noise=noise, noise_source="rounding of the loss",
+            "descent",
+            DEFECT,
+            defect,
+            (Bound(OURS, 0.0, (step,)),),
+            noise=noise,
+            noise_source="rounding of the loss",
             details={"descended in fact": bool(defect <= noise)},
         )
-    ]  # fmt: skip
+    ]
 
 
 def check_descent(effort: Effort) -> Finding:
     """(13) from random points, with the largest step size allowed by ours and by the printed constant."""
     tally, trials = Tally(), effort.count(600, 100)
     rng = np.random.default_rng(effort.seed)
-    first = rng.standard_normal((trials, convexity.SIZE)) * 10.0 ** rng.uniform(-2, 0.5, (trials, 1))
+    first = rng.standard_normal((trials, convexity.SIZE)) * 10.0 ** rng.uniform(
+        -2, 0.5, (trials, 1)
+    )
     X = rng.standard_normal((trials, convexity.EXAMPLES, convexity.TOKENS, convexity.DIM))
     y = rng.choice([-1.0, 1.0], (trials, convexity.EXAMPLES))
     shapes = convexity.shapes_of(X)
@@ -364,9 +430,13 @@ def check_descent(effort: Effort) -> Finding:
     square = np.sum(slope**2, axis=1)
     for i in range(trials):
         tally.add(ours[i], loss[i] - eta[i] / 2 * square[i], noise=4e-16 * (1 + loss[i]))
-        tally.printed = max(tally.printed or 0.0, printed[i] / (loss[i] - printed_eta[i] / 2 * square[i]))
+        tally.printed = max(
+            tally.printed or 0.0, printed[i] / (loss[i] - printed_eta[i] / 2 * square[i])
+        )
     promised = float(np.max(eta / 2 * square / (loss - ours), where=square > 1e-6, initial=0.0))
-    return tally.finding(f"loss after the step over L_k − (η/2)‖∇L_k‖²; promised over actual decrease {promised:.3f}")
+    return tally.finding(
+        f"loss after the step over L_k − (η/2)‖∇L_k‖²; promised over actual decrease {promised:.3f}"
+    )
 
 
 def _largest_descent_step(first, slope, smoothness, norm) -> float:

@@ -48,7 +48,9 @@ def _unit(point):
 
 
 def _fixed(point):
-    return {name: leaf if name in FREE else jax.lax.stop_gradient(leaf) for name, leaf in point.items()}
+    return {
+        name: leaf if name in FREE else jax.lax.stop_gradient(leaf) for name, leaf in point.items()
+    }
 
 
 def _features(point, move):
@@ -65,7 +67,9 @@ def _loss(point, move, loss):
 
 def score_curvature(point):
     point = _fixed(point)
-    return jnp.max(jnp.abs(_bend(lambda m: scores(point, m), _move(point), _unit(point))) / point["curvature"])
+    return jnp.max(
+        jnp.abs(_bend(lambda m: scores(point, m), _move(point), _unit(point))) / point["curvature"]
+    )
 
 
 def feature_drift(point):
@@ -77,12 +81,16 @@ def feature_drift(point):
 def score_drift(point):
     point = _fixed(point)
     move = _move(point)
-    return jnp.max(jnp.abs(scores(point, move) - scores(point, jnp.zeros_like(move))) / point["width"])
+    return jnp.max(
+        jnp.abs(scores(point, move) - scores(point, jnp.zeros_like(move))) / point["width"]
+    )
 
 
 def margin_loss(point):
     point = _fixed(point)
-    before, after = (_features(point, m) @ point["v"] for m in (jnp.zeros_like(point["raw"]), _move(point)))
+    before, after = (
+        _features(point, m) @ point["v"] for m in (jnp.zeros_like(point["raw"]), _move(point))
+    )
     return jnp.max((before - after) / (before - point["margin"]))
 
 
@@ -129,7 +137,9 @@ ATTACKS = {
 THIRDS = {"third derivative of a score": score_third, "third derivative of the loss": loss_third}
 
 
-def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = LOGISTIC) -> dict[str, np.ndarray]:
+def problem(
+    rng: np.random.Generator, radius: float | None = None, loss: Loss = LOGISTIC
+) -> dict[str, np.ndarray]:
     """A random model, data and ball (of this radius, if given), with the bounds that hold over it."""
     X = rng.standard_normal((EXAMPLES, TOKENS, DIM)) * 10 ** rng.uniform(-0.5, 0.4)
     y = np.where(np.arange(EXAMPLES) % 2 == 0, 1.0, -1.0)
@@ -142,8 +152,13 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
         v[: CLASSES * DIM * DIM] = 0.0
         v /= np.linalg.norm(v)
     cut = CLASSES * DIM * DIM
-    direction = attention.Heads(v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM))
-    model, data = attention.MultiHead.create(W, U, multiplicity=N), datasets.Dataset.from_arrays(X, y)
+    direction = attention.Heads(
+        v[:cut].reshape(CLASSES, DIM, DIM), v[cut:].reshape(CLASSES, TOKENS, DIM)
+    )
+    model, data = (
+        attention.MultiHead.create(W, U, multiplicity=N),
+        datasets.Dataset.from_arrays(X, y),
+    )
     center = regions.Center.at(model, data, loss)
     rho = 10 ** rng.uniform(-2, 0.5) if radius is None else radius
     drift = center.ball.drift(rho)
@@ -153,17 +168,28 @@ def problem(rng: np.random.Generator, radius: float | None = None, loss: Loss = 
     noise = 1e-14 * R**3 * (1 + R**2 * np.linalg.norm(U)) / np.sqrt(N.sum())
     level = float(np.mean(loss.at(center.margins))) * rng.uniform(1.0, 1.5)
     return dict(
-        X=X, y=y, N=N, W=W, U=U, v=v, rho=np.array(rho), curvature=drift.curvature + noise,
+        X=X,
+        y=y,
+        N=N,
+        W=W,
+        U=U,
+        v=v,
+        rho=np.array(rho),
+        curvature=drift.curvature + noise,
         drift=drift.gradient + 1e-14 * center.norms,
-        width=(high - low) / 2, margin=center.ball.margins(direction, rho), level=np.array(level),
+        width=(high - low) / 2,
+        margin=center.ball.margins(direction, rho),
+        level=np.array(level),
         ratio=np.array(regions.ratio_bound(low, high, level, loss)),
         smoothness=np.array(regions.smoothness_bound(center, drift, rho, level)),
         third=center.ball.third(rho) + 10 * R**2 * noise,
         loss_third=np.array(twins.Place(model, data, rho).third_derivative() + 10 * R**2 * noise),
-    )  # fmt: skip
+    )
 
 
-def local_bounds(tally: Tally, effort: Effort, ratios: Mapping[str, Callable] = ATTACKS) -> dict[str, float]:
+def local_bounds(
+    tally: Tally, effort: Effort, ratios: Mapping[str, Callable] = ATTACKS
+) -> dict[str, float]:
     """The largest share of every bound at random points of random balls; a full check also runs ascent from there."""
     rng = np.random.default_rng(effort.seed)
     size, several = CLASSES * DIM * (DIM + TOKENS), effort.count(6, 8)
@@ -176,9 +202,13 @@ def local_bounds(tally: Tally, effort: Effort, ratios: Mapping[str, Callable] = 
         with jax.enable_x64(True):
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *points)
             found = _evaluated(stacked, tuple(ratios.values()))
-            shares = {name: float(np.max(values)) for name, values in zip(ratios, found, strict=True)}
+            shares = {
+                name: float(np.max(values)) for name, values in zip(ratios, found, strict=True)
+            }
     else:
-        shares = {name: ascend(ratio, points, steps=200, rate=0.1)[1] for name, ratio in ratios.items()}
+        shares = {
+            name: ascend(ratio, points, steps=200, rate=0.1)[1] for name, ratio in ratios.items()
+        }
     for share in shares.values():
         tally.add(share, 1.0)
         tally.trials += len(points) - 1
@@ -195,13 +225,28 @@ def runs(tally: Tally, effort: Effort) -> tuple[int, int]:
     spoke, cases = 0, []
     for k in range(8 * effort.seed, 8 * effort.seed + effort.count(8, 1)):
         mixture = mixtures.TokenizedMixture(
-            num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0 + 0.5 * (k % 2), key=jax.random.key(k)
+            num_tokens=4,
+            dim=6,
+            num_patterns=2,
+            sparsity=0.5,
+            signal=1.0 + 0.5 * (k % 2),
+            key=jax.random.key(k),
         )
         data = mixture.sample(24, key=jax.random.key(10_000 + k))
         for heads in (1, 2, 8, 64, 1024, 1e12) if not effort.quick else (8,):
-            cases.append((starts.first_phase(mixture.sample(100, key=jax.random.key(20_000 + k)), heads), data))
+            cases.append(
+                (
+                    starts.first_phase(mixture.sample(100, key=jax.random.key(20_000 + k)), heads),
+                    data,
+                )
+            )
         if not effort.quick:
-            cases.append((starts.gaussian_start(3, num_tokens=4, dim=6, key=jax.random.key(30_000 + k)), data))
+            cases.append(
+                (
+                    starts.gaussian_start(3, num_tokens=4, dim=6, key=jax.random.key(30_000 + k)),
+                    data,
+                )
+            )
     for i, (start, data) in enumerate(cases):
         eta = (1.0, 0.3, 2.0)[i % 3]
         after = follower.follow(start, data, step_size=0.5, num_steps=(1, 20, 80)[i % 3]).final

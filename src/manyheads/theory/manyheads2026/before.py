@@ -53,15 +53,24 @@ class Before:
         start, data = good.start, good.dataset
         margins = data.labels * start.scores(data)
         return cls(
-            good.shape, good.interval.lower, float(margins.min()), float(margins.max()),
-            targets.train_loss(start, data, good.shape.loss), good.readout_norm,
+            good.shape,
+            good.interval.lower,
+            float(margins.min()),
+            float(margins.max()),
+            targets.train_loss(start, data, good.shape.loss),
+            good.readout_norm,
             float(start.multiplicity.min() / start.num_heads),
-        )  # fmt: skip
+        )
 
-    def forecast(self, num_heads: float, step_size: float, reduce: float = 2.0, enough: float = math.inf) -> Forecast:
+    def forecast(
+        self, num_heads: float, step_size: float, reduce: float = 2.0, enough: float = math.inf
+    ) -> Forecast:
         """The curve that is certified before the first step, or its beginning, until it has fallen by `enough` nats."""
         features, curved, root = self.shape.features, self.shape.bend, math.sqrt(num_heads)
-        loss, per_head = self.shape.loss, self.shape.repeat / math.sqrt(self.smallest_share * num_heads)
+        loss, per_head = (
+            self.shape.loss,
+            self.shape.repeat / math.sqrt(self.smallest_share * num_heads),
+        )
         bend = curved(self.readout_norm) / root
         indicator = max(self.margin, 0.0) ** 2 / bend
         pieces, reason, nats = [], "slow" if self.margin > 0 else "inseparable", 0.0
@@ -98,7 +107,9 @@ class Before:
             return None
         top = 1 / self.shape.loss.smoothness / self.shape.features(self.readout_norm) ** 2
         best = None
-        for share in reversed(SHARES):  # small steps lose least, so larger ones rarely need a search
+        for share in reversed(
+            SHARES
+        ):  # small steps lose least, so larger ones rarely need a search
             best = self._least(loss, share * top, best) or best
         return best
 
@@ -109,7 +120,10 @@ class Before:
         goal = math.log(self.loss / loss)
 
         def certified(log_heads):
-            return self.forecast(math.exp(log_heads), step_size, self.loss / loss, enough=goal).nats >= goal
+            return (
+                self.forecast(math.exp(log_heads), step_size, self.loss / loss, enough=goal).nats
+                >= goal
+            )
 
         low, high = 0.0, math.log(MOST_HEADS)
         if self.loss <= loss or not certified(math.log(best[0]) if best else high):
@@ -133,11 +147,17 @@ def certify_before(work: Examination) -> list[Certificate]:
     if not promise.pieces:
         remedy = "use more heads or a smaller step size"
         hypothesis = Hypothesis(told, False, remedy)
-        return [Certificate("forecast.before", claim, math.nan, (Bound(OURS, math.nan, (hypothesis,)),))]
+        return [
+            Certificate("forecast.before", claim, math.nan, (Bound(OURS, math.nan, (hypothesis,)),))
+        ]
     last = max(int(np.searchsorted(promise.steps, affordable(work), side="right")) - 1, 0)
     steps, level = int(promise.steps[last]), float(promise.certified_loss[last])
     claim = f"{claim}, {level:.4g}"
-    return [measured_against(work, "forecast.before", claim, work.run.start, level, steps, work.step_size)]
+    return [
+        measured_against(
+            work, "forecast.before", claim, work.run.start, level, steps, work.step_size
+        )
+    ]
 
 
 def check_before(effort: Effort) -> Finding:

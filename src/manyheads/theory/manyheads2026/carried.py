@@ -16,7 +16,10 @@ from manyheads.theory.statement import Statement
 
 jax = lazy("jax")
 attacks, follower = lazy("manyheads.theory.manyheads2026.attack"), lazy("manyheads.theory.walk")
-forecasts, starts = lazy("manyheads.theory.manyheads2026.forecast"), lazy("manyheads.training.start")
+forecasts, starts = (
+    lazy("manyheads.theory.manyheads2026.forecast"),
+    lazy("manyheads.training.start"),
+)
 
 
 def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:

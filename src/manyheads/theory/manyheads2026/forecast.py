@@ -21,7 +21,13 @@ from manyheads.model.loss import Loss, get_loss
 from manyheads.theory.deora2023.setting import loss_scope
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.manyheads2026.promise import measured_against
-from manyheads.theory.manyheads2026.region import ENLARGE, Center, margin_box, ratio_bound, smoothness_bound
+from manyheads.theory.manyheads2026.region import (
+    ENLARGE,
+    Center,
+    margin_box,
+    ratio_bound,
+    smoothness_bound,
+)
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 
@@ -40,7 +46,10 @@ attacks = lazy("manyheads.theory.manyheads2026.attack")
 PIECE = 0.03  # nats that one piece of the region would certify without losses
 MOST_PIECES = 250
 MOST_STEPS = 2.0**62
-HOPELESS, LIKELY = 0.25, 0.55  # first_forecast skips steps with an indicator below the first, and starts at the second
+HOPELESS, LIKELY = (
+    0.25,
+    0.55,
+)  # first_forecast skips steps with an indicator below the first, and starts at the second
 HALVINGS = 4  # of a piece, before the region ends
 REASONS = {
     "margin": "the margin over the region is no longer positive",
@@ -149,7 +158,9 @@ class Forecast:
         time = self._time(nats)
         if self.schedule is None or time <= 0:
             return math.ceil(time)
-        return 1 + int(np.searchsorted(np.cumsum(self.schedule) / self.step_size * (1 - ENLARGE), time))
+        return 1 + int(
+            np.searchsorted(np.cumsum(self.schedule) / self.step_size * (1 - ENLARGE), time)
+        )
 
     def _time(self, nats: float) -> float:
         r"""$\mathcal K(s)=\int_0^s e^t/(\eta L_0 q(t))\,dt$ with $q = e c^2 \Gamma^2$ constant on each piece."""
@@ -215,12 +226,16 @@ def forecast(
     if hasattr(model, "settings"):
         provenance.check_data(model, dataset)
     schedule = np.array(step_size) if isinstance(step_size, list) else None
-    model, eta, loss = checked(model, step_size if schedule is None else max(schedule, default=0), reduce, loss=loss)
+    model, eta, loss = checked(
+        model, step_size if schedule is None else max(schedule, default=0), reduce, loss=loss
+    )
     found = followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
     return found if schedule is None else replace(found, schedule=schedule)
 
 
-def followed(state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf) -> Forecast:
+def followed(
+    state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf
+) -> Forecast:
     """The region from a first center on, until the bounds end it or `enough` nats are certified."""
     loss, pieces, reason = float(np.mean(state.loss.at(state.margins))), [], "pieces"
     indicator, share = state.indicator, 1.0
@@ -246,7 +261,9 @@ def followed(state: Center, eta: float, reduce: float, most_pieces: int, enough:
 
 
 @guarded()
-def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) -> tuple[int, Forecast] | None:
+def first_forecast(
+    run: Trajectory, dataset: Dataset, *, reduce: float = 2.0
+) -> tuple[int, Forecast] | None:
     """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
 
     The run is repeated in float64, and steps 0, 1, 2, 3, 5, 8, ... are tried, except those with a hopeless indicator.
@@ -267,7 +284,9 @@ def first_forecast(run: Trajectory, dataset: Dataset, *, reduce: float = 2.0) ->
     def speaks(center: Center) -> bool:
         return followed(center, eta, reduce, MOST_PIECES, math.log(reduce)).speaks
 
-    ahead = iter([k for k in grid if k in path])  # evaluated lazily, as the search reaches each step
+    ahead = iter(
+        [k for k in grid if k in path]
+    )  # evaluated lazily, as the search reaches each step
     seen: list[int] = []
     for k in ahead:
         seen += [k] if hopeful(k) else []
@@ -311,12 +330,19 @@ class _Path:
     def __call__(self, steps: list[int]) -> dict[int, MultiHead]:
         if not steps:
             return {}
-        plan = {"step_size": self.step_size, "loss": self.loss, "num_steps": max(steps), "dtype": "float64"}
+        plan = {
+            "step_size": self.step_size,
+            "loss": self.loss,
+            "num_steps": max(steps),
+            "dtype": "float64",
+        }
         again = descent.train(self.start, self.dataset, **plan, snapshots=steps, record=10**9)
         return {k: again.model(k) for k in steps if k <= again.last_step}
 
 
-def checked(model, step_size, reduce, settings: dict | None = None, loss=None) -> tuple[MultiHead, float, Loss]:
+def checked(
+    model, step_size, reduce, settings: dict | None = None, loss=None
+) -> tuple[MultiHead, float, Loss]:
     """The model, the step size and the loss of a descent covered by the forecast."""
     run = getattr(model, "settings", None)
     settings = run if settings is None else settings
@@ -335,9 +361,13 @@ def checked(model, step_size, reduce, settings: dict | None = None, loss=None) -
     if not isinstance(model, attention.MultiHead):
         raise ValueError("the forecast is proved for MultiHead models; pass one, or a run of one.")
     if isinstance(model.key_query, tuple):
-        raise ValueError("the forecast is proved for models whose key-query matrix itself is trained, not its factors.")
+        raise ValueError(
+            "the forecast is proved for models whose key-query matrix itself is trained, not its factors."
+        )
     if step_size is None or not 0 < step_size < math.inf:
-        raise ValueError(f"step_size={step_size} must be a finite number > 0; pass the step size of the descent.")
+        raise ValueError(
+            f"step_size={step_size} must be a finite number > 0; pass the step size of the descent."
+        )
     if not 1 < reduce < math.inf:
         raise ValueError(f"reduce={reduce} must be a finite number > 1; 2 asks for half the loss.")
     return model, float(step_size), loss
@@ -373,7 +403,9 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     else:
         where, found = f"step {work.from_step}", _at(work.run, work.dataset, work.from_step)
     if found is None:
-        silent = Hypothesis(f"the forecast certifies half the loss from {where} of the run", False, REMEDY)
+        silent = Hypothesis(
+            f"the forecast certifies half the loss from {where} of the run", False, REMEDY
+        )
         return [Certificate("forecast", claim, math.nan, (Bound(OURS, math.nan, (silent,)),))]
     step, promise = found
     steps = promise.steps_to_reduce

@@ -25,7 +25,9 @@ class Certified:
 
     def __init__(self, model: MultiHead, dataset: Dataset, settings: dict):
         if settings.get("weighted"):
-            raise ValueError("the forecast is proved for sequences of equal weight; leave out sample_weight.")
+            raise ValueError(
+                "the forecast is proved for sequences of equal weight; leave out sample_weight."
+            )
         _, self.step_size, self.loss = checked(model, settings.get("step_size"), REDUCE, settings)
         self.dataset, self.note = dataset, ""
         self.numbers = {"indicator": math.nan, "steps_to_half": math.nan}
@@ -35,7 +37,10 @@ class Certified:
             center = Center.at(model, self.dataset, self.loss)
             self.numbers = {"indicator": center.indicator, "steps_to_half": math.inf}
         except ValueError as error:  # logits too large for the bounds
-            self.note, self.numbers = f"no forecast: {error}", {"indicator": math.nan, "steps_to_half": math.inf}
+            self.note, self.numbers = (
+                f"no forecast: {error}",
+                {"indicator": math.nan, "steps_to_half": math.inf},
+            )
             return ""
         if center.indicator < HOPELESS:
             self.note = f"no forecast yet (indicator {center.indicator:.2g})"
@@ -43,7 +48,11 @@ class Certified:
         found = followed(center, self.step_size, REDUCE, MOST_PIECES, math.log(REDUCE))
         steps = found.steps_to_reduce
         if steps is None:
-            reached = f"falls to {found.certified_loss[-1]:.3g} (proved)" if found.pieces else "nothing is proved"
+            reached = (
+                f"falls to {found.certified_loss[-1]:.3g} (proved)"
+                if found.pieces
+                else "nothing is proved"
+            )
             self.note = f"{reached} (indicator {center.indicator:.2g})"
             return ""
         self.numbers["steps_to_half"] = float(steps)

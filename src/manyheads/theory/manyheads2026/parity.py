@@ -73,12 +73,17 @@ class CountHeads:
     def values(self) -> list[Fraction]:
         """The score of a sequence by its number of tokens of the first kind."""
         heads, T = list(zip(self.first, self.second, self.weights, strict=True)), self.num_tokens
-        return [self.offset + sum(a * count_value(c, other, r, T) for c, other, a in heads) for r in range(T + 1)]
+        return [
+            self.offset + sum(a * count_value(c, other, r, T) for c, other, a in heads)
+            for r in range(T + 1)
+        ]
 
     @property
     def fits(self) -> bool:
         """Whether every score has the sign of the parity of the second kind of tokens."""
-        return all((-1) ** (self.num_tokens - r) * value > 0 for r, value in enumerate(self.values()))
+        return all(
+            (-1) ** (self.num_tokens - r) * value > 0 for r, value in enumerate(self.values())
+        )
 
     @property
     def margin(self) -> Fraction:
@@ -144,7 +149,9 @@ def _odd(T: int) -> CountHeads:
         c = 2 * low if high is None else (low + high) / 2
         if halvings % 8 == 0:
             a, own = weights(c), (c, *rest)
-            found = CountHeads(T, own, tuple(1 / each for each in own), tuple(a), -sum(a, Fraction(0)) / 2)
+            found = CountHeads(
+                T, own, tuple(1 / each for each in own), tuple(a), -sum(a, Fraction(0)) / 2
+            )
             if found.fits:
                 return found
     raise AssertionError("the sum of the weights is never 1")
@@ -168,7 +175,10 @@ def _even(T: int) -> CountHeads:
         unit = max(map(abs, left))
         steps = np.linalg.solve(slopes, [float(each / unit) for each in left])
         grain = Fraction(1, 2 ** (64 + max(0, math.ceil(-2 * _log(unit)))))
-        exact = [round((c - Fraction(float(s)) * unit) / grain) * grain for c, s in zip(exact, steps, strict=True)]
+        exact = [
+            round((c - Fraction(float(s)) * unit) / grain) * grain
+            for c, s in zip(exact, steps, strict=True)
+        ]
     raise AssertionError(f"no heads found for {T} tokens")
 
 
@@ -209,7 +219,9 @@ class _Pairs:
                 below, above = low[k], high[k]
                 while above > below * (1 + 1e-15):
                     far[k] = math.sqrt(below) * math.sqrt(above)
-                    below, above = (far[k], above) if pairs.logarithm(k, far) < 0 else (below, far[k])
+                    below, above = (
+                        (far[k], above) if pairs.logarithm(k, far) < 0 else (below, far[k])
+                    )
         return far
 
     def slopes(self, far: list[float]) -> np.ndarray:
@@ -219,7 +231,10 @@ class _Pairs:
             step = 1e-6 * (c - e)
             ends = [[*far[:i], moved, *far[i + 1 :]] for moved in (c + step, c - step)]
             columns.append(
-                [(self.logarithm(k, ends[0]) - self.logarithm(k, ends[1])) / (2 * step) for k in range(len(far))]
+                [
+                    (self.logarithm(k, ends[0]) - self.logarithm(k, ends[1])) / (2 * step)
+                    for k in range(len(far))
+                ]
             )
         return np.array(columns).T
 
@@ -227,13 +242,20 @@ class _Pairs:
         near, m = self.near, len(far)
         poles = [_pole(e) for e in near + far] + [Fraction(2)] * self.alone
         residues = [
-            _product(-t - z for z in self.zeros) / _product(u - t for k, u in enumerate(poles) if k != i)
+            _product(-t - z for z in self.zeros)
+            / _product(u - t for k, u in enumerate(poles) if k != i)
             for i, t in enumerate(poles)
         ]
         b = [residue / (1 + 1 / e) for residue, e in zip(residues, near, strict=False)]
         first = [*far, *(1 / e for e in near)] + [Fraction(2) ** (8 * T)] * self.alone
         second = [*near, *(1 / c for c in far)] + [Fraction(1)] * self.alone
-        return CountHeads(T, tuple(first), tuple(second), (*b, *(-each for each in b), *residues[2 * m :]), Fraction(1))
+        return CountHeads(
+            T,
+            tuple(first),
+            tuple(second),
+            (*b, *(-each for each in b), *residues[2 * m :]),
+            Fraction(1),
+        )
 
 
 def alternating_bound(num_tokens: int) -> int:
@@ -264,7 +286,10 @@ def check_heads(effort: Effort) -> Finding:
         least[T] = float(heads.margin)
     for trial in range(effort.count(2000, 40)):
         T = 4 + trial % 9
-        tally.add(sign_changes(_interpolated(T, 1 + trial % (T // 2), rng)), 2 * (1 + trial % (T // 2)) + 1)
+        tally.add(
+            sign_changes(_interpolated(T, 1 + trial % (T // 2), rng)),
+            2 * (1 + trial % (T // 2)) + 1,
+        )
     return tally.finding(
         f"exact for T = 3 to {longest}; margins from {least[3]:.2g} to {least[longest]:.1g} with these heads"
     )
@@ -272,8 +297,10 @@ def check_heads(effort: Effort) -> Finding:
 
 def _interpolated(T: int, num_heads: int, rng: np.random.Generator) -> list[Fraction]:
     """The scores of random heads whose weights alternate the sign at as many counts as there are weights."""
-    c = [[Fraction(float(x)).limit_denominator(10**6) + Fraction(1, 10**7) for x in row]
-         for row in np.exp(rng.normal(0, 3, (num_heads, 2)))]  # fmt: skip
+    c = [
+        [Fraction(float(x)).limit_denominator(10**6) + Fraction(1, 10**7) for x in row]
+        for row in np.exp(rng.normal(0, 3, (num_heads, 2)))
+    ]
     counts = sorted(rng.choice(T + 1, num_heads + 1, replace=False).tolist())
     rows = [[Fraction(1), *(Fraction(count_value(*pair, r, T)) for pair in c)] for r in counts]
     weights = _eliminated(rows, [Fraction((-1) ** k) for k in range(len(counts))])
@@ -298,22 +325,30 @@ def check_margin(effort: Effort) -> Finding:
     tally, rng, best = Tally(), np.random.default_rng(effort.seed), [0.0, 0.0]
     ends = [Fraction(1, 10**9), Fraction(1), Fraction(10**9)]
     for T in range(2, effort.count(16, 8)):
-        drawn = [Fraction(float(x)).limit_denominator(10**9) + Fraction(1, 10**9)
-                 for x in np.exp(rng.normal(0, 4, effort.count(20, 3)))]  # fmt: skip
+        drawn = [
+            Fraction(float(x)).limit_denominator(10**9) + Fraction(1, 10**9)
+            for x in np.exp(rng.normal(0, 4, effort.count(20, 3)))
+        ]
         for c, other in itertools.product(ends + drawn, repeat=2):
-            value = abs(sum(math.comb(T, r) * (-1) ** r * count_value(c, other, r, T) for r in range(T + 1)))
+            value = abs(
+                sum(math.comb(T, r) * (-1) ** r * count_value(c, other, r, T) for r in range(T + 1))
+            )
             tally.add(value, alternating_bound(T))
             best[T % 2] = max(best[T % 2], float(value) / alternating_bound(T))
     for k in range(effort.count(200, 1)):
         add_run(tally, (4, 2, 3, 5)[k % 4], (2, 1, 8)[k % 3], effort.seed + k)
-    return tally.finding(f"largest share for one head {best[0]:.6f} for even T, {best[1]:.6f} for odd T")
+    return tally.finding(
+        f"largest share for one head {best[0]:.6f} for even T, {best[1]:.6f} for odd T"
+    )
 
 
 def add_run(tally: Tally, num_tokens: int, num_heads: int, seed: int, num_steps: int = 60) -> None:
     """One run from a Gaussian start: its loss at every step, its mean score, and the gradient at zero readouts."""
     T, data, R, eta = num_tokens, count_parity(num_tokens), 2.0, 0.5
     key = jax.random.key(seed)
-    start = starts.gaussian_start(num_heads, num_tokens=T, dim=2, key=key, key_query_scale=1.0, readout_scale=0.3)
+    start = starts.gaussian_start(
+        num_heads, num_tokens=T, dim=2, key=key, key_query_scale=1.0, readout_scale=0.3
+    )
     run = descent.train(start, data, step_size=eta, num_steps=num_steps, dtype="float64")
     norm = float(np.linalg.norm(start.readout))
     for step, loss in zip(run.steps, run.train_loss, strict=True):
@@ -322,7 +357,9 @@ def add_run(tally: Tally, num_tokens: int, num_heads: int, seed: int, num_steps:
     final = run.final
     mean = float(np.mean(data.labels * final.scores(data)))
     tally.add(mean, score_bound(float(np.linalg.norm(final.readout)), T, R), noise=1e-12)
-    logits = data.tokens @ np.asarray(final.key_query, float)[:, None] @ data.tokens.transpose(0, 2, 1)
+    logits = (
+        data.tokens @ np.asarray(final.key_query, float)[:, None] @ data.tokens.transpose(0, 2, 1)
+    )
     A = np.exp(logits - logits.max(axis=-1, keepdims=True))
     features = A / A.sum(axis=-1, keepdims=True) @ data.tokens
     slope = np.mean(data.labels[:, None, None] * features, axis=1) / (2 * math.sqrt(num_heads))

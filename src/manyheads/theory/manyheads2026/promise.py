@@ -25,7 +25,13 @@ def affordable(work: Examination) -> int:
 
 
 def measured_against(
-    work: Examination, statement: str, claim: str, start: MultiHead, level: float, steps: int, step_size: float
+    work: Examination,
+    statement: str,
+    claim: str,
+    start: MultiHead,
+    level: float,
+    steps: int,
+    step_size: float,
 ) -> Certificate:
     """Steps of descent to a loss, measured against promised; silent if they are too many to run."""
     most = max(min(steps, affordable(work)), 1)

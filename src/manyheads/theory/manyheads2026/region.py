@@ -56,9 +56,13 @@ class Center:
         """A direction, at most a unit vector in class coordinates, and the margin of the tangent features along it."""
         y = self.dataset.labels
         if self.kernel is None:
-            coefficients = self.loss.slope_at(self.margins) / np.sum(self.loss.slope_at(self.margins))
+            coefficients = self.loss.slope_at(self.margins) / np.sum(
+                self.loss.slope_at(self.margins)
+            )
         else:
-            found = separations.hard_margin(y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13)
+            found = separations.hard_margin(
+                y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13
+            )
             if found.lower <= 0:
                 return None, 0.0
             coefficients = np.maximum(found.direction, 0.0)
@@ -74,7 +78,9 @@ class Center:
 
     def moved(self, direction: Heads, length: float) -> Center:
         root = np.sqrt(self.model.multiplicity)
-        step = jax.tree.map(lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction)
+        step = jax.tree.map(
+            lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction
+        )
         return Center.at(self.model.displaced(step), self.dataset, self.loss)
 
     @cached_property
@@ -106,7 +112,9 @@ def ratio_bound(low: np.ndarray, high: np.ndarray, level: float, loss: Loss = LO
     return max(bounds) * (1 - ENLARGE)
 
 
-def floors(low: np.ndarray, high: np.ndarray, loss: Loss) -> tuple[float, Callable[[float], np.ndarray]]:
+def floors(
+    low: np.ndarray, high: np.ndarray, loss: Loss
+) -> tuple[float, Callable[[float], np.ndarray]]:
     r"""The least $w/\ell$ over boxes of margins, and the least $w-\mu\ell$ over each as a function of $\mu$.
 
     For the logistic loss $w-\mu\ell$ has one maximum in $m$, so it is least at an end, and $w/\ell$ falls with the
@@ -138,9 +146,12 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
         root = np.sqrt(bend)
         top = float(np.linalg.eigvalsh(root[:, None] * state.kernel * root / len(bend))[-1])
     features = (math.sqrt(max(top, 0.0)) + math.sqrt(float(np.mean(bend * drift.gradient**2)))) ** 2
-    features = min(features, loss.self_curvature * level * float(np.max(state.norms + drift.gradient)) ** 2)
+    features = min(
+        features, loss.self_curvature * level * float(np.max(state.norms + drift.gradient)) ** 2
+    )
     scores = min(
-        loss.self_bound * level * float(drift.curvature.max()), float(np.mean(loss.slope_at(low) * drift.curvature))
+        loss.self_bound * level * float(drift.curvature.max()),
+        float(np.mean(loss.slope_at(low) * drift.curvature)),
     )
     return (features + scores) * (1 + ENLARGE)
 
@@ -152,7 +163,9 @@ def _features(model: MultiHead, dataset: Dataset, coefficients: np.ndarray) -> H
         batch, weights = gradient.prepare(dataset, model), gradient.head_weights(model)
         found = _weighted(heads, weights, batch, np.asarray(coefficients, np.float64))
         root = np.sqrt(model.multiplicity)
-        return jax.tree.map(lambda leaf: np.asarray(leaf) * root.reshape(-1, *(1,) * (leaf.ndim - 1)), found)
+        return jax.tree.map(
+            lambda leaf: np.asarray(leaf) * root.reshape(-1, *(1,) * (leaf.ndim - 1)), found
+        )
 
 
 @compiled()

@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 
 datasets, margins = lazy("manyheads.data.dataset"), lazy("manyheads.measures.margin")
 shifts = lazy("manyheads.theory.shift")
-starts, attacks = lazy("manyheads.training.start"), lazy("manyheads.theory.manyheads2026.sleep_attack")
+starts, attacks = (
+    lazy("manyheads.training.start"),
+    lazy("manyheads.theory.manyheads2026.sleep_attack"),
+)
 
-SHARES = np.geomspace(1e-6, 0.5, 400)  # shares of moved attention among which a run's bound is searched
+SHARES = np.geomspace(
+    1e-6, 0.5, 400
+)  # shares of moved attention among which a run's bound is searched
 MOST_STEPS = 1e300  # the most that are promised; more would overflow
 LARGEST = math.log(MOST_STEPS)
 
@@ -59,14 +64,22 @@ class Sleep:
         r"""$\frac G\eta e^{\gamma^2G/2-B}$, rounded down."""
         if not (self.margin > 0 and self.step_size <= self.step_limit):
             return 0.0
-        logarithm = math.log(self.travel / self.step_size) + self.margin**2 * self.travel / 2 - self.offset
-        return float(math.floor(math.exp(logarithm) * (1 - ENLARGE))) if logarithm < LARGEST else MOST_STEPS
+        logarithm = (
+            math.log(self.travel / self.step_size) + self.margin**2 * self.travel / 2 - self.offset
+        )
+        return (
+            float(math.floor(math.exp(logarithm) * (1 - ENLARGE)))
+            if logarithm < LARGEST
+            else MOST_STEPS
+        )
 
     @property
     def normalized_steps(self) -> float:
         if not self.margin > 0:
             return 0.0
-        return float(math.floor(min(self.margin * self.travel / self.step_size * (1 - ENLARGE), MOST_STEPS)))
+        return float(
+            math.floor(min(self.margin * self.travel / self.step_size * (1 - ENLARGE), MOST_STEPS))
+        )
 
     @property
     def reason(self) -> str:
@@ -80,7 +93,9 @@ class Sleep:
     def __str__(self) -> str:
         heads = f"{self.num_heads:,.15g} {'head' if self.num_heads == 1 else 'heads'}"
         if self.reason:
-            return f"With {heads} and step size {self.step_size:g} nothing is promised: {self.reason}."
+            return (
+                f"With {heads} and step size {self.step_size:g} nothing is promised: {self.reason}."
+            )
         first = "first step" if self.steps == 1 else f"first {_count(self.steps)} steps"
         return (
             f"With {heads} and step size {self.step_size:g}, no query moves more than {self.moved:g} of its attention "
@@ -109,14 +124,19 @@ class Uniform:
         centered = X - mean[:, None]
         self.variance = np.linalg.eigvalsh(centered.transpose(0, 2, 1) @ centered / T)[:, -1]
         self.largest = np.linalg.norm(X, 2, axis=(1, 2))
-        self.norm, self.mean_norm = np.linalg.norm(X, axis=2).max(axis=1), np.linalg.norm(mean, axis=1)
+        self.norm, self.mean_norm = (
+            np.linalg.norm(X, axis=2).max(axis=1),
+            np.linalg.norm(mean, axis=1),
+        )
         self.reach = float(np.max(self.norm * self.diameter))
         self.second_moment = float(np.linalg.norm(mean, 2) ** 2 / n)
         self.root_tokens = math.sqrt(T)
         self.num_heads, counts = start.num_heads, np.asarray(start.multiplicity, float)
         readout = np.asarray(start.readout, float)
         self.readout_norm = float(np.sqrt(np.sum(readout**2, axis=(1, 2))).max())
-        self.rows = float(counts @ np.linalg.norm(readout, axis=2).sum(axis=1)) / math.sqrt(self.num_heads)
+        self.rows = float(counts @ np.linalg.norm(readout, axis=2).sum(axis=1)) / math.sqrt(
+            self.num_heads
+        )
         self.worst_score = float(np.max(-y * np.asarray(start.scores(dataset), float)))
 
     def sleep(self, moved: float, step_size: float) -> Sleep:
@@ -126,20 +146,31 @@ class Uniform:
         a, w = self.constants(moved)
         needed = 4 * math.atanh(moved) / self.reach if self.reach else math.inf
         linear, square = w * self.readout_norm / math.sqrt(H), w * a / (2 * H)
-        travel = 2 * needed / (linear + math.sqrt(linear**2 + 4 * square * needed)) if square else math.inf
+        travel = (
+            2 * needed / (linear + math.sqrt(linear**2 + 4 * square * needed))
+            if square
+            else math.inf
+        )
         smoothness = (root * math.sqrt(self.second_moment) + self.added(moved)) ** 2
         limit, offset = 2 / smoothness, moved * float(self.diameter.max()) * self.rows
         both = 2 / (smoothness + (w * (self.readout_norm + a * travel / math.sqrt(H))) ** 2)
         if step_size <= both * (1 - ENLARGE):
-            bent = float(np.max((self.diameter / 2) ** 3 * self.norm**2)) * self.rows * needed**2 / 2
+            bent = (
+                float(np.max((self.diameter / 2) ** 3 * self.norm**2)) * self.rows * needed**2 / 2
+            )
             offset = min(offset, w * a * travel * needed + bent)
         offset += self.worst_score + ENLARGE * (abs(self.worst_score) + offset)
-        return Sleep(moved, H, step_size, travel * (1 - ENLARGE), margin, limit * (1 - ENLARGE), offset)
+        return Sleep(
+            moved, H, step_size, travel * (1 - ENLARGE), margin, limit * (1 - ENLARGE), offset
+        )
 
     def longest(self, moved: float, step_size: float) -> Sleep:
         r"""The promise that lasts longest for a share of at most $\delta$, which is a promise for $\delta$ too."""
         shares = [moved, *SHARES[SHARES < moved]]
-        return max((self.sleep(float(share), step_size) for share in shares), key=lambda promise: promise.steps)
+        return max(
+            (self.sleep(float(share), step_size) for share in shares),
+            key=lambda promise: promise.steps,
+        )
 
     def constants(self, moved: float) -> tuple[float, float]:
         r"""$a$ and $w$: how fast a readout and a key-query matrix can move per unit of $G$."""
@@ -161,15 +192,25 @@ def _unmet(start: MultiHead, dataset: Dataset) -> list[Hypothesis]:
     W = start.key_query
     uniform = not isinstance(W, tuple) and not np.any(np.asarray(W))
     needed = [
-        Hypothesis("full readout", start.decoder == "full", "Theorem W is proved for the full readout"),
-        Hypothesis("attention starts uniform (W = 0)", uniform, "use the zero start or the first-phase start"),
-        Hypothesis("sequences of one length", dataset.mask is None, "Theorem W is proved without masks"),
+        Hypothesis(
+            "full readout", start.decoder == "full", "Theorem W is proved for the full readout"
+        ),
+        Hypothesis(
+            "attention starts uniform (W = 0)",
+            uniform,
+            "use the zero start or the first-phase start",
+        ),
+        Hypothesis(
+            "sequences of one length", dataset.mask is None, "Theorem W is proved without masks"
+        ),
     ]
     return [hypothesis for hypothesis in needed if not hypothesis.holds]
 
 
 @guarded(moved=SHARE)
-def attention_sleep(start: MultiHead, dataset: Dataset, *, step_size: float, moved: float = 0.05) -> Sleep:
+def attention_sleep(
+    start: MultiHead, dataset: Dataset, *, step_size: float, moved: float = 0.05
+) -> Sleep:
     """For how many steps of gradient descent from `start` no query moves more than the share `moved` of its attention.
 
     Proved before the run, for the logistic loss and starts with uniform attention (zero, first phase). Where a smaller
@@ -177,7 +218,9 @@ def attention_sleep(start: MultiHead, dataset: Dataset, *, step_size: float, mov
     """
     require_scope(start)
     for hypothesis in _unmet(start, dataset):
-        raise ValueError(f"the start or the data do not have: {hypothesis.text}; {hypothesis.remedy}.")
+        raise ValueError(
+            f"the start or the data do not have: {hypothesis.text}; {hypothesis.remedy}."
+        )
     return Uniform(start, dataset).longest(moved, step_size)
 
 
@@ -185,7 +228,9 @@ def certify_sleep(work: Examination) -> list[Certificate]:
     """The largest share of a query's attention that moved during the run, against the share that the theorem allows."""
     start, data = work.run.start, work.dataset
     claim = "largest share of a query's attention that moved"
-    logistic = Hypothesis("logistic loss", work.loss.name == "logistic", "Theorem W is proved for the logistic loss")
+    logistic = Hypothesis(
+        "logistic loss", work.loss.name == "logistic", "Theorem W is proved for the logistic loss"
+    )
     unmet = [h for h in (logistic, *_unmet(start, data)) if not h.holds]
     promise = None
     if not unmet:
@@ -193,15 +238,24 @@ def certify_sleep(work: Examination) -> list[Certificate]:
         promise = uniform.least_movement(work.step_size, work.num_steps)
         most = max(uniform.sleep(float(share), work.step_size).steps for share in SHARES[::20])
         told = f"the run has at most the {most:,.0f} steps for which something is promised"
-        unmet = [Hypothesis(told, promise is not None, "use more heads, fewer steps or a smaller step size")]
+        unmet = [
+            Hypothesis(
+                told, promise is not None, "use more heads, fewer steps or a smaller step size"
+            )
+        ]
     if promise is None:
         return [Certificate("sleep", claim, math.nan, (Bound(OURS, math.nan, tuple(unmet)),))]
     seen = shifts.attention_shift(start, data, step_size=work.step_size, num_steps=work.num_steps)
     details = {
-        "margin of uniform attention": promise.margin, "travel allowed": promise.travel,
+        "margin of uniform attention": promise.margin,
+        "travel allowed": promise.travel,
         "travel measured": float(seen.travel[-1]),
-    }  # fmt: skip
-    return [Certificate("sleep", claim, float(seen.moved.max()), (Bound(OURS, promise.moved),), details=details)]
+    }
+    return [
+        Certificate(
+            "sleep", claim, float(seen.moved.max()), (Bound(OURS, promise.moved),), details=details
+        )
+    ]
 
 
 def add_run(
@@ -213,8 +267,12 @@ def add_run(
     steps = int(min(promise.steps, most))
     if steps < 1:
         return {}
-    seen = shifts.attention_shift(start, data, step_size=step_size, num_steps=most)  # one length, compiled once
-    seen = seen._replace(**{name: getattr(seen, name)[: steps + 1] for name in seen._fields if name != "walk"})
+    seen = shifts.attention_shift(
+        start, data, step_size=step_size, num_steps=most
+    )  # one length, compiled once
+    seen = seen._replace(
+        **{name: getattr(seen, name)[: steps + 1] for name in seen._fields if name != "walk"}
+    )
     a, w = uniform.constants(share)
     G, H, k = seen.travel[1:], start.num_heads, np.arange(1, steps + 1)
     log = np.log(step_size * k / G) + promise.offset
@@ -222,18 +280,21 @@ def add_run(
         parts = {
             "readout of a head": (seen.readout[1:], a * G / math.sqrt(H)),
             "key-query of a head": (
-                seen.key_query[1:], w * (uniform.readout_norm * G / math.sqrt(H) + a * G**2 / (2 * H)),
+                seen.key_query[1:],
+                w * (uniform.readout_norm * G / math.sqrt(H) + a * G**2 / (2 * H)),
             ),
             "all readouts": (seen.total_readout[1:], np.sqrt(2 * G * log)),
             "travel": (promise.margin**2 * G / 2, log),
             "attention": (seen.moved[1:], np.tanh(uniform.reach * seen.key_query[1:] / 4)),
-        }  # fmt: skip
+        }
     noise = 1e-12
     for measured, bound in parts.values():
         worst = int(np.argmax(measured - bound))
         tally.add(measured[worst], bound[worst], noise=noise)
     tally.add(float(seen.moved.max()), share, noise=noise)
-    known = {name: (m[b > 0], b[b > 0]) for name, (m, b) in parts.items()}  # nothing has moved after one step
+    known = {
+        name: (m[b > 0], b[b > 0]) for name, (m, b) in parts.items()
+    }  # nothing has moved after one step
     shares = {name: float(np.max(m / b, initial=0.0)) for name, (m, b) in known.items()}
     return shares | {"movement": float(seen.moved.max()) / share}
 
@@ -241,13 +302,17 @@ def add_run(
 def extremal(spread: float) -> Dataset:
     """Two sequences of two nearly equal tokens on one line: every inequality of the proof is nearly attained."""
     labels = np.array([1.0, -1.0])
-    return datasets.Dataset(labels[:, None, None] * np.array([[1 + spread, 0.0], [1 - spread, 0.0]]), labels)
+    return datasets.Dataset(
+        labels[:, None, None] * np.array([[1 + spread, 0.0], [1 - spread, 0.0]]), labels
+    )
 
 
 def check_sleep(effort: Effort) -> Finding:
     """Runs for as long as they are proved to sleep, from both starts, and on tokens chosen by ascent to break it."""
     tally, best = Tally(), {}
-    cases = [(share, heads) for heads in (1.0, 8.0, 64.0, 1024.0, 1e5, 1e8) for share in (0.02, 0.1, 0.2)]
+    cases = [
+        (share, heads) for heads in (1.0, 8.0, 64.0, 1024.0, 1e5, 1e8) for share in (0.02, 0.1, 0.2)
+    ]
     for k in range(effort.count(90, 1)):
         _, data, fresh = small_problem(effort.seed + k)
         for j, (share, heads) in enumerate(cases if not effort.quick else cases[1::6]):
@@ -267,7 +332,9 @@ def check_sleep(effort: Effort) -> Finding:
         best |= {name: max(best.get(name, 0.0), value) for name, value in found.items()}
     found = attacks.attacked(tally, effort)
     best |= {name: max(best.get(name, 0.0), value) for name, value in found.items()}
-    return tally.finding("largest shares: " + ", ".join(f"{name} {value:.3f}" for name, value in best.items()))
+    return tally.finding(
+        "largest shares: " + ", ".join(f"{name} {value:.3f}" for name, value in best.items())
+    )
 
 
 SLEEP = Statement(

@@ -21,7 +21,9 @@ def attacked(tally: Tally, effort: Effort) -> dict[str, float]:
     labels, best = np.resize([1.0, -1.0], SIZE[0]), {}
     with jax.enable_x64(True):
         for k in range(effort.count(36, 1)):
-            draw = np.random.default_rng(effort.seed + k).normal(size=SIZE) + 2 * labels[:, None, None]
+            draw = (
+                np.random.default_rng(effort.seed + k).normal(size=SIZE) + 2 * labels[:, None, None]
+            )
             for goal in range(len(GOALS)):
                 tokens = np.asarray(_ascend(draw, labels, goal, effort.count(200, 20)))
                 data, start = (
@@ -73,8 +75,10 @@ def _reached(X, y):
     gaps = jnp.sqrt(jnp.max(jnp.sum((X[:, :, None] - X[:, None]) ** 2, axis=-1), axis=(1, 2)))
     reach = jnp.max(jnp.max(jnp.linalg.norm(X, axis=2), axis=1) * gaps)
     moved = jnp.linalg.norm(W)
-    return jnp.stack([
-        jnp.log(moved / (w * a * G**2 / (2 * HEADS))),
-        jnp.log(root * jnp.linalg.norm(U) / jnp.sqrt(2 * G * jnp.log(step * STEPS / G))),
-        jnp.log(shifts.from_uniform(W[None], X) / jnp.tanh(reach * moved / 4)),
-    ])  # fmt: skip
+    return jnp.stack(
+        [
+            jnp.log(moved / (w * a * G**2 / (2 * HEADS))),
+            jnp.log(root * jnp.linalg.norm(U) / jnp.sqrt(2 * G * jnp.log(step * STEPS / G))),
+            jnp.log(shifts.from_uniform(W[None], X) / jnp.tanh(reach * moved / 4)),
+        ]
+    )

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 jax = lazy("jax")
 autodiff, losses = lazy("manyheads.model.autodiff"), lazy("manyheads.model.loss")
 descent, hessians = lazy("manyheads.training.descent"), lazy("manyheads.measures.hessian")
-neighborhood, stability = lazy("manyheads.measures.neighborhood"), lazy("manyheads.measures.stability")
+neighborhood, stability = (
+    lazy("manyheads.measures.neighborhood"),
+    lazy("manyheads.measures.stability"),
+)
 attacks, starts = lazy("manyheads.theory.manyheads2026.attack"), lazy("manyheads.training.start")
 targets = lazy("manyheads.theory.targets")
 
@@ -75,7 +78,9 @@ def _slope(m: np.ndarray) -> np.ndarray:
 
 
 @guarded()
-def bound_twins(start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: int) -> TwinBound:
+def bound_twins(
+    start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: int
+) -> TwinBound:
     """Bounds on all leave-one-out twins of the run of plain descent from `start`, from that run alone."""
     require_scope(start)
     if start.decoder != "full":
@@ -83,7 +88,13 @@ def bound_twins(start: MultiHead, dataset: Dataset, *, step_size: float, num_ste
     eta, n = step_size, dataset.num_examples
     steps = list(range(num_steps + 1))
     run = descent.train(
-        start, dataset, step_size=eta, num_steps=num_steps, snapshots=steps, record=10**9, dtype="float64"
+        start,
+        dataset,
+        step_size=eta,
+        num_steps=num_steps,
+        snapshots=steps,
+        record=10**9,
+        dtype="float64",
     )
     if run.status == "interrupted":
         raise KeyboardInterrupt
@@ -104,16 +115,23 @@ def bound_twins(start: MultiHead, dataset: Dataset, *, step_size: float, num_ste
         largest = np.max(readout[:, None] + apart / np.sqrt(start.multiplicity)[:, None], axis=0)
     loss = float(np.mean(np.logaddexp(0.0, -end.margins)))
     apart, left_out, largest = (
-        np.where(known & np.isfinite(values), values, math.inf) for values in (apart, left_out, largest)
+        np.where(known & np.isfinite(values), values, math.inf)
+        for values in (apart, left_out, largest)
     )
-    return TwinBound(apart, left_out, largest, np.array(factors), loss, dataset.num_tokens, dataset.dim)
+    return TwinBound(
+        apart, left_out, largest, np.array(factors), loss, dataset.num_tokens, dataset.dim
+    )
 
 
 class Place:
     """One step of the run: its values, and bounds over the ball around it that holds all twins."""
 
     def __init__(self, model: MultiHead, dataset: Dataset, radius: float):
-        self.model, self.dataset, self.radius = model, dataset, np.float64(radius)  # its square may overflow
+        self.model, self.dataset, self.radius = (
+            model,
+            dataset,
+            np.float64(radius),
+        )  # its square may overflow
         self.margins = dataset.labels * model.scores(dataset)
         self.norms = autodiff.gradient_norms(model, dataset) * (1 + ENLARGE)
         self.slope = _slope(self.margins)
@@ -125,8 +143,14 @@ class Place:
         h, far = self.drift.curvature, self.norms + self.drift.gradient
         width = (self.radius * self.norms + self.radius**2 / 2 * h) * (1 + ENLARGE)
         nearest = np.clip(0.0, self.margins - width, self.margins + width)
-        bend = _slope(nearest) * _slope(-nearest)  # bounds the second and the third derivative of the loss
-        terms = bend * far**3 + 3 * bend * far * h + _slope(self.margins - width) * self.ball.third(self.radius)
+        bend = _slope(nearest) * _slope(
+            -nearest
+        )  # bounds the second and the third derivative of the loss
+        terms = (
+            bend * far**3
+            + 3 * bend * far * h
+            + _slope(self.margins - width) * self.ball.third(self.radius)
+        )
         return float(np.mean(terms)) * (1 + ENLARGE)
 
     def expansion(self, apart: np.ndarray, eta: float) -> np.ndarray:
@@ -149,7 +173,9 @@ def certify_twins(work: Examination) -> list[Certificate]:
     """Distances of some twins over their bounds, and the certificate of the test loss, from the run alone."""
     if work.run.start.decoder != "full" or work.loss.name != "logistic":
         other = Hypothesis("full readout and logistic loss", False, PROVED_FOR)
-        return [Certificate("twins", TWIN_BOUND.title, math.nan, (Bound(OURS, math.nan, (other,)),))]
+        return [
+            Certificate("twins", TWIN_BOUND.title, math.nan, (Bound(OURS, math.nan, (other,)),))
+        ]
     work.progress("bounds on the leave-one-out twins")
     plan = {"step_size": work.step_size, "num_steps": work.num_steps}
     found = bound_twins(work.run.start, work.dataset, **plan)
@@ -169,8 +195,17 @@ def certify_twins(work: Examination) -> list[Certificate]:
     }
     bound = Bound(OURS, found.test_loss(work.radius), needed)
     return [
-        Certificate("twins", claim, share, (Bound(OURS, 1.0),), noise=noise, noise_source="rounding of the twins"),
-        Certificate("twins", "test loss, in expectation over samples", test, (bound,), details=details),
+        Certificate(
+            "twins",
+            claim,
+            share,
+            (Bound(OURS, 1.0),),
+            noise=noise,
+            noise_source="rounding of the twins",
+        ),
+        Certificate(
+            "twins", "test loss, in expectation over samples", test, (bound,), details=details
+        ),
     ]
 
 
@@ -186,8 +221,12 @@ def check_twins(effort: Effort) -> Finding:
             start, steps = starts.first_phase(fresh, heads), effort.count(20, 5)
             found = bound_twins(start, data, step_size=eta, num_steps=steps)
             some = None if not effort.quick else range(0, data.num_examples, 8)
-            real = stability.leave_one_out(start, data, indices=some, step_size=eta, num_steps=steps)
-            for distance, loss, i in zip(real.distance[:, -1], real.left_out_loss[:, -1], real.indices, strict=True):
+            real = stability.leave_one_out(
+                start, data, indices=some, step_size=eta, num_steps=steps
+            )
+            for distance, loss, i in zip(
+                real.distance[:, -1], real.left_out_loss[:, -1], real.indices, strict=True
+            ):
                 tally.add(distance, found.distance[i], noise=real.accuracy)
                 tally.add(loss, found.left_out_loss[i], noise=real.loss_accuracy)
             expansions.append(found.total_expansion)

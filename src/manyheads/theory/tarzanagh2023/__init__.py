@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def scope(work: Examination) -> tuple[Hypothesis, ...]:
     """One query per sequence, one head, a readout that is not trained."""
     run, data = work.run, work.dataset
-    start, final = (getattr(model, "full", model) for model in (run.start, run.final))  # a block may be frozen
+    start, final = (
+        getattr(model, "full", model) for model in (run.start, run.final)
+    )  # a block may be frozen
     last = getattr(start, "decoder", None) == "last"
     single = last and start.num_classes == 1 and not isinstance(start.key_query, tuple)
     fixed = single and np.array_equal(start.readout, final.readout)
@@ -25,7 +27,11 @@ def scope(work: Examination) -> tuple[Hypothesis, ...]:
         Hypothesis("one head, or equal heads, with W itself trained", single, "use one head"),
         Hypothesis("the readout is not trained", fixed, 'train frozen(model, "readout")'),
         Hypothesis("logistic loss", run.settings.get("loss") == "logistic", 'use loss="logistic"'),
-        Hypothesis("two tokens or more, no padding", data.num_tokens > 1 and data.mask is None, "use equal lengths"),
+        Hypothesis(
+            "two tokens or more, no padding",
+            data.num_tokens > 1 and data.mask is None,
+            "use equal lengths",
+        ),
     )
 
 

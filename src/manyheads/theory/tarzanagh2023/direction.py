@@ -49,7 +49,9 @@ def pulls(problem: Selection) -> tuple[float, float]:
     $c=\min_i\sigma(-v_{opt})\min_s(v_{opt}-v_s)$ and $C=\frac1n\sum_i\sigma(-\min_sv_s)\max_s(v_{opt}-v_s)$.
     """
     least, most = problem.lead.min(axis=1), problem.lead.max(axis=1)
-    return float((_sigmoid(-problem.best) * least).min()), float((_sigmoid(most - problem.best) * most).mean())
+    return float((_sigmoid(-problem.best) * least).min()), float(
+        (_sigmoid(most - problem.best) * most).mean()
+    )
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -64,7 +66,9 @@ def cosine(problem: Selection, W: np.ndarray) -> float:
 def cosine_bound(problem: Selection, W: np.ndarray) -> float:
     """`direction`: a lower bound on the correlation with W_svm from excess loss and norm."""
     ratio = pulls(problem)[0] / (len(problem.best) * excess(problem, W))
-    return math.log(ratio - 1) / (problem.upper * float(np.linalg.norm(W))) if ratio > 2 else -math.inf
+    return (
+        math.log(ratio - 1) / (problem.upper * float(np.linalg.norm(W))) if ratio > 2 else -math.inf
+    )
 
 
 def path_bounds(problem: Selection, norm: float) -> tuple[float, float, float]:
@@ -82,13 +86,17 @@ def check_path(effort: Effort) -> Finding:
     for problem in [*selection.draw(rng, count), selection.one_pair()]:
         c, C = pulls(problem)
         for room in (0.5, 2.0, 8.0, 32.0):
-            norm = (math.log(2 * len(problem.best) * C * problem.num_others / c) + room) / problem.lower
+            norm = (
+                math.log(2 * len(problem.best) * C * problem.num_others / c) + room
+            ) / problem.lower
             least, most, correlated = path_bounds(problem, norm)
             tally.add(excess(problem, norm * problem.direction), most, noise=ROUNDING * most)
             for W in _improvements(problem, norm, effort.count(300, 100)):
                 tally.add(excess(problem, W), least, sense=">=", noise=ROUNDING * least)
                 tally.add(cosine(problem, W), correlated, sense=">=", noise=ROUNDING)
-    return tally.finding("excess loss and correlation with W_svm of matrices no worse than B·Ŵ on the ball")
+    return tally.finding(
+        "excess loss and correlation with W_svm of matrices no worse than B·Ŵ on the ball"
+    )
 
 
 def _improvements(problem: Selection, norm: float, steps: int) -> Iterator[np.ndarray]:
@@ -126,9 +134,16 @@ PATH = Statement(
 
 def runs(effort: Effort) -> Iterator[tuple[Selection, float, np.ndarray]]:
     """Descent on W alone from zero where other tokens score alike: normalized, with its step size, and plain (NaN)."""
-    pair = np.array([[1.0, 0.5], [-1.0, 2.0]])  # a sequence and its mirror image have the same features
-    rng, found = np.random.default_rng(effort.seed + 5), [(np.stack([pair, -pair]), np.array([1.0, -1.0]))]
-    for _ in range(effort.count(12, 3)):  # the first coordinate is the score: that of the label for the first token
+    pair = np.array(
+        [[1.0, 0.5], [-1.0, 2.0]]
+    )  # a sequence and its mirror image have the same features
+    rng, found = (
+        np.random.default_rng(effort.seed + 5),
+        [(np.stack([pair, -pair]), np.array([1.0, -1.0]))],
+    )
+    for _ in range(
+        effort.count(12, 3)
+    ):  # the first coordinate is the score: that of the label for the first token
         tokens, labels = rng.standard_normal((4, 3, 5)), np.array([1.0, -1.0, 1.0, -1.0])
         tokens[..., 0] = np.outer(labels, [1.0, -1.0, -1.0])
         found.append((tokens, labels))
@@ -136,9 +151,19 @@ def runs(effort: Effort) -> Iterator[tuple[Selection, float, np.ndarray]]:
         data, dim = datasets.Dataset.from_arrays(tokens, labels), tokens.shape[2]
         model = attention.MultiHead.create(np.zeros((1, dim, dim)), np.eye(dim)[:1], decoder="last")
         problem = selection.problem_of(model, data)
-        plan = {"num_steps": effort.count(2000, 400), "record": "all", "dtype": "float64", "observe": {"W": _key_query}}
-        for optimizer, eta in (("normalized", 20 / problem.upper / plan["num_steps"]), ("gd", 20 / problem.upper)):
-            run = descent.train(variants.frozen(model, "readout"), data, optimizer=optimizer, step_size=eta, **plan)
+        plan = {
+            "num_steps": effort.count(2000, 400),
+            "record": "all",
+            "dtype": "float64",
+            "observe": {"W": _key_query},
+        }
+        for optimizer, eta in (
+            ("normalized", 20 / problem.upper / plan["num_steps"]),
+            ("gd", 20 / problem.upper),
+        ):
+            run = descent.train(
+                variants.frozen(model, "readout"), data, optimizer=optimizer, step_size=eta, **plan
+            )
             path = run.observed["W"][1:].reshape(-1, dim * dim)
             yield problem, eta if optimizer == "normalized" else math.nan, path
 
@@ -176,17 +201,28 @@ def about_direction(work: Examination) -> list[Certificate]:
     """The correlation at the end of a run, by any optimizer."""
     problem, W = work.shared(selection.selection_of)
     cost, limit = len(problem.best) * excess(problem, W), pulls(problem)[0] / 2
-    small = Hypothesis.at_most("the excess loss is small: n (L - L_*) < c/2", cost, limit, "train longer")
+    small = Hypothesis.at_most(
+        "the excess loss is small: n (L - L_*) < c/2", cost, limit, "train longer"
+    )
     bound = Bound(OURS, cosine_bound(problem, W), (*_selectable(problem), small))
-    reached = {"margin reached": problem.margin(W) / float(np.linalg.norm(W)), "largest margin": problem.upper}
+    reached = {
+        "margin reached": problem.margin(W) / float(np.linalg.norm(W)),
+        "largest margin": problem.upper,
+    }
     found = cosine(problem, W)
     return [Certificate("direction", CLAIM, found, (bound,), ">=", ROUNDING, details=reached)]
 
 
 def _selectable(problem: Selection) -> tuple[Hypothesis, ...]:
     return (
-        Hypothesis("each sequence has one best token", pulls(problem)[0] > 0, "use another readout"),
-        Hypothesis("the support-vector problem is feasible", problem.feasible, "use more dimensions or fewer tokens"),
+        Hypothesis(
+            "each sequence has one best token", pulls(problem)[0] > 0, "use another readout"
+        ),
+        Hypothesis(
+            "the support-vector problem is feasible",
+            problem.feasible,
+            "use more dimensions or fewer tokens",
+        ),
     )
 
 
@@ -224,7 +260,9 @@ def check_cone(effort: Effort) -> Finding:
             noise = gradient_rounding(problem, W)
             tally.add(cosine(problem, W), least, sense=">=", noise=noise)
             if not math.isnan(eta):
-                tally.add(float(np.linalg.norm(W)), k * eta * least, sense=">=", noise=k * eta * noise)
+                tally.add(
+                    float(np.linalg.norm(W)), k * eta * least, sense=">=", noise=k * eta * noise
+                )
     return tally.finding("correlation at every step, and the norm of normalized descent")
 
 
@@ -236,12 +274,22 @@ def about_cone(work: Examination) -> list[Certificate]:
     hypotheses = (
         *_selectable(problem),
         Hypothesis.at_most("the other tokens of a sequence score alike", uneven, 1e-9 * scale),
-        Hypothesis("W starts at zero", not np.any(selection.whole(work.run.start).key_query), "start from zero"),
-        Hypothesis("steps along the gradient", rule in ("gd", "normalized", "polyak"), 'use optimizer="gd"'),
+        Hypothesis(
+            "W starts at zero",
+            not np.any(selection.whole(work.run.start).key_query),
+            "start from zero",
+        ),
+        Hypothesis(
+            "steps along the gradient", rule in ("gd", "normalized", "polyak"), 'use optimizer="gd"'
+        ),
         Hypothesis.at_most("gradients are above rounding", noise, 1e-3, "use fewer steps"),
     )
     bound = Bound(OURS, cone_bound(problem), hypotheses)
-    return [Certificate("cone", CLAIM, cosine(problem, W), (bound,), ">=", noise, "rounding of gradients")]
+    return [
+        Certificate(
+            "cone", CLAIM, cosine(problem, W), (bound,), ">=", noise, "rounding of gradients"
+        )
+    ]
 
 
 CONE = Statement(

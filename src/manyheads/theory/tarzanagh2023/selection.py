@@ -105,7 +105,9 @@ class Selection:
 
     def mass_range(self, norm: float) -> tuple[float, float]:
         """`selection`: an interval that contains the smallest possible `worst_mass` of a W of at most this norm."""
-        return 1 / (1 + math.exp(norm * self.upper)), self.num_others / (self.num_others + math.exp(norm * self.lower))
+        return 1 / (1 + math.exp(norm * self.upper)), self.num_others / (
+            self.num_others + math.exp(norm * self.lower)
+        )
 
 
 def draw(rng: np.random.Generator, count: int) -> list[Selection]:
@@ -133,7 +135,8 @@ def matrices(rng: np.random.Generator, problem: Selection, count: int) -> Tried:
     sizes = 10.0 ** rng.uniform(-1, 1.5, count)
     near = problem.dual / np.linalg.norm(problem.dual) + 0.05 * noise
     return [
-        (problem, size * (b if k % 2 else a)) for k, (size, a, b) in enumerate(zip(sizes, near, noise, strict=True))
+        (problem, size * (b if k % 2 else a))
+        for k, (size, a, b) in enumerate(zip(sizes, near, noise, strict=True))
     ]
 
 
@@ -175,7 +178,9 @@ def check_selection(effort: Effort) -> Finding:
             tried.append((problem, norm * problem.direction))
         tried += matrices(rng, problem, 10)
         rows = problem.features.reshape(problem.lead.size, -1)
-        if np.linalg.matrix_rank(rows) == len(rows):  # independent features: feasible, with an explicit margin
+        if np.linalg.matrix_rank(rows) == len(
+            rows
+        ):  # independent features: feasible, with an explicit margin
             interpolating = 1 / math.sqrt(np.linalg.solve(rows @ rows.T, np.ones(len(rows))).sum())
             tally.add(problem.upper, interpolating, sense=">=", noise=ROUNDING)
     for problem, W in tried:
@@ -184,7 +189,9 @@ def check_selection(effort: Effort) -> Finding:
     for problem, W in attack(effort, _half_ratio, [contradiction(rng) for _ in range(4)]):
         tally.add(problem.worst_mass(W), 0.5, sense=">=", noise=ROUNDING)
         tally.broken += problem.feasible
-    return tally.finding("unselected mass at B·Ŵ and under attack; at least 1/2 where the problem is infeasible")
+    return tally.finding(
+        "unselected mass at B·Ŵ and under attack; at least 1/2 where the problem is infeasible"
+    )
 
 
 def about_selection(work: Examination) -> list[Certificate]:
@@ -192,7 +199,11 @@ def about_selection(work: Examination) -> list[Certificate]:
     problem, W = work.shared(selection_of)
     least = problem.mass_range(float(np.linalg.norm(W)))[0] if problem.feasible else 0.5
     claim = "largest attention left on tokens that are not the best, at the end of the run"
-    return [Certificate("selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING * least)]
+    return [
+        Certificate(
+            "selection", claim, problem.worst_mass(W), (Bound(OURS, least),), ">=", ROUNDING * least
+        )
+    ]
 
 
 SELECTION = Statement(

@@ -9,6 +9,11 @@ def scope(work):
 
 
 PAPER = Paper(
-    id="own2026", title="A paper", authors="A. Student", reference="a preprint", text="the preprint", files=("section",),
+    id="own2026",
+    title="A paper",
+    authors="A. Student",
+    reference="a preprint",
+    text="the preprint",
+    files=("section",),
     scope=scope,
-)  # fmt: skip
+)
