@@ -12,7 +12,6 @@ import tyro
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.colors import hush, say, show, tell
 from manyheads.cli.numbers import On, Seed, auto, heads, named
-from manyheads.cli.wording import in_options
 
 AUTO = "auto"
 DIVERGED = 1  # exit code
@@ -116,7 +115,7 @@ def command(
             progress=progress,
         )
     except Diverged as error:
-        say(f"error: {in_options(str(error), command)}")
+        say(f"error: {error}")
         return DIVERGED
     if not quiet:
         hush()

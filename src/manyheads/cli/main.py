@@ -129,20 +129,15 @@ def unknown(verb: str) -> str:
 
 
 def _run(verb: str, arguments: list[str]) -> int:
-    from manyheads.cli.parsing import parsed
-    from manyheads.cli.wording import in_options
+    from manyheads.cli.parsing import parsed, refuse_both
 
     usual = warnings.formatwarning
     warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
     try:
         module = import_module(f"manyheads.cli.{verb}")
-        call = parsed(module.command, verb, arguments, getattr(module, "DECIDED_BY", None))
-        try:
-            return call()
-        except ValueError as error:
-            if os.environ.get("MANYHEADS_TRACEBACK"):
-                raise
-            return _fail(in_options(_one_line(error), module.command), BAD_INPUT)
+        call = parsed(module.command, verb, arguments)
+        refuse_both(arguments, getattr(module, "DECIDED_BY", {}))
+        return call()
     finally:
         warnings.formatwarning = usual
 
