@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 import manyheads as mh
-from manyheads.theory.targets import train_loss
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.manyheads2026.twins import bound_twins
+from manyheads.theory.targets import train_loss
 
 COLUMNS = (
     "n",

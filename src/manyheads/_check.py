@@ -49,8 +49,9 @@ def check(**constraints: Constraint) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
+        title = getattr(function, "__name__", "the function")
         unknown = set(constraints) - set(signature.parameters)
-        assert not unknown, f"{function.__qualname__} has no argument {unknown}"
+        assert not unknown, f"{title} has no argument {unknown}"
 
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
@@ -62,7 +63,7 @@ def check(**constraints: Constraint) -> Callable[[Function], Function]:
                 takes = ", ".join(
                     name for name in signature.parameters if name not in ("self", "cls")
                 )
-                raise TypeError(f"{function.__name__}: {error}; it takes {takes}.") from None
+                raise TypeError(f"{title}: {error}; it takes {takes}.") from None
             for name, constraint in constraints.items():
                 if name in bound.arguments:
                     bound.arguments[name] = checked(name, bound.arguments[name], constraint)

@@ -7,7 +7,10 @@ from manyheads.cli.main import main
 @pytest.mark.parametrize(
     "arguments,words",
     [
-        (["train", "--stepsize", "3"], ["unrecognized options: --stepsize, 3", "perhaps you meant --step-size"]),
+        (
+            ["train", "--stepsize", "3"],
+            ["unrecognized options: --stepsize, 3", "perhaps you meant --step-size"],
+        ),
         (["train", "--steps", "many"], ["cannot read --steps", "'many'"]),
         (["train", "--steps"], ["missing value for argument '--steps'"]),
         (["train", "--heads", "1.5"], ["cannot read --heads: '1.5'", "such as 64, 1e12 or 10^12"]),

@@ -178,9 +178,11 @@ def test_the_first_step_is_found_wherever_the_indicator_sends_the_search(last, s
     run = dataclasses.replace(run, last_step=last)
     for first in range(last + 2):
         tried.clear()
-        speaks = lambda c, *_, f=first: (
-            tried.append(c.model) or SimpleNamespace(speaks=c.model >= f)
-        )  # noqa: E731
+
+        def speaks(c, *_, f=first):
+            tried.append(c.model)
+            return SimpleNamespace(speaks=c.model >= f)
+
         monkeypatch.setattr(lens, "followed", speaks)
         assert mh.first_forecast(run, data) == (None if first > last else (first, first))
         assert len(tried) == len(set(tried)) <= 12
