@@ -94,7 +94,7 @@ def test_american_spelling():
 
 def test_python_files_stay_small():
     lengths = {name: text.count("\n") for name, text in tracked().items() if name.endswith(".py")}
-    assert {name: length for name, length in lengths.items() if length > 450} == {}
+    assert {name: length for name, length in lengths.items() if length > 600} == {}
 
 
 def badly_wrapped(docstring: str) -> list[str]:
