@@ -31,6 +31,7 @@ from manyheads.model.gradient import head_weights, loss_and_gradient, prepare  #
 from manyheads.model.loss import LOGISTIC  # noqa: E402
 from manyheads.training.loop import descend  # noqa: E402
 from manyheads.training.problem import make_problem  # noqa: E402
+from manyheads.training.rules import GD  # noqa: E402
 
 CASES = {
     "50,8,12,8": (50, 8, 12, 8),
@@ -81,7 +82,7 @@ def autodiff_run(heads, X, y, sample_weight, i, reference):
 
 def twins(model, data):
     """Our runs without the reference, compiled once: what `leave_one_out` repeats for every example."""
-    problem = make_problem(model, data, STEP_SIZE)
+    problem = make_problem(model, data, GD(STEP_SIZE))
     run, _ = descend(problem, {}, NUM_STEPS)
     reference = jax.tree.map(lambda leaf: leaf[None], run.displacement)
     setup = jax.device_put(Setup(problem, None, reference, np.array([NUM_STEPS], np.int32)))

@@ -27,7 +27,8 @@ from harness import environment, table
 
 import manyheads as mh
 from manyheads.training.loop import advance, begin
-from manyheads.training.problem import PLAIN, make_problem
+from manyheads.training.problem import make_problem
+from manyheads.training.rules import GD
 
 T, D, HEADS = 16, 64, 2
 BLOCK = 20_000  # sequences written at a time
@@ -120,7 +121,7 @@ def cost(paths, n: int, rounds: int) -> dict:
         ("streamed", mh.Dataset.open(X, y)),
         ("resident", mh.Dataset.from_arrays(X, y)),
     ):
-        problem = jax.device_put(make_problem(start, data, 0.5, PLAIN, dtype=np.float32))
+        problem = jax.device_put(make_problem(start, data, GD(0.5), dtype=np.float32))
         state = jax.device_put(begin(problem, {}))
         programs[name] = lambda state, k, problem=problem: jax.block_until_ready(
             advance(problem, {}, state, np.int32(k), np.int32(10**6))

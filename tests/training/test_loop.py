@@ -12,6 +12,7 @@ from manyheads.model.protocol import Model
 from manyheads.training import loop
 from manyheads.training.loop import RUNS, Observer, descend, whole_run
 from manyheads.training.problem import make_problem
+from manyheads.training.rules import GD
 
 
 class PooledObjective(eqx.Module):
@@ -93,7 +94,7 @@ def distance_to(view, place):
 
 
 def test_an_observer_keeps_what_it_sees_at_its_steps(attention, data):
-    problem = make_problem(attention, data, 0.3)
+    problem = make_problem(attention, data, GD(0.3))
     place = jax.tree.map(np.ones_like, attention.heads)
     run, seen = descend(
         problem,
@@ -121,16 +122,18 @@ def test_the_same_observer_compiles_once(attention, data, caplog):
     observers = {"path": Observer(displacement)}
     with jax.log_compiles():
         for rate in (0.1, 0.2):
-            descend(make_problem(attention, data, rate, dtype=np.float32), observers, 11)
+            descend(make_problem(attention, data, GD(rate), dtype=np.float32), observers, 11)
     assert sum("Compiling jit(advance)" in line.getMessage() for line in caplog.records) == 1
 
 
 def test_many_runs_are_a_vmap(network, data):
-    problem = make_problem(network, data, 0.3)
+    problem = make_problem(network, data, GD(0.3))
     observers = {"path": Observer(displacement, np.arange(0, 11, 5))}
 
     def one(rate):
-        return whole_run(eqx.tree_at(lambda p: p.step_size, problem, rate), observers, 10, RUNS)
+        return whole_run(
+            eqx.tree_at(lambda p: p.rule.step_size, problem, rate), observers, 10, RUNS
+        )
 
     with jax.enable_x64(True):
         many = jax.jit(jax.vmap(one, axis_name=RUNS))(np.array([0.1, 0.3, np.inf]))
@@ -143,7 +146,8 @@ def test_many_runs_are_a_vmap(network, data):
 
 
 def test_after_a_divergence_rows_are_nan_and_the_run_stands_at_its_last_finite_point(network, data):
-    problem = make_problem(network, data, np.inf)
+    endless = jax.tree.map(lambda _: np.inf, GD(1.0))  # which GD itself refuses
+    problem = make_problem(network, data, endless)
     run, seen = descend(problem, {"path": Observer(displacement)}, 10)
     last = int(run.evaluated) - 1
     assert not run.finite and last == 0

@@ -22,7 +22,8 @@ from manyheads.data.door import guarded
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
 from manyheads.training.loop import Observer, Problem, View, whole_run
-from manyheads.training.problem import PLAIN, check_descent, listed_steps, make_problem
+from manyheads.training.problem import check_descent, listed_steps, make_problem
+from manyheads.training.rules import GD
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ def optimism(
         model, dataset, num_steps, 2 * len(probes), records=len(compared) * n * (2 + len(probes))
     )
     probes = probes - probes.mean(axis=1, keepdims=True)
-    problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=get_loss(loss)))
+    problem = make_problem(model, dataset, GD(step_size), get_loss(loss))
     with jax.enable_x64(True):
         losses, along = map(np.asarray, _derivatives(problem, compared.astype(np.int32), probes))
     products = -np.einsum("pi,psi->ps", probes, along) / n
@@ -106,9 +107,7 @@ def _derivatives(problem: Problem, steps, directions) -> tuple[jax.Array, jax.Ar
     observers = {"losses": Observer(_losses, steps)}
 
     def losses(weight):
-        changed = Problem(
-            problem.start, problem.objective, weight, problem.step_size, problem.method
-        )
+        changed = Problem(problem.start, problem.objective, weight, problem.rule, problem.method)
         return whole_run(changed, observers, steps[-1]).kept["losses"]
 
     weight = jax.numpy.asarray(problem.sample_weight)

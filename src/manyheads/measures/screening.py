@@ -26,7 +26,8 @@ from manyheads.measures.stability import Stability, choose_examples, leave_one_o
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import checked_model
 from manyheads.training.loop import Observer, View, descend, displacement
-from manyheads.training.problem import PLAIN, check_descent, make_problem
+from manyheads.training.problem import check_descent, make_problem
+from manyheads.training.rules import GD
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ def screen(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances and left-out losses at the last step for all n examples, by the dynamics in function space alone."""
     ends, middles = _segments(num_steps, num_kernels)
-    problem = make_problem(model, dataset, step_size, PLAIN._replace(loss=loss))
+    problem = make_problem(model, dataset, GD(step_size), loss)
     _, seen = descend(
         problem, {"scores": Observer(_scores), "moved": Observer(displacement, middles)}, num_steps
     )

@@ -30,8 +30,9 @@ from manyheads.model.protocol import norm
 from manyheads.training.devices import choose_devices, make_mesh, spread
 from manyheads.training.hosts import Hosts
 from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whole_run
-from manyheads.training.problem import PLAIN, check_descent, chunk_of, make_problem
+from manyheads.training.problem import check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
+from manyheads.training.rules import GD
 
 FORMAT_VERSION = 2
 SAVE_SECONDS = 20.0
@@ -156,9 +157,7 @@ def leave_one_out(
     where = choose_devices(devices)
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
     size = min(batch or BATCH[platform], len(chosen))
-    problem = make_problem(
-        model, dataset, step_size, PLAIN._replace(loss=loss), dtype=precision, platform=platform
-    )
+    problem = make_problem(model, dataset, GD(step_size), loss, dtype=precision, platform=platform)
     other = (
         None
         if replacements is None

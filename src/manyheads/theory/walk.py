@@ -17,7 +17,8 @@ from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import inner
 from manyheads.theory.targets import Target
 from manyheads.training.loop import Observer, View, descend
-from manyheads.training.problem import PLAIN, check_descent, make_problem
+from manyheads.training.problem import check_descent, make_problem
+from manyheads.training.rules import GD
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +74,8 @@ def follow(
     The results of further observers are in `Walk.observed`.
     """
     check_descent(start, dataset, num_steps, records=(8 + 2 * len(targets)) * num_steps)
-    method = PLAIN._replace(loss=get_loss(loss))
-    problem = make_problem(start, dataset, step_size, method, sample_weight=sample_weight)
+    rule = GD(step_size)
+    problem = make_problem(start, dataset, rule, get_loss(loss), sample_weight=sample_weight)
     watched = jax.tree.map(
         lambda leaf, *others: np.array([*others], np.float64).reshape(-1, *leaf.shape),
         problem.start,

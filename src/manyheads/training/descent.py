@@ -29,7 +29,6 @@ from manyheads.training.devices import choose_device, choose_devices, make_mesh,
 from manyheads.training.hosts import HostLost, Hosts
 from manyheads.training.keyboard import CtrlC
 from manyheads.training.loop import (
-    Method,
     Observer,
     Problem,
     Run,
@@ -43,18 +42,21 @@ from manyheads.training.loop import (
 )
 from manyheads.training.problem import (
     check_descent,
-    checked_plan,
+    check_step_size,
+    checked_steps,
     checked_weight,
     choose_dtype,
-    choose_method,
+    choose_rule,
     choose_steps,
     chunk_of,
     fits,
     listed_steps,
     make_problem,
+    precision_of,
 )
 from manyheads.training.progress import Bar
 from manyheads.training.resume import check_same_run, fingerprint, restore
+from manyheads.training.rules import Optax, Rule
 from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved
 from manyheads.training.until import Questions
 
@@ -74,6 +76,7 @@ def train(
     model: Any,
     dataset: Dataset,
     *,
+    rule: Rule | optax.GradientTransformation | None = None,
     step_size: float | None = None,
     num_steps: int,
     optimizer: str | optax.GradientTransformation = "gd",
@@ -98,11 +101,12 @@ def train(
 ) -> Trajectory:
     r"""Full-batch descent on the train loss from `model`: a MultiHead, or any other model (`model.protocol`).
 
-    `optimizer` is "gd" (the paper's), "normalized" (step_size times the unit gradient), "polyak" (loss over squared
-    gradient norm, at most step_size), "adam", or any optax transform, which then brings its own step size. "gd",
-    "normalized" and "polyak" treat the H-head model as one vector; "adam" acts on one head of each class, as it would
-    on all its members. For a model with multiplicities an optax transform must say which of the two is right for it by
-    `coordinates="class"` or `"head"`. "normalized" and "polyak" go on exactly where the loss underflows.
+    `rule` is `GD(step_size)` (the paper's), `Normalized(step_size)` (step_size times the unit gradient),
+    `Polyak(step_size)` (loss over squared gradient norm, at most step_size), `Adam(step_size)`, or any optax transform,
+    which brings its own step size. The first three treat the H-head model as one vector; Adam acts on one head of each
+    class, as it would on all its members. For a model with multiplicities an optax transform must say which of the two
+    is right for it by `Optax(transform, coordinates="class")` or `"head"`. Normalized and Polyak descent go on exactly
+    where the loss underflows. `optimizer`, `step_size` and `coordinates` name the same rules.
 
     `record` chooses the recorded steps: "log" (about 60, evenly spaced in the logarithm), "all", every m-th, or a list;
     step 0 and the last are always there. `observe={"name": fn}` also records `fn(parameters, data)`, a JAX function of
@@ -129,13 +133,11 @@ def train(
     """
     model = checked_model(model)
     checked_dataset(dataset)
-    method = choose_method(model, optimizer, coordinates, get_loss(loss), tf32)
-    num_steps, eta = checked_plan(method, step_size, num_steps)
+    loss = get_loss(loss)
+    rule = choose_rule(model, rule, optimizer, step_size, coordinates)
+    num_steps = checked_steps(num_steps)
     kind = choose_dtype(dtype, model)
-    if eta is not None and not float(np.finfo(kind).tiny) <= eta <= float(np.finfo(kind).max):
-        raise ValueError(
-            f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size."
-        )
+    check_step_size(rule, kind)
     before = (
         resume
         if resume is None or isinstance(resume, Trajectory)
@@ -150,7 +152,7 @@ def train(
     mesh = make_mesh(chosen)
     hosts = Hosts(mesh)
     record_steps = choose_steps(record, num_steps, "record")
-    settings = run_settings(method, eta, num_steps, kind, tf32, where, dataset, len(chosen))
+    settings = run_settings(rule, loss, num_steps, kind, tf32, where, dataset, len(chosen))
     settings |= {} if seed is None else {"seed": seed}
     questions = Questions(
         until, forecast, model, dataset, settings | {"weighted": sample_weight is not None}
@@ -193,8 +195,9 @@ def train(
         problem = make_problem(
             model,
             dataset,
-            eta,
-            method,
+            rule,
+            loss,
+            precision=precision_of(tf32),
             sample_weight=sample_weight,
             dtype=kind,
             chunk=chunk,
@@ -274,15 +277,13 @@ def _checked_functions(observe) -> dict[str, Callable]:
 
 
 def run_settings(
-    method: Method, eta, num_steps, kind, tf32, where, dataset: Dataset, devices: int = 1
+    rule: Rule, loss: Loss, num_steps, kind, tf32, where, dataset: Dataset, devices: int = 1
 ) -> dict:
     """What a trajectory says about how it was made."""
     return {
-        "optimizer": method.rule,
-        "coordinates": method.coordinates,
-        "step_size": eta,
+        **rule.settings,
         "num_steps": num_steps,
-        "loss": method.loss.name,
+        "loss": loss.name,
         "dtype": kind.name,
         "tf32": bool(tf32),
         "device": where.platform,
@@ -404,7 +405,7 @@ class Finish:
 
 def _first_state(problem: Problem, observers: dict[str, Observer]) -> State:
     """The state at step 0; an optax transform that cannot be used here is refused before anything runs."""
-    if problem.method.rule != "optax":
+    if not isinstance(problem.rule, Optax):
         return begin(problem, observers)
     try:
         state = begin(problem, observers)

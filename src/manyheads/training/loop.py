@@ -19,25 +19,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from manyheads._types import AnyArray
 from manyheads.model.loss import Loss
-from manyheads.model.protocol import Objective, norm, scaled
+from manyheads.model.protocol import Objective, norm
 from manyheads.training.hosts import ALONE, Hosts
+from manyheads.training.rules import Rule
 
 STRETCH_SECONDS = 0.2  # of a compiled stretch, between two looks at the keyboard
 MOST_PROGRAMS = 16  # that a compiled function keeps; one holds 5 to 10 MB
 RUNS = "runs"  # the name of the axis over runs under vmap
-ADAM = optax.with_extra_args_support(optax.scale_by_adam())
 
 
 class Method(NamedTuple):
-    """What is compiled in: the rule of descent, the loss, the precision of products."""
+    """What is compiled in beside the rule of descent: the loss, the precision of products."""
 
-    rule: str  # "gd", "normalized", "polyak", "adam" or "optax"
-    transform: optax.GradientTransformationExtraArgs | None
-    coordinates: str  # "head" or "class"
     loss: Loss
     precision: Any = jax.lax.Precision.HIGHEST
 
@@ -48,8 +44,13 @@ class Problem(eqx.Module):
     start: Any
     objective: Any
     sample_weight: AnyArray  # (n,)
-    step_size: AnyArray
+    rule: Rule
     method: Method = eqx.field(static=True)
+
+    @property
+    def step_size(self) -> Any:
+        """That of the rule; None where an optax transform has its own."""
+        return self.rule.step_size
 
 
 class View(NamedTuple):
@@ -137,9 +138,9 @@ def descend(
 ) -> tuple[Run, dict[str, Any]]:
     """Descent to step `steps`, and what each observer kept, stacked over its steps, in NumPy.
 
-    The precision is that of `problem.step_size`. Rows after a divergence are NaN.
+    The precision is that of `problem.sample_weight`. Rows after a divergence are NaN.
     """
-    with jax.enable_x64(np.asarray(problem.step_size).dtype == np.float64):
+    with jax.enable_x64(np.dtype(problem.sample_weight.dtype) == np.float64):
         watching = at_steps(observers, steps)
         states = stretches(problem, watching, begin(problem, watching), steps)
         run = jax.tree.map(np.asarray, deque(states, maxlen=1)[0].run)
@@ -191,25 +192,17 @@ def stretches(
 
 def begin(problem: Problem, observers: Mapping[str, Observer]) -> State:
     """The state at step 0."""
-    dtype = jnp.result_type(problem.step_size)
+    dtype = jnp.result_type(problem.sample_weight)
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem.start)
     zeros = jax.tree.map(jnp.zeros_like, start)
-    optimizer: Any = ()
-    method = problem.method
-    if method.transform is not None:  # some transforms remember where they began
-        root = jnp.sqrt(jnp.asarray(problem.objective.copies, dtype))
-        optimizer = method.transform.init(
-            scaled(start, root) if method.coordinates == "class" else start
-        )
+    memory = problem.rule.begin(start, jnp.asarray(problem.objective.copies, dtype))
     rows = _rows.eval_shape(problem, observers)
     kept = {
         name: jax.tree.map(partial(_blank, len(o.steps)), rows[name])
         for name, o in observers.items()
     }
     none = jnp.zeros((), jnp.int32)
-    run = Run(
-        zeros, optimizer, (zeros, optimizer), none, kept, jnp.zeros((), dtype), jnp.array(True)
-    )
+    run = Run(zeros, memory, (zeros, memory), none, kept, jnp.zeros((), dtype), jnp.array(True))
     return State(none, dict.fromkeys(observers, none), run)
 
 
@@ -299,7 +292,7 @@ def _step(
         keep = partial(_kept, observer, view._replace(row=at[name]), finite)
         kept[name] = jax.lax.cond(due[name], keep, lambda rows: rows, kept[name])
     here = (run.displacement, run.optimizer)
-    moves, optimizer = _move(problem, view, run.optimizer, axis)
+    moves, optimizer = problem.rule.move(problem, view, run.optimizer, axis)
     new = (jax.tree.map(jnp.add, run.displacement, moves), optimizer)
     good = _choose(finite, here, run.before)
     displacement, optimizer = _choose(finite & (step < last), new, good)
@@ -319,60 +312,3 @@ def _kept(observer: Observer, view: View, finite, rows):
 
 def _choose(flag, new, old):
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), new, old)
-
-
-def _move(problem: Problem, view: View, optimizer, axis: str | None):
-    """The move of each copy, and the optimizer's next state."""
-    method, eta, copies = problem.method, problem.step_size, problem.objective.copies
-    if method.rule == "gd":
-        return jax.tree.map(lambda g: -eta * g, view.gradient), optimizer
-    if method.rule in ("normalized", "polyak"):
-        loss, gradient, length, largest = _without_underflow(problem, view, axis)
-        size = (
-            eta / length
-            if method.rule == "normalized"
-            else jnp.minimum(largest, loss / length / length)
-        )
-        size = jnp.where(length > 0, size, 0.0)
-        return jax.tree.map(lambda g: -size * g, gradient), optimizer
-    assert method.transform is not None
-    by_class = method.coordinates == "class"
-    point, gradient = (
-        scaled(tree, jnp.sqrt(copies)) if by_class else tree for tree in (view.point, view.gradient)
-    )
-    moves, optimizer = method.transform.update(
-        gradient, optimizer, point, value=view.loss, grad=gradient
-    )
-    if method.rule == "adam":
-        moves = jax.tree.map(lambda u: -eta * u, moves)
-    return scaled(moves, 1 / jnp.sqrt(copies)) if by_class else moves, optimizer
-
-
-def _without_underflow(problem: Problem, view: View, axis: str | None):
-    r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
-
-    The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
-    is far above the smallest number of the dtype, the unit is one; below, it is that largest weight, so that a softmax
-    of the $s_i$ weights the examples and the direction is exact however small the loss.
-    """
-    loss, objective = problem.method.loss, problem.objective
-    plain = (view.loss, view.gradient, view.gradient_norm)
-    if loss.log_value is None or loss.log_slope is None:
-        return *plain, problem.step_size
-    log_value, log_slope = loss.log_value, loss.log_slope
-    logs = jnp.where(problem.sample_weight > 0, log_slope(objective.labels * view.scores), -jnp.inf)
-    top = jnp.max(logs)
-    tiny = top < 0.5 * float(np.log(jnp.finfo(logs.dtype).tiny))
-    divided = dataclasses.replace(
-        loss,
-        value=lambda m: jnp.exp(log_value(m) - top),
-        slope=lambda m: -jnp.exp(log_slope(m) - top),
-    )
-
-    def again():
-        value, _, gradient = view.at(view.displacement, divided)
-        return value, gradient, norm(objective.copies, gradient)
-
-    needed = tiny if axis is None else jax.lax.pmax(tiny, axis)  # one condition for all runs
-    found = _choose(tiny, jax.lax.cond(needed, again, lambda: plain), plain)
-    return *found, jnp.where(tiny, jnp.exp(jnp.log(problem.step_size) + top), problem.step_size)

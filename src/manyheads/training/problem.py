@@ -7,22 +7,20 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import Mesh
 
-from manyheads._names import OPTIMIZERS
 from manyheads.data.budget import descent_seconds, fits_memory, fits_time
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import array_of, finite, shown
+from manyheads.data.door import array_of, shown
 from manyheads.data.mapped import Mapped
-from manyheads.model.loss import LOGISTIC
+from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.model.protocol import Model, num_copies
 from manyheads.model.sharded import sharded_objective
-from manyheads.training.loop import ADAM, Method, Problem
+from manyheads.training.loop import Method, Problem
+from manyheads.training.rules import RULES, Optax, Rule, checked_rule
 
 FLOAT64_FROM = 1e6  # heads
 MOST_RECORDS = 10**7
-PLAIN = Method("gd", None, "head", LOGISTIC)
 
 
 def checked_weight(sample_weight, n: int) -> np.ndarray:
@@ -43,9 +41,10 @@ def checked_weight(sample_weight, n: int) -> np.ndarray:
 def make_problem(
     model: Model,
     dataset: Dataset,
-    step_size: float | None,
-    method: Method = PLAIN,
+    rule: Rule,
+    loss: Loss = LOGISTIC,
     *,
+    precision: Any = jax.lax.Precision.HIGHEST,
     sample_weight: np.ndarray | None = None,
     dtype: Any = np.float64,
     chunk: int | None = None,
@@ -58,9 +57,8 @@ def make_problem(
     start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.parameters)
     weight = np.asarray(np.full(n, 1 / n) if sample_weight is None else sample_weight, dtype)
     fits(dtype, {"tokens": dataset.tokens, "the parameters": start, "sample_weight": weight})
-    return Problem(
-        start, objective, weight, np.asarray(0.0 if step_size is None else step_size, dtype), method
-    )
+    rule = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), rule)
+    return Problem(start, objective, weight, rule, Method(loss, precision))
 
 
 def chunk_of(problem: Problem) -> int | None:
@@ -82,43 +80,43 @@ def fits(dtype, parts: dict[str, Any]) -> None:
             )
 
 
-def choose_method(model, optimizer, coordinates, loss, tf32) -> Method:
-    """The rule of descent by its name, or an optax transform with the coordinates it acts in."""
-    precision = jax.lax.Precision.DEFAULT if tf32 else jax.lax.Precision.HIGHEST
+def choose_rule(model: Model, rule: Any, optimizer: Any, step_size: Any, coordinates: Any) -> Rule:
+    """The rule of descent: an object, or as `optimizer`, `step_size` and `coordinates` name it."""
+    if rule is not None:
+        if (optimizer, step_size, coordinates) != ("gd", None, None):
+            raise ValueError(
+                "rule= says everything; leave out optimizer, step_size and coordinates."
+            )
+        return checked_rule(rule, model.copies)
     if coordinates not in (None, "head", "class"):
         raise ValueError(
             f"coordinates={shown(coordinates)} is not known; choose 'head' or 'class'."
         )
-    if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
+    if not isinstance(optimizer, str):
+        if step_size is not None:
             raise ValueError(
-                f"optimizer={shown(optimizer)} is not known; choose one of {', '.join(map(repr, OPTIMIZERS))}, "
-                "or pass an optax transform."
+                f"step_size={step_size} is not used with an optax transform, which brings its own; leave it out."
             )
-        if coordinates == "class" and optimizer == "adam":
-            raise ValueError(
-                "coordinates='class' is not for optimizer='adam', which acts on one head of each class; leave it out, "
-                "or pass optax.adam(...) itself."
-            )
-        return Method(optimizer, ADAM if optimizer == "adam" else None, "head", loss, precision)
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        return checked_rule(Optax(optimizer, coordinates), model.copies)
+    if optimizer not in RULES:
         raise ValueError(
-            f"optimizer={shown(optimizer)} is neither one of {', '.join(map(repr, OPTIMIZERS))} "
-            "nor an optax transform with init and update."
+            f"optimizer={shown(optimizer)} is not known; choose one of {', '.join(map(repr, RULES))}, "
+            "or pass an optax transform."
         )
-    if coordinates is None and model.copies is not None and (model.copies > 1).any():
+    if coordinates == "class" and optimizer == "adam":
         raise ValueError(
-            "this model has classes of identical heads, and nothing is known about this optax transform: pass "
-            "coordinates='head' if it acts entry by entry, 'class' if it sees the model as one vector, "
-            "or expand(model)."
+            "coordinates='class' is not for optimizer='adam', which acts on one head of each class; leave it out, "
+            "or pass optax.adam(...) itself."
         )
-    return Method(
-        "optax", optax.with_extra_args_support(optimizer), coordinates or "head", loss, precision
-    )
+    if step_size is None:
+        raise ValueError(
+            "step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one."
+        )
+    return RULES[optimizer](step_size)
 
 
-def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | None]:
-    """The number of steps and the step size, which an optax transform brings along (None)."""
+def checked_steps(num_steps: Any) -> int:
+    """The number of steps."""
     if not (
         isinstance(num_steps, int | np.integer)
         and not isinstance(num_steps, bool)
@@ -127,17 +125,21 @@ def checked_plan(method: Method, step_size, num_steps) -> tuple[int, float | Non
         raise ValueError(
             f"num_steps={shown(num_steps)} must be a whole number from 0 to {2**31 - 2}."
         )
-    if method.rule == "optax":
-        if step_size is not None:
-            raise ValueError(
-                f"step_size={step_size} is not used with an optax transform, which brings its own; leave it out."
-            )
-        return int(num_steps), None
-    if step_size is None:
+    return int(num_steps)
+
+
+def check_step_size(rule: Rule, kind: np.dtype) -> None:
+    """Refuse a step size that the precision cannot hold."""
+    eta = rule.step_size
+    if eta is not None and not float(np.finfo(kind).tiny) <= eta <= float(np.finfo(kind).max):
         raise ValueError(
-            "step_size is missing; pass step_size=0.1, say, or let `manyheads.plan` choose one."
+            f"step_size={eta:g} does not fit {kind}; pass dtype='float64' or another step size."
         )
-    return int(num_steps), finite("step_size", step_size)
+
+
+def precision_of(tf32: bool) -> Any:
+    """The precision of products: full, or what a GPU does by itself."""
+    return jax.lax.Precision.DEFAULT if tf32 else jax.lax.Precision.HIGHEST
 
 
 def check_descent(

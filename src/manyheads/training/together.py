@@ -26,9 +26,9 @@ from manyheads.training.loop import (
     whole_run,
 )
 from manyheads.training.problem import (
-    checked_plan,
+    checked_steps,
     choose_dtype,
-    choose_method,
+    choose_rule,
     choose_steps,
     chunk_of,
     make_problem,
@@ -66,7 +66,7 @@ def train_together(
         raise ValueError(
             "data that are read block by block are trained on one run at a time; use train for each."
         )
-    method = choose_method(models[0], optimizer, None, get_loss(loss), False)
+    loss, count = get_loss(loss), checked_steps(num_steps)
     kinds = {choose_dtype(dtype, model) for model in models}
     if len(kinds) > 1:
         raise ValueError(
@@ -77,13 +77,13 @@ def train_together(
     steps = choose_steps(record, num_steps, "record")
     problems, observers, settings = [], [], []
     for model, dataset, test, step_size in zip(models, datasets, tests, step_sizes, strict=True):
-        count, eta = checked_plan(method, step_size, num_steps)
+        rule = choose_rule(model, None, optimizer, step_size, None)
         problems.append(
-            make_problem(model, dataset, eta, method, dtype=kind, platform=where.platform)
+            make_problem(model, dataset, rule, loss, dtype=kind, platform=where.platform)
         )
         observers.append(at_steps(run_observers(model, test, steps, kind, where.platform), count))
         chunk = {"chunk": chunk_of(problems[-1])}
-        settings.append(run_settings(method, eta, count, kind, False, where, dataset) | chunk)
+        settings.append(run_settings(rule, loss, count, kind, False, where, dataset) | chunk)
     arguments = [{name: o.arguments for name, o in one.items()} for one in observers]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(problems, arguments, strict=True))
     with jax.enable_x64(kind == np.float64), jax.default_device(where):
