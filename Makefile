@@ -1,11 +1,11 @@
 # Everything a newcomer types. Needs only make and Python 3.11 to 3.13; the first target called sets up .venv.
 PYTHON ?= python3
 UV_VERSION := 0.13.7
-EXTRAS := test,browser,cluster,data,density,explore,export,report
+EXTRAS := test,browser,cluster,data,density,export,report
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help
-.PHONY: help run report test lint test-full torture bench docs constraints clean
+.PHONY: help run report test lint test-full torture bench explorer docs constraints clean
 
 help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
@@ -35,6 +35,9 @@ torture: $(READY) ## kills, damaged files, bad input and long use, by chance (AR
 
 bench: $(READY) ## the benchmarks, one after another (BENCH=benchmarks/bench_step.py runs one)
 	@for file in $(or $(BENCH),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file" >&2; $(BIN)/python $$file $(ARGS) || exit 1; done
+
+explorer: $(READY) ## build docs/explorer/index.html, the page that trains in the browser
+	@$(BIN)/python explorer/build.py
 
 docs: .venv/.docs ## check links and examples, then build the pages into site/index.html
 	@$(BIN)/pytest -q tests/test_docs.py

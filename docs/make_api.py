@@ -14,8 +14,7 @@ GROUPS = {
     "model": "Models",
     "training": "Training",
     "measures": "Measures",
-    "certificates": "Verdicts",
-    "papers": "Theory",
+    "theory": "Theory",
     "estimator": "The estimator",
     "sweeps": "Sweeps",
 }

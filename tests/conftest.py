@@ -65,7 +65,6 @@ LONG_FILES = (
     "theory/manyheads2026/test_before.py",
     "model/test_plugin.py",
     "theory/deora2023/test_carried.py",
-    "explorer/test_server.py",
 )
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+import explorer_settings as golden
 import numpy as np
 import pytest
 
 import manyheads as mh
-from manyheads.explorer import golden
 
 RUN = Path(__file__).with_name("golden.js").read_text()
 TOLERANCE = 1e-9  # relative; at 10^12 heads two classes of opposite sign leave 10^6 times the rounding of float64

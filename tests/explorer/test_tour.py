@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.browser
+
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
 # what each stop speaks of, and so what it frames
 FRAMED = [

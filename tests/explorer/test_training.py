@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from processes import wait_until
 
+pytestmark = pytest.mark.browser
+
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=60"
 LONG = SMALL.replace("numSteps=60", "numSteps=100000")
 SLICE = 30  # milliseconds that the worker computes between two messages

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.browser
+
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
 WRITTEN = """() => { const seen = [], plain = CanvasRenderingContext2D.prototype.fillText;
   CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {

@@ -98,7 +98,6 @@ OPTIONS = {
     },
     "verify": {"--seed": "seed"},
     "explain": {},
-    "explore": {"--port": "port"},
     "sweep": {
         "--out": "path",
         "--engine": "name",
@@ -187,7 +186,6 @@ BAD = {
         "<script>",
         "full,zero",
     ),
-    "port": ("-1", "65536", "abc", "2.5", "", "nan", "9" * 30),
     "path": (),
 }
 ODD = (
@@ -257,11 +255,7 @@ def trial(kind: str, rng: np.random.Generator, folder: Path):
     elif kind == "odd text":
         line = [
             verb,
-            *(
-                base(verb, folder)
-                if verb in ("run", "explore", "train", "certify", "plan", "verify")
-                else []
-            ),
+            *(base(verb, folder) if verb in ("run", "train", "certify", "plan", "verify") else []),
             *(pick(ODD) for _ in range(int(rng.integers(1, 4)))),
         ]
     else:
@@ -302,7 +296,6 @@ def base(verb: str, folder: Path) -> list[str]:
         "studies": [],
         "explain": [],
         "run": ["no-such-study"],
-        "explore": ["--no-browser", "--port", "65536"],
     }.get(verb, [missing])
 
 

@@ -31,7 +31,6 @@ VERBS = {
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
-    "explore": "open a page that trains attention while you watch",
     "sweep": "run a grid of trainings, here or on a cluster, or resume one",
     "status": "progress of a sweep: what is done, what failed and why",
     "export": "a sweep's results as one netCDF file, zarr folder or CSV table",

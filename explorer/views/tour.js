@@ -93,7 +93,7 @@ function wakingPlot(found, line = null) {
     words(-(bottom + 8) / 2, 11, "steps until awake (log)", { ...SOFT, ...center, transform: "rotate(-90)" }), words((left + width) / 2, height - 3, "number of heads", { ...SOFT, ...center }),
     SLEEPERS.map((heads) => words(x(Math.sqrt(heads)), height - 18, number(heads), { ...SOFT, ...center })),
     line ? el("svg:line", { x1: x(1), x2: x(last), y1: y(line(1)), y2: y(line(last)), stroke: ink("reference"), "stroke-dasharray": "4 3" }) : null,
-    found.map(([heads, step]) => [el("svg:circle", { cx: x(Math.sqrt(heads)), cy: y(step), r: 3.5, fill: ink("plus") }),
+    found.map(([heads, step]) => [el("svg:circle", { cx: x(Math.sqrt(heads)), cy: y(step), r: 3.5, fill: ink("first") }),
       words(x(Math.sqrt(heads)), y(step) - 8, number(step), center)]));
 }
 

@@ -1,4 +1,4 @@
-// What the theory says about the run shown: what the golden tests cover is computed here, the rest by the library.
+// What the theory says about the run shown: all of it is covered by the golden tests.
 const chip = (verdict) => el("span", { class: `chip ${verdict.toLowerCase()}` }, verdict.toLowerCase());
 
 function verdictCard(verdict, title, lines) {

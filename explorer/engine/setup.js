@@ -27,15 +27,8 @@ function subset(data, index) {
     mask: pick(data.mask, T), relevant: pick(data.relevant, T), pattern: pick(data.pattern, T) };
 }
 
-// Fresh, training and test parts: drawn here, or cut from the user's own data. Data drawn by the library are used
-// unchanged.
+// Fresh, training and test parts: drawn here, or cut from the user's own data.
 function makeParts(settings, own) {
-  if (own && own.train) {
-    const [fresh, train, test] = ["fresh", "train", "test"].map((part) => (own[part] ? dataFromLists({ ...own[part], name: own.name }) : null));
-    const source = own.mixture ? mixtureFromLists(own.mixture) : null;
-    if (source) for (const part of [train, test]) if (part) namePatterns(part, source.patterns);
-    return { source, fresh, train, test };
-  }
   if (own) {
     const all = dataFromLists(own), order = makeRandom(settings.seed, "train").shuffled(all.n), quarter = Math.floor(all.n / 4);
     const fresh = settings.start === "first_phase" ? Math.min(settings.nFresh, quarter) : 0, test = Math.min(settings.nTest, quarter);
@@ -47,23 +40,7 @@ function makeParts(settings, own) {
     fresh: settings.start === "first_phase" ? draw(settings.nFresh, "fresh") : null };
 }
 
-// The facts of a mixture that the library drew: its patterns, as rows of norm `signal`.
-function mixtureFromLists({ T, d, M, sparsity, signal, noiseMu, noiseNu, noiseNorm, frame }) {
-  const task = Object.create(Mixture.prototype);
-  return Object.assign(task, { T, d, M, sparsity, signal, noiseMu, noiseNu, noiseNorm, frame: frame.map((row) => Float64Array.from(row)),
-    patterns: frame.slice(0, M + 2).map((row) => Float64Array.from(row, (x) => signal * x)), numRelevant: Math.round(sparsity * T) });
-}
-
-// Which pattern each token shows: the one it is most aligned with.
-function namePatterns(data, patterns) {
-  for (let row = 0; row < data.n * data.T; row++) {
-    const along = patterns.map((pattern) => pattern.reduce((sum, x, j) => sum + x * data.tokens[row * data.d + j], 0));
-    data.pattern[row] = along.indexOf(Math.max(...along));
-  }
-}
-
-function makeStart(settings, parts, own) {
-  if (own && own.start) return modelFromLists(own.start, parts.train.T);
+function makeStart(settings, parts) {
   const { T, d } = parts.train, shape = { ...settings, T, d };
   if (settings.start === "zero") return zeroStart(shape);
   if (settings.start === "gaussian") return gaussianStart(shape, makeRandom(settings.seed, "start"));
@@ -71,7 +48,7 @@ function makeStart(settings, parts, own) {
 }
 
 function prepare(settings, own = null) {
-  const parts = makeParts(settings, own), model = makeStart(settings, parts, own);
+  const parts = makeParts(settings, own), model = makeStart(settings, parts);
   const { source, train } = parts, radius = source && source.tokenRadius;
   const oracle = source instanceof Mixture && settings.decoder === "full" ? source.oracle : null;
   const spec = { model, train, test: parts.test, loss: settings.loss, optimizer: settings.optimizer,

@@ -4,7 +4,7 @@ const MOST_BYTES = 48e6; // of parameters kept for scrubbing; beyond it every ot
 class ShownRun {
   constructor(settings, own, ready) {
     Object.assign(this, { settings, own, model: ready.model, train: ready.train, test: ready.test, fresh: ready.fresh, theory: ready.theory,
-      mixture: ready.mixture, rows: [ready.row], steps: [0], step: 0, status: "ready", edge: null });
+      rows: [ready.row], steps: [0], step: 0, status: "ready", edge: null });
     const { relevant, n, T, mask } = ready.train;
     const real = mask ? mask.reduce((a, b) => a + b, 0) : n * T;
     this.evenShare = relevant ? relevant.reduce((a, b) => a + b, 0) / real : null;

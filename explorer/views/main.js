@@ -9,7 +9,6 @@ class App {
     this.charts = new Charts($("#charts"), (step) => this.scrub(step));
     this.decomposition = new Decomposition($("#identity"), (name) => { this.against = name; this.showLink(); this.redraw(); });
     this.maps = new Maps($("#mapsBody"), this);
-    this.library = new Library($("#library"), this);
     this.takeaways = new Takeaways($("#takeawaysBody"), (one, sets) => this.showTwo(one, sets), (one, sets) => { if (this.tour.asking) this.showTwo(one, sets); });
     this.tour = new Tour($("#tour"), this);
     this.bind();
@@ -64,24 +63,16 @@ class App {
   change(name, value) {
     if (value === undefined || value === this.settings[name]) { this.controls.show(this.settings); return; }
     if (name === "data" && value === "own" && !(this.own && this.own.tokens)) {
-      this.say(served ? "Drop a file in the library panel to use your own data."
-        : "Your own data need the library: run “manyheads explore”, then drop a file there.", true);
+      this.say("Choose a file first.", true);
       this.controls.show(this.settings);
       return;
     }
     if (name === "data" && value !== "own") this.own = null;
-    if (this.own && this.own.train && !this.keepsDraw(name)) this.own = null;
     const { settings, said } = mended({ ...this.settings, [name]: value });
     this.settings = settings;
     if (said.length) this.say(said.join(" "), true); else this.say("");
     $("#preset").value = "";
     this.prepare();
-  }
-
-  // Whether data drawn by the library are still valid when this setting changes.
-  keepsDraw(name) {
-    if (["stepSize", "numSteps", "optimizer", "loss", "target"].includes(name)) return true;
-    return ["heads", "decoder"].includes(name) && !this.own.start;
   }
 
   // Show a state; with `pin`, first train that run unless it exists, pin it, then train this one.
@@ -209,10 +200,8 @@ class App {
     this.visit(sets[sets.length - 1][0], sets[0][0], true);
   }
 
-  // Data of the user, or drawn by the library ------------------------------------------------------------------
+  // Data of the user ------------------------------------------------------------------------------------------
   useOwn(data) { this.own = data; this.settings = mended({ ...this.settings, data: "own" }).settings; this.pinned = null; this.prepare(); }
-
-  useDrawn(data) { this.own = data; this.prepare(); }
 
   // Time ----------------------------------------------------------------------------------------------------
   cursorAt(index) { const { steps } = this.run; this.cursor = index >= steps.length - 1 ? null : steps[index]; this.redraw(); }

@@ -65,9 +65,8 @@ const ANSWERS = {
     active = null;
     prepared = Engine.prepare(settings, own);
     run = new Engine.Run(prepared.spec);
-    const { spec, parts, theory } = prepared, { source } = parts;
-    const mixture = source instanceof Engine.Mixture ? { frame: source.frame.map((row) => Array.from(row)), oracle: source.oracle } : null;
-    say({ type: "ready", id, model: spec.model, train: parts.train, test: parts.test, fresh: parts.fresh, theory, mixture, row: firstRow() });
+    const { spec, parts, theory } = prepared;
+    say({ type: "ready", id, model: spec.model, train: parts.train, test: parts.test, fresh: parts.fresh, theory, row: firstRow() });
   },
   train({ id, perSecond }) { slice((active = {}), id, 15, perSecond || Infinity); },
   pause() { active = null; },

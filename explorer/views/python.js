@@ -34,9 +34,6 @@ print(run)  # train loss at step ${run.last.step} in the page: ${run.last.trainL
 function pythonCode(run) {
   const { settings: s, model } = run, { G, T, d, rows } = model;
   const title = `# manyheads explorer: ${run.name}; ${s.numSteps} steps on ${run.train.name.replace(/[^\x20-\x7e]/g, "?")}\n`;
-  if (run.own && run.own.recipe) {
-    return `${title}# The library drew the data from the seed, so these lines are all that is needed.\nimport jax\nimport manyheads as mh\n\n${run.own.recipe}\n${startRecipe(run)}${trainCode(run)}`;
-  }
   let code = `${title}# The arrays are the page's own, bit for bit.\nimport base64\n\nimport numpy as np\n\nimport manyheads as mh\n\n
 def array(text, kind, shape):
     return np.frombuffer(base64.b64decode(text), kind).reshape(shape)
@@ -47,12 +44,4 @@ def array(text, kind, shape):
   code += arrayCode("key_query", model.W, [G, d, d]) + arrayCode("readout", model.U, s.decoder === "full" ? [G, T, d] : [G, d]);
   code += `start = mh.MultiHead.create(key_query, readout, multiplicity=[${Array.from(model.counts).join(", ")}], decoder="${s.decoder}")\n`;
   return code + trainCode(run);
-}
-
-// The start from the library's own draws.
-function startRecipe({ settings: s }) {
-  const shape = `num_tokens=data.num_tokens, dim=data.dim, decoder="${s.decoder}"`;
-  if (s.start === "zero") return `start = mh.zero_start(${s.heads}, ${shape})\n`;
-  if (s.start === "gaussian") return `start = mh.gaussian_start(${s.heads}, key=keys[4], key_query_scale=${s.scale}, readout_scale=${s.scale}, ${shape})\n`;
-  return `start = mh.first_phase(fresh, ${s.heads}, decoder="${s.decoder}", loss="${s.loss}")\n`;
 }

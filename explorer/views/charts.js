@@ -13,9 +13,9 @@ function massCurves(run) {
   const names = classNames(run), { counts, H } = run.model;
   const mean = (mass) => mass.reduce((sum, share, g) => sum + share * counts[g] / H, 0);
   if (!run.rows[0].mass) return [];
-  if (names.length <= 2) return names.map((label, g) => ({ label, role: ["plus", "minus"][g], of: (row) => row.mass[g] }));
-  return [{ label: "mean", role: "plus", of: (row) => mean(row.mass) }, { label: "most", role: "planted", of: (row) => Math.max(...row.mass) },
-    { label: "least", role: "minus", of: (row) => Math.min(...row.mass) }];
+  if (names.length <= 2) return names.map((label, g) => ({ label, role: ["first", "second"][g], of: (row) => row.mass[g] }));
+  return [{ label: "mean", role: "first", of: (row) => mean(row.mass) }, { label: "most", role: "third", of: (row) => Math.max(...row.mass) },
+    { label: "least", role: "second", of: (row) => Math.min(...row.mass) }];
 }
 
 const meanMass = (run, row) => (row.mass ? row.mass.reduce((sum, share, g) => sum + share * run.model.counts[g] / run.model.H, 0) : null);
