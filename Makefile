@@ -41,6 +41,7 @@ explorer: $(READY) ## build docs/explorer/index.html, the page that trains in th
 
 docs: .venv/.docs ## check links and examples, then build the pages into site/index.html
 	@$(BIN)/pytest -q tests/test_docs.py
+	@$(BIN)/python docs/make_api.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 

@@ -1,6 +1,6 @@
 """Write docs/api.md, the public names with their signatures and docstrings.
 
-Run: python docs/make_api.py
+`make docs` runs it; the page is not kept, since it changes with every docstring.
 """
 
 import inspect

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import manyheads
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("design/*.md")])
 EXAMPLES = sorted(ROOT.glob("docs/examples/*.py"))
@@ -92,9 +94,9 @@ def test_every_example_runs(example, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_page_of_functions_is_that_of_the_docstrings():
+def test_the_page_of_functions_has_every_public_name():
     made = runpy.run_path(str(ROOT / "docs/make_api.py"))["page"]()
-    assert made == (ROOT / "docs/api.md").read_text(), "run python docs/make_api.py"
+    assert [name for name in manyheads._HOME if f"\n### {name}\n" not in made] == []
 
 
 def test_the_picture_of_tokens_and_heads_is_that_of_its_script():
@@ -107,7 +109,7 @@ def test_the_picture_of_tokens_and_heads_is_that_of_its_script():
 def test_every_page_is_in_the_menu():
     menu = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
-    assert sorted(menu) == sorted(pages)
+    assert sorted(menu) == sorted({"api.md", *pages})  # api.md is written by `make docs`
 
 
 @pytest.mark.full
