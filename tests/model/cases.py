@@ -17,6 +17,7 @@ KINDS = [
         ("full", "pooled", "last"), (False, True), (False, True)
     )
 ]
+KINDS += [dict(decoder="query", factored=False, masked=masked) for masked in (False, True)]
 
 # Every choice occurs in the first three; the rest are for the long run.
 SOME_KINDS = [
@@ -34,6 +35,7 @@ def random_case(
     shape=(7, 5, 4),
     counts=(1, 5, 3),
     exponent=0.5,
+    outputs=(),
 ):
     rng = np.random.default_rng(seed)
     (n, T, d), g, r = shape, len(counts), 2
@@ -46,9 +48,9 @@ def random_case(
     W = (
         mh.Factored(*rng.standard_normal((2, g, d, r)))
         if factored
-        else rng.standard_normal((g, d, d))
+        else rng.standard_normal((g, d) if decoder == "query" else (g, d, d))
     )
-    U = rng.standard_normal((g, T, d) if decoder == "full" else (g, d))
+    U = rng.standard_normal((g, *outputs, *((T, d) if decoder == "full" else (d,))))
     return mh.MultiHead.create(W, U, multiplicity=counts, decoder=decoder, exponent=exponent), data
 
 

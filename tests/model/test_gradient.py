@@ -156,7 +156,7 @@ def test_scores_and_attention_mass_equal_the_plain_model(kind):
         A = model.attention(data.tokens[i], None if data.mask is None else data.mask[i])
         queries = (
             1
-            if model.decoder == "last"
+            if model.decoder in ("last", "query")
             else data.num_tokens
             if data.mask is None
             else data.mask[i].sum()

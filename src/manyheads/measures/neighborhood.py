@@ -48,6 +48,8 @@ class Neighborhood:
         if model.decoder == "last":
             last = np.full(n, T - 1) if mask is None else T - 1 - np.argmax(mask[:, ::-1], axis=1)
             self.queries = X[np.arange(n), last][:, None, :]
+        elif model.decoder == "query":
+            self.queries = np.ones((n, 1, 1))  # looks with q = 1·W, W of one row: its norm is one
         else:
             self.queries = (
                 X if mask is None else X * mask[:, :, None]
@@ -57,7 +59,7 @@ class Neighborhood:
         self.spread = np.sqrt(np.broadcast_to(real, n)) if self.pooled else np.ones(n)
         self.query_gram = self.queries @ self.queries.transpose(0, 2, 1)
         self.query_norm = np.sqrt(np.einsum("ntt->nt", self.query_gram))
-        self.counted = np.ones((n, T), bool) if mask is None or model.decoder == "last" else mask
+        self.counted = np.ones((n, T), bool) if mask is None or self.queries.shape[1] < T else mask
         self.counted = self.counted[:, : self.queries.shape[1]]
         self.diameter = _diameter(X, self.keys[:, 0])
         W = np.asarray(
@@ -67,7 +69,8 @@ class Neighborhood:
             float,
         )
         self.classes = [
-            self._class(w, u) for w, u in zip(W, np.asarray(model.readout, float), strict=True)
+            self._class(np.atleast_2d(w), u)
+            for w, u in zip(W, np.asarray(model.readout, float), strict=True)
         ]
 
     def _class(self, W: np.ndarray, U: np.ndarray) -> dict[str, np.ndarray]:
@@ -169,7 +172,7 @@ class Neighborhood:
         ):
             A, xi, sigma = one["A"], one["xi"], np.sqrt(N) * self.scale
             t = self._tilted(one, radius / np.sqrt(N) * self.query_norm)
-            rows = vU if vU.ndim == 2 else vU[None]
+            rows, vW = np.atleast_2d(vU), np.atleast_2d(vW)
             f = y * (X @ np.broadcast_to(rows, (A.shape[1], X.shape[2])).T).transpose(0, 2, 1)
             dv = y * (self.queries @ vW @ X.transpose(0, 2, 1))
             f_mean, f0 = _centered(A, f)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from manyheads._names import DECODERS
+from manyheads._names import ALL_DECODERS
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, finite, guarded, real_array, shown
 
@@ -37,8 +37,8 @@ class Factored(NamedTuple):
 class Heads(NamedTuple):
     """The trainable parameters of one head of every class."""
 
-    key_query: Any  # (classes, dim, dim), or Factored
-    readout: Any  # (classes, tokens, dim), or (classes, dim) for a pooled or last-token readout
+    key_query: Any  # (classes, dim, dim), or Factored; (classes, dim) for learned queries
+    readout: Any  # (classes, tokens, dim), or (classes, dim) where the readout is not full
 
 
 class MultiHead(eqx.Module):
@@ -49,8 +49,10 @@ class MultiHead(eqx.Module):
     `key_query` stacks the $W_g$, `readout` the $U_g$. Class $g$ stands for $N_g$ identical heads
     (`multiplicity`), $H$ is their sum and $c$ is `exponent`, 1/2 in the paper. The readout is one row per token
     (`decoder="full"`), one vector for all tokens (`"pooled"`, $U = 1_T u^\top$) or one vector for the last token
-    (`"last"`). One sequence in, one score out; batch with `jax.vmap` or `scores(dataset)`, compile with
-    `equinox.filter_jit`.
+    `"last"`). With `"query"` each head has a learned query $q_g$, stored as `key_query`, in place of $x_t W_g$: it
+    attends once, at a cost of $Td$ instead of $T^2 d$, as attention probes and poolers do. One sequence in, one score out; batch with `jax.vmap` or `scores(dataset)`, compile with
+    `equinox.filter_jit`. A readout with one more axis, (classes, outputs, ...), gives one score per output, for the
+    softmax loss over that many labels (`model.outputs`).
     """
 
     key_query: Any
@@ -74,15 +76,16 @@ class MultiHead(eqx.Module):
     ) -> MultiHead:
         """A model from given parameters, with every shape checked."""
         _check_decoder(decoder)
-        W, (classes, dim) = _checked_key_query(key_query)
+        W, (classes, dim) = _checked_key_query(key_query, learned=decoder == "query")
         U = _weights(readout, "readout")
         if (
-            U.ndim != (3 if decoder == "full" else 2)
+            U.ndim - (3 if decoder == "full" else 2) not in (0, 1)
             or U.shape[0] != classes
             or U.shape[-1] != dim
             or 0 in U.shape
         ):
             wanted = "(classes, tokens, dim)" if decoder == "full" else "(classes, dim)"
+            wanted += ", with `outputs` as a second axis for several scores,"
             raise ValueError(
                 f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}, "
                 "and no axis empty."
@@ -121,7 +124,13 @@ class MultiHead(eqx.Module):
     @property
     def num_tokens(self) -> int | None:
         """T for a full readout; None where the readout fits any length."""
-        return self.readout.shape[1] if self.decoder == "full" else None
+        return self.readout.shape[-2] if self.decoder == "full" else None
+
+    @property
+    def num_outputs(self) -> int | None:
+        """How many scores a sequence gets, one for each label; None for the single score of two labels."""
+        many = np.ndim(self.readout) > (3 if self.decoder == "full" else 2)
+        return self.readout.shape[1] if many else None
 
     def replace_heads(self, heads: Heads) -> MultiHead:
         """The same model with other parameters."""
@@ -140,6 +149,8 @@ class MultiHead(eqx.Module):
         X, W = self._one_sequence(tokens), full_key_query(self.key_query)
         queries = jnp.ones(X.shape[0], bool) if mask is None else jnp.asarray(mask)
         Xq = X
+        if self.decoder == "query":
+            W, Xq, queries = W[:, None, :], jnp.ones((1, 1), X.dtype), jnp.ones(1, bool)
         if self.decoder == "last":
             last = (
                 X.shape[0] - 1
@@ -154,16 +165,17 @@ class MultiHead(eqx.Module):
 
     def __call__(
         self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None
-    ) -> Float[Array, ""]:
+    ) -> Float[Array, "*outputs"]:
         X, U = self._one_sequence(tokens), jnp.asarray(self.readout)
         A = self.attention(X, mask)
-        by_class = jnp.einsum(
-            "gtd,gts,sd->g" if U.ndim == 3 else "gd,gts,sd->g", U, A, X, precision=HIGHEST
-        )
+        rows = "gtd" if self.decoder == "full" else "gd"
+        U = jnp.moveaxis(U, 0, -len(rows))  # outputs, if any, come first
+        by_class = jnp.einsum(f"...{rows},gts,sd->...g", U, A, X, precision=HIGHEST)
         N = (
             self.multiplicity
         )  # NumPy, so that the weights are computed in float64; a tracer inside jit
-        return jnp.sum(jnp.asarray(N / N.sum() ** self.exponent, by_class.dtype) * by_class)
+        weights = jnp.asarray(N / N.sum() ** self.exponent, by_class.dtype)
+        return jnp.sum(jnp.broadcast_to(weights, by_class.shape) * by_class, axis=-1)
 
     def _one_sequence(self, tokens) -> jax.Array:
         X = jnp.asarray(tokens)
@@ -180,12 +192,20 @@ class MultiHead(eqx.Module):
         """The closed form of loss and gradient on a dataset."""
         from manyheads.model.gradient import attention_objective
 
+        if self.num_outputs is not None:
+            raise ValueError(
+                f"the model has {self.num_outputs} scores a sequence, and losses of a margin take one; use "
+                "model.outputs.loss_and_gradient, or mh.AttentionProbe, which trains such models."
+            )
         return attention_objective(self, dataset, dtype, chunk, platform)
 
     def scores(self, dataset: Dataset) -> np.ndarray:
-        """The score of every sequence of a dataset, in float64."""
+        """The score of every sequence of a dataset, in float64; (n, outputs) where there are several."""
         from manyheads.model.autodiff import scores
+        from manyheads.model.outputs import scores as by_output
 
+        if self.num_outputs is not None:
+            return by_output(self, dataset)
         return scores(self, dataset)
 
     def predict(self, dataset: Dataset) -> np.ndarray:
@@ -203,7 +223,7 @@ class MultiHead(eqx.Module):
         classes = "class" if self.num_classes == 1 else "classes"
         return (
             f"MultiHead: {self.num_heads:.0f} {heads} in {self.num_classes} {classes}, {size}, "
-            f"{kind}key-query weights, {self.decoder} readout, scaling 1/H^{self.exponent:g}"
+            f"{kind}{'learned queries' if self.decoder == 'query' else 'key-query weights'}, {self.decoder} readout, scaling 1/H^{self.exponent:g}"
         )
 
 
@@ -216,14 +236,22 @@ def _weights(values, name: str) -> np.ndarray:
 
 
 def _check_decoder(decoder: str) -> None:
-    if decoder not in DECODERS:
+    if decoder not in ALL_DECODERS:
         raise ValueError(
-            f"decoder={shown(decoder)} is not known; choose 'full', 'pooled' or 'last'."
+            f"decoder={shown(decoder)} is not known; choose 'full', 'pooled', 'last' or 'query'."
         )
 
 
-def _checked_key_query(key_query) -> tuple[Any, tuple[int, int]]:
-    """Key-query weights, full or as a pair of factors, with the number of classes and the dimension."""
+def _checked_key_query(key_query, learned: bool) -> tuple[Any, tuple[int, int]]:
+    """Key-query weights, full or as a pair of factors, or learned queries; number of classes and dimension."""
+    if learned:
+        queries = _weights(key_query, "key_query")
+        if queries.ndim != 2 or 0 in queries.shape:
+            raise ValueError(
+                f"key_query has shape {queries.shape}; decoder='query' needs one query per class of heads, "
+                "(classes, dim), and no axis may be empty."
+            )
+        return queries, queries.shape
     factored = isinstance(key_query, tuple) and len(key_query) == 2
     given = [_weights(w, "key_query") for w in (key_query if factored else (key_query,))]
     shapes = [w.shape for w in given]

@@ -148,16 +148,27 @@ class Folded(eqx.Module):
     readout: jax.Array  # d, (g t), or d, g
     num_classes: int = eqx.field(static=True)
     by_query: bool = eqx.field(static=True)
+    learned: bool = eqx.field(static=True, default=False)  # a query per class: key_query is d, g
 
     @classmethod
     def of(cls, W, U, by_query: bool) -> Folded:
-        g, d, _ = W.shape
+        g, d = W.shape[0], W.shape[-1]
+        if W.ndim == 2:
+            return cls(W.T, U.reshape(-1, d).T, g, False, True)
         by_token = W.transpose((1, 0, 2) if by_query else (2, 0, 1)).reshape(d, g * d)
         return cls(by_token, U.reshape(-1, d).T, g, by_query)
+
+    def queries(self, X, last):
+        """The tokens that look: all, the last one of each sequence, or one that is the same in all."""
+        if self.learned:
+            return jnp.ones((X.shape[0], 1, 1), X.dtype)
+        return X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
 
     def heads(self, like) -> Heads:
         """Unfolded; `like` is a readout."""
         d = len(self.readout)
+        if self.learned:
+            return Heads(self.key_query.T, self.readout.T.reshape(like.shape))
         dW = self.key_query.reshape(d, -1, d).transpose((1, 0, 2) if self.by_query else (1, 2, 0))
         return Heads(dW, self.readout.T.reshape(like.shape))
 
@@ -165,6 +176,8 @@ class Folded(eqx.Module):
         """x_t W x_s of the queries t and the keys s, as [c, s, (g t)]."""
         (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
         dot = partial(jax.lax.dot_general, precision=precision)
+        if self.learned:
+            return dot(X, self.key_query, EACH_TOKEN)
         if self.by_query:
             Q = dot(Xq, self.key_query, EACH_TOKEN).reshape(c, q * g, d)
             return swapped(dot(X, Q, EACH_PAIR), g)
@@ -181,27 +194,32 @@ class Folded(eqx.Module):
             else jnp.broadcast_to(B[..., None], (c, T, g, q)).reshape(c, T, g * q)
         )
 
+    def key_query_sum(self, D, weight, X, Xq, precision):
+        """The sum over sequences of x_t D_ts x_sᵀ, laid out as `key_query`."""
+        (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
+        dot = partial(jax.lax.dot_general, precision=precision)
+        if self.learned:
+            return dot(weight * X, D, EACH_ROW)
+        if self.by_query:
+            by_key = dot(swapped(D, q), X, EACH_KEY).reshape(c, q, g * d)
+            return dot(weight * Xq, by_key, EACH_ROW)
+        by_query = dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d)
+        return dot(weight * X, by_query, EACH_ROW)
+
     def plus(self, D, A, weight, X, Xq, precision) -> Folded:
         """With the terms x_t D_ts x_sᵀ and A_ts x_s of one chunk, D and A as [c, s, (g t)], weighted by sequence."""
         (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
         dot = partial(jax.lax.dot_general, precision=precision)
         if self.readout.shape[1] < g * q:  # one row for all queries
             A = A.reshape(c, T, g, q).sum(axis=3)
-        if self.by_query:
-            dW = dot(weight * Xq, dot(swapped(D, q), X, EACH_KEY).reshape(c, q, g * d), EACH_ROW)
-        else:
-            dW = dot(
-                weight * X,
-                dot(D.reshape(c, T * g, q), Xq, EACH_QUERY).reshape(c, T, g * d),
-                EACH_ROW,
-            )
+        dW = self.key_query_sum(D, weight, X, Xq, precision)
         if (
             self.by_query and A.shape[2] < d
         ):  # the left factor is transposed: the narrower one, behind a barrier
             dU = jax.lax.optimization_barrier(dot(A, weight * X, EACH_ROW)).T
         else:
             dU = dot(weight * X, A, EACH_ROW)  # the tokens are transposed for dW already
-        return Folded(self.key_query + dW, self.readout + dU, g, self.by_query)
+        return Folded(self.key_query + dW, self.readout + dU, g, self.by_query, self.learned)
 
 
 def swapped(M, count: int):
@@ -211,22 +229,30 @@ def swapped(M, count: int):
     return M.reshape(*M.shape[:-1], -1, count).swapaxes(-1, -2).reshape(M.shape)
 
 
+def attention_and_queries(folded: Folded, X, mask, last, precision, keys=None):
+    """The attention of one chunk as [c, s, (g t)], and the tokens t that look."""
+    (c, T, _), g = X.shape, folded.num_classes
+    Xq = folded.queries(X, last)
+    q = Xq.shape[1]
+    S = folded.logits(X if keys is None else keys, Xq, precision)
+    if mask is not None:
+        S = jnp.where(mask[:, :, None], S, -jnp.inf)
+    E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
+    A = E / jnp.sum(E, axis=1, keepdims=True)
+    if mask is not None and q == T:
+        A = (A.reshape(c, T, g, q) * mask[:, None, None, :].astype(A.dtype)).reshape(c, T, g * q)
+    return A, Xq
+
+
 def scores_and_parts(folded: Folded, of_class, X, mask, last, precision, keys=None):
     """Scores of one chunk and what its gradient needs: A, B in layout [c, s, (g t)], their phi and the query tokens.
 
     With `keys`, other tokens are looked at and read out than those that look.
     """
-    (c, T, _), g = X.shape, folded.num_classes
-    Xq = X if last is None else jnp.take_along_axis(X, last[:, None, None], axis=1)
+    c, g = X.shape[0], folded.num_classes
+    A, Xq = attention_and_queries(folded, X, mask, last, precision, keys)
     q = Xq.shape[1]
-    X = X if keys is None else keys
-    S, B = folded.logits(X, Xq, precision), folded.readouts(X, q, precision)
-    if mask is not None:
-        S = jnp.where(mask[:, :, None], S, -jnp.inf)
-    E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
-    A = E / jnp.sum(E, axis=1, keepdims=True)
-    if mask is not None and last is None:
-        A = (A.reshape(c, T, g, q) * mask[:, None, None, :].astype(A.dtype)).reshape(c, T, g * q)
+    B = folded.readouts(X if keys is None else keys, q, precision)
     phi = jnp.sum(A * B, axis=1)  # c, (g t): the part of each query in the score
     by_class = phi.reshape(c, g, q).sum(axis=2) * of_class.astype(phi.dtype)[None, :]
     # Without the barrier multiply and add may fuse; equal classes of opposite sign would not cancel to the last bit.
@@ -287,7 +313,7 @@ def evaluate(
         sums = sums.plus(A * (B - phi[:, None, :]), A, slope, X, Xq, precision)
         if flags is not None:
             looked = partial(
-                _mass_of_chunk, flags=flags, use=w > 0, mask=mask, last=last, num_classes=g
+                _mass_of_chunk, flags=flags, use=w > 0, mask=mask, num_classes=g
             )
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
         return (total, sums, mass), scores
@@ -443,14 +469,14 @@ def attention_objective(
     return AttentionObjective(weights, batch, copies, relevant, dataset.num_examples)
 
 
-def _mass_of_chunk(A, flags, use, mask, last, num_classes: int) -> jax.Array:
+def _mass_of_chunk(A, flags, use, mask, num_classes: int) -> jax.Array:
     """Sum over the sequences in use of the share of their real queries' attention that falls on flagged tokens."""
     c, T, columns = A.shape
     by_token = A.reshape(c, T, num_classes, columns // num_classes).sum(axis=3)
     on_flagged = jnp.sum(jnp.where(flags[:, :, None], by_token, 0.0), axis=1)
     queries = (
         columns // num_classes
-        if mask is None or last is not None
+        if mask is None or columns // num_classes < T
         else mask.sum(axis=1, keepdims=True)
     )
     return jnp.sum(jnp.where(use[:, None], on_flagged / queries, 0.0), axis=0)

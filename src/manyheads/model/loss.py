@@ -150,6 +150,14 @@ SCORE = Loss(
     self_bound=math.inf,
 )
 
+
+def softmax(scores: AnyArray, codes: AnyArray) -> tuple[jax.Array, jax.Array]:
+    r"""The softmax loss $-\log p_{y}$ of each row of scores (n, outputs), and its derivative by the scores."""
+    logs = jax.nn.log_softmax(scores, axis=-1)
+    hot = jnp.arange(scores.shape[1])[None, :] == codes[:, None]
+    return -jnp.sum(jnp.where(hot, logs, 0.0), axis=-1), jnp.exp(logs) - hot
+
+
 for _loss in (LOGISTIC, HYPERBOLIC):
     LOSSES.register(_loss.name)(_loss)
 

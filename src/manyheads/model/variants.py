@@ -122,10 +122,13 @@ def trained(heads: Heads, parameters: Heads) -> Heads:
 
 
 def attention_of(model: Any) -> MultiHead | None:
-    """The paper's model behind a model: itself, or with a frozen block; None for any other model."""
+    """The paper's self-attention behind a model: itself, or with a frozen block; None for any other model.
+
+    None for learned queries too: closed forms of measures are for weights that are matrices, autodiff for the rest.
+    """
     if isinstance(model, Frozen):
         return model.full
-    return model if isinstance(model, MultiHead) else None
+    return model if isinstance(model, MultiHead) and model.decoder != "query" else None
 
 
 class LowRank(eqx.Module):

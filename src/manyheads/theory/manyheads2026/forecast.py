@@ -360,6 +360,10 @@ def checked(
         raise ValueError(f"the forecast needs {known.text}: {known.remedy}.")
     if not isinstance(model, attention.MultiHead):
         raise ValueError("the forecast is proved for MultiHead models; pass one, or a run of one.")
+    if model.num_outputs is not None:
+        raise ValueError(
+            f"the forecast is proved for one score a sequence; this model has {model.num_outputs}."
+        )
     if isinstance(model.key_query, tuple):
         raise ValueError(
             "the forecast is proved for models whose key-query matrix itself is trained, not its factors."
