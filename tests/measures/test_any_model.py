@@ -70,7 +70,7 @@ def test_the_kernel_is_the_product_of_dense_jacobians(name):
         single.matrix, J @ J.T, rtol=1e-3, atol=1e-4
     )
     assert kernel.form == "autodiff" and list(kernel.parts) == ["parameters"]
-    assert str(kernel).startswith("tangent kernel 7x7 of ") and "readout" not in str(kernel)
+    assert str(kernel).startswith("tangent kernel 7x7 of ") and "readout share" not in str(kernel)
     with pytest.raises(ValueError, match="form='maps' is a closed form of MultiHead"):
         mh.tangent_kernel(model, data, form="maps")
 

@@ -59,13 +59,16 @@ def any_model(name, seed=0, masked=True, shape=(7, 5, 4)):
         "mlp": lambda: pooled_mlp(d, seed=seed),
         "attention and mlp": lambda: attention_mlp(d, seed=seed),
         "low rank": lambda: low_rank(T, d, seed=seed),
+        "learned queries": lambda: mh.MultiHead.create(
+            *np.random.default_rng(seed).standard_normal((2, 2, d)), decoder="query"
+        ),
         "readout frozen": lambda: mh.frozen(model, "readout"),
         "key_query frozen": lambda: mh.frozen(model, "key_query"),
     }
     return made[name](), data
 
 
-OTHERS = ("mlp", "attention and mlp", "low rank")
+OTHERS = ("mlp", "attention and mlp", "low rank", "learned queries")
 
 
 def mostly(*names: str, among: tuple[str, ...] = OTHERS) -> list:

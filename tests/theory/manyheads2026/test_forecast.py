@@ -214,7 +214,7 @@ def test_certify_measures_the_promise():
     assert item.verdict is Verdict.SILENT and "smaller step size" in item.reason
 
 
-@pytest.mark.parametrize("decoder", ["full", "pooled", "last"])
+@pytest.mark.parametrize("decoder", ["full", "pooled", "last", "query"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_local_bounds_hold_for_every_decoder_and_mask(decoder, masked):
     rng = np.random.default_rng(0)
@@ -244,7 +244,8 @@ def test_local_bounds_hold_for_every_decoder_and_mask(decoder, masked):
         data = mh.Dataset.from_arrays(
             rng.standard_normal((4, 4, 3)), [1, -1, 1, -1], mask=mask if masked else None
         )
-        start = Heads(rng.standard_normal((2, 3, 3)), rng.standard_normal(readout))
+        key_query = (2, 3) if decoder == "query" else (2, 3, 3)
+        start = Heads(rng.standard_normal(key_query), rng.standard_normal(readout))
         model = mh.MultiHead.create(*start, multiplicity=counts, decoder=decoder)
         direction = _scaled(Heads(*(rng.standard_normal(leaf.shape) for leaf in start)), 1.0)
         ball = Neighborhood(model, data)
@@ -259,6 +260,27 @@ def test_local_bounds_hold_for_every_decoder_and_mask(decoder, masked):
             assert np.all(np.linalg.norm(features - center, axis=1) <= drift.gradient)
             assert np.all(features @ v >= along)
             assert np.all(np.abs(bent) / radius**2 <= drift.curvature)
+
+
+def test_a_promise_about_learned_queries_is_kept():
+    """A probe of two heads: descent reaches every certified loss in time."""
+    rng = np.random.default_rng(2)
+    tokens, queries = rng.standard_normal((6, 4, 3)), rng.standard_normal((2, 3))
+    labels = np.array([1, -1, 1, -1, 1, -1])
+    data = mh.Dataset.from_arrays(np.append(tokens, np.ones((6, 4, 1)), axis=2), labels)
+    queries = np.append(queries, np.zeros((2, 1)), axis=1)
+    start = mh.MultiHead.create(queries, np.zeros((2, 4)), decoder="query")
+    found = mh.forecast(start, data, step_size=0.05, most_pieces=60)
+    assert found.nats > 0.05
+    run = mh.train(
+        start, data, rule=mh.GD(0.05), num_steps=int(found.steps[-1]), record="all", dtype="float64"
+    )
+    assert np.all(np.diff(run.train_loss) < 0)
+    for steps, level in zip(found.steps, found.certified_loss, strict=True):
+        assert run.train_loss[: steps + 1].min() <= level
+    with pytest.raises(ValueError, match="one score a sequence"):
+        several = mh.MultiHead.create(queries, np.zeros((2, 3, 4)), decoder="query")
+        mh.forecast(several, data, step_size=0.05)
 
 
 def _scaled(tree: Heads, norm: float) -> Heads:
