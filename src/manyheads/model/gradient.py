@@ -312,9 +312,7 @@ def evaluate(
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
         sums = sums.plus(A * (B - phi[:, None, :]), A, slope, X, Xq, precision)
         if flags is not None:
-            looked = partial(
-                _mass_of_chunk, flags=flags, use=w > 0, mask=mask, num_classes=g
-            )
+            looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, num_classes=g)
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)
         return (total, sums, mass), scores
 
