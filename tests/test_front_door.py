@@ -21,15 +21,6 @@ def test_importing_the_package_does_not_import_jax():
     without_jax("import manyheads; dir(manyheads); manyheads.__version__")
 
 
-def test_opening_stored_results_does_not_import_jax():
-    import manyheads.report as report
-
-    modules = [
-        module.name for module in pkgutil.walk_packages(report.__path__, "manyheads.report.")
-    ]
-    without_jax("\n".join(f"import {name}" for name in ["manyheads.report", *modules]))
-
-
 @pytest.mark.parametrize("name", manyheads._HOME)
 def test_every_name_of_the_front_door_exists(name):
     assert name in dir(manyheads)

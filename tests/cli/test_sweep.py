@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pandas
@@ -118,20 +115,3 @@ def test_bad_input_is_one_line(quick, capsys, arguments, words):
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("error: ") and words in err
-
-
-def test_status_and_help_need_no_jax(quick):
-    main(["sweep", "quick.toml", "--quiet"])
-    code = (
-        "import sys; from manyheads.cli.main import main\n"
-        "main(['status', 'results/quick']); main(['export', 'results/quick'])\n"
-        "try: main(['sweep', '--help'])\n"
-        "except SystemExit: pass\n"
-        "sys.exit('jax' in sys.modules)"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "only what is missing runs" in " ".join(done.stdout.split())

@@ -2,8 +2,6 @@
 
 import json
 import re
-import resource
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -27,28 +25,6 @@ def test_the_example_of_the_documentation_runs_and_is_short(example_study):
     lines = [line for line in example_study.read_text().splitlines() if line.strip()]
     body = [line for line in lines if not line.startswith(("import", "from"))]
     assert len(body) <= 22
-
-
-def test_the_report_is_built_without_jax_in_under_20_seconds(folder, example_study):
-    code = f"""
-import sys
-class NoJax:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("jax", "jaxlib", "equinox", "optax", "jaxtyping"):
-            raise ImportError(f"{{name}} is not installed here")
-sys.meta_path.insert(0, NoJax())
-from manyheads.cli.main import main
-sys.exit(main(["report", {str(folder)!r}, {str(example_study)!r}]))
-"""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = (
-        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    )  # busy neighbors do not count
-    assert done.returncode == 0, done.stderr
-    assert str(folder / "index.html") in done.stdout.replace("\n", "") and "Slower" in done.stdout
-    assert took < 20
 
 
 def test_the_page_holds_everything_and_names_no_outside_source(folder, example_study):

@@ -230,18 +230,3 @@ def test_a_study_of_ones_own_that_cannot_be_imported_says_why_in_one_line(
     assert cli.main(["run", str(path), "--out", str(tmp_path / "out")]) == 2
     shown = capsys.readouterr().err
     assert words in shown and "fix it and run again" in shown and shown.count("\n") == 1
-
-
-def test_studies_are_imported_and_planned_without_jax():
-    code = """
-import sys
-from manyheads.studies.kit.catalog import studies
-import manyheads.report.build
-for name, study in studies().items():
-    for scale in ("quick", "full"):
-        study.plan(scale)
-    heavy = {"jax", "jaxlib", "equinox", "optax", "piqp", "scipy.stats"} & set(sys.modules)
-    assert not heavy, f"the study {name} imports {sorted(heavy)}"
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

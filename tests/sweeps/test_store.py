@@ -1,7 +1,5 @@
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -265,12 +263,3 @@ def test_a_journal_line_without_a_time_is_left_out(tmp_path, line):
     with open(tmp_path / "journal.jsonl", "a") as file:
         file.write(line + "\n" + '{"event": "done", "time": 1e999, "cells": []}\n[]\n')
     assert len(store.journal()) == 1 and status(tmp_path).rate == 0
-
-
-def test_reading_results_needs_no_jax(tmp_path):
-    fill(tmp_path)
-    code = (
-        "import sys; from manyheads.sweeps import open_sweep, status; "
-        "d = open_sweep(sys.argv[1]); d.load(); print(status(sys.argv[1])); sys.exit('jax' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)

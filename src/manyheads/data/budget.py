@@ -10,9 +10,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from manyheads._lazy import lazy
-
-jax = lazy("jax")
+import jax
 
 MEMORY, HOURS = (
     "MANYHEADS_MEMORY",

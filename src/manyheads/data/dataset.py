@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from manyheads._card import card
-from manyheads._lazy import lazy
 from manyheads.data.convert import padded, read_file, table_parts
 from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
 from manyheads.data.files import write_npz
 from manyheads.data.labels import labels_of, signs
 from manyheads.data.mapped import Mapped
 
-jax = lazy("jax")
 FORMAT_VERSION = 2
 LARGEST_TOKEN = (
     1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow

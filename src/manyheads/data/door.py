@@ -12,15 +12,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from manyheads._fields import RANGE, allowed, judged, shown
-from manyheads._lazy import lazy
 
-jax = lazy("jax")
-protocol, losses, starts = map(
-    lazy, ("manyheads.model.protocol", "manyheads.model.loss", "manyheads.training.start")
-)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSED = object()
@@ -219,8 +215,22 @@ def _raising(check: Callable[[str, Any], Any]) -> Callable[[str], Rule]:
 
 
 def _known_loss(name: str, value: Any) -> Any:
+    from manyheads.model import loss as losses
+
     losses.get_loss(value)
     return value
+
+
+def _whole_heads(name: str, value: Any) -> float:
+    from manyheads.training.start import whole_heads
+
+    return whole_heads(value)
+
+
+def _checked_model(name: str, value: Any) -> Any:
+    from manyheads.model.protocol import checked_model
+
+    return checked_model(value, name)
 
 
 def checked_dtype(name: str, value: Any) -> str:
@@ -240,12 +250,9 @@ SPECIAL: dict[str, Callable[[str], Rule | None]] = {
     "dtype: str": _raising(checked_dtype),
     "loss: str | Loss": _raising(_known_loss),
     "loss: str": _raising(_known_loss),
-    "num_heads: float": _raising(lambda name, value: starts.whole_heads(value)),
+    "num_heads: float": _raising(_whole_heads),
     "mixture: ": lambda name: _rule("TokenizedMixture", {}),
-    **{
-        f"{name}: Any": _raising(lambda name, value: protocol.checked_model(value, name))
-        for name in ("model", "start", "first", "second")
-    },
+    **{f"{name}: Any": _raising(_checked_model) for name in ("model", "start", "first", "second")},
 }
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads._registry import Registry
 from manyheads.data.door import shown
 
 if TYPE_CHECKING:
     from manyheads._types import AnyArray
 
-jax, jnp = lazy("jax"), lazy("jax.numpy")
 LOSSES: Registry[Loss] = Registry(
     "loss function"
 )  # to add one, register a Loss in a plug-in under its name

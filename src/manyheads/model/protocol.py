@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown
@@ -99,7 +98,9 @@ def checked_model(model: Any, name: str = "model") -> Any:
             f"{name}={shown(model)} must be a MultiHead, made by zero_start or first_phase, say, or an equinox.Module "
             "that maps (tokens, mask) to a number."
         )
-    return lazy("manyheads.model.autodiff").as_model(model)
+    from manyheads.model.autodiff import as_model  # which is made of what stands here
+
+    return as_model(model)
 
 
 def num_copies(model: Model) -> float:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from manyheads._lazy import lazy
+from manyheads.model import loss as losses
+from manyheads.theory import provenance
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.loss import Loss
     from manyheads.training.trajectory import Trajectory
 
-provenance, losses = lazy("manyheads.theory.provenance"), lazy("manyheads.model.loss")
 Value = TypeVar("Value")
 
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
-from manyheads._lazy import compiled, lazy
 from manyheads.theory.finding import Effort, Tally
 
 if TYPE_CHECKING:
     from jax import Array
 
     Point = dict[str, Array]
-
-jax, jnp, optax = lazy("jax"), lazy("jax.numpy"), lazy("optax")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def ascend(
         return {name: np.asarray(leaf[winner]) for name, leaf in best.items()}, float(tops[winner])
 
 
-@compiled(static_argnames=("ratio", "steps"))
+@partial(jax.jit, static_argnames=("ratio", "steps"))
 def _climb(points, rate, *, ratio, steps):
     adam = optax.scale_by_adam()
 

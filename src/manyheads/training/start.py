@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 
 from manyheads._fields import check, setting
-from manyheads._lazy import compiled, lazy
 from manyheads._names import DECODERS
 from manyheads._registry import Registry
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import array_of, guarded, number_of, random_stream, shown, whole
 from manyheads.data.mixture import TokenizedMixture
+from manyheads.model import attention, gradient
+from manyheads.model import loss as losses
+from manyheads.model.attention import MultiHead
+from manyheads.model.loss import Loss
 
-if TYPE_CHECKING:
-    from manyheads.model.attention import MultiHead
-    from manyheads.model.loss import Loss
-
-jax, attention, gradient, losses = map(
-    lazy, ("jax", "manyheads.model.attention", "manyheads.model.gradient", "manyheads.model.loss")
-)
 STARTS: Registry[Any] = Registry("start")
 LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
 
@@ -331,7 +329,7 @@ def _negative_gradient_at_zero(
         return -np.asarray(found.key_query[0]), -np.asarray(found.readout[0])
 
 
-@compiled(static_argnames=("loss",))
+@partial(jax.jit, static_argnames=("loss",))
 def _gradient(heads, weights, batch, sample_weight, loss):
     return gradient.loss_and_gradient(heads, weights, batch, sample_weight, loss=loss)
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads._names import DECODERS
 from manyheads.model.loss import HYPERBOLIC, LOGISTIC, Loss
-from manyheads.theory.deora2023 import formula
+from manyheads.theory.deora2023 import formula, initialization, regime
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.model import POINTS, SHAPES, draw
 from manyheads.theory.deora2023.problem import small_problems
@@ -24,6 +25,7 @@ from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.search import Search, ascend, evaluate
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import Verdict
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from jax import Array
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
     from manyheads.theory.deora2023.regime import LiteralRun
     from manyheads.theory.search import Point
 
-jax, jnp = lazy("jax"), lazy("jax.numpy")
-initialization = lazy("manyheads.theory.deora2023.initialization")
-regime, starts = lazy("manyheads.theory.deora2023.regime"), lazy("manyheads.training.start")
 
 MANY = 1e8  # heads: some bounds are attained in the limit
 LONG = 256  # tokens of the sequence that nearly attains the Hessian of a pooled readout

@@ -9,25 +9,26 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
+from manyheads.theory import search, targets
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023 import formula
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.derivatives import SCORE
 from manyheads.theory.deora2023.problem import small_problems
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
+from manyheads.training import loop
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from jax import Array
 
     from manyheads.training.loop import View
 
-jax, jnp = lazy("jax"), lazy("jax.numpy")
-search, targets = lazy("manyheads.theory.search"), lazy("manyheads.theory.targets")
-follower, loop = lazy("manyheads.theory.walk"), lazy("manyheads.training.loop")
-starts = lazy("manyheads.training.start")
 
 TOKENS, DIM, HEADS, EXAMPLES = 3, 2, 2, 4  # of the random segments
 READOUT = HEADS * TOKENS * DIM  # entries of U; those of W follow
@@ -76,7 +77,7 @@ def _between(a, b):
     return a[None] + jnp.linspace(0.0, 1.0, GRID)[:, None] * (b - a)[None]
 
 
-@compiled()
+@jax.jit
 def _look(first, second, X, y, step):
     def one(a, b, X, y, step):
         points = _between(a, b)

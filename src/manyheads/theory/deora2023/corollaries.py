@@ -9,11 +9,13 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads.data.door import guarded
 from manyheads.model.loss import LOGISTIC
+from manyheads.theory import targets
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023 import training
 from manyheads.theory.deora2023.constants import (
     HEADS_GENERALIZATION,
@@ -36,13 +38,12 @@ from manyheads.theory.deora2023.training import Conditions
 from manyheads.theory.finding import Effort, Finding, Tally, half_width
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import EXPLICIT, OURS, PRINTED, Bound, Certificate, Hypothesis
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
     from manyheads.theory.walk import Walk
 
-jax, starts = lazy("jax"), lazy("manyheads.training.start")
-targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
 
 STEPS = 100  # of the runs of the checks
 HEADS_FORMULA = {

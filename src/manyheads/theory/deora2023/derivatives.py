@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import mixture as mixtures
+from manyheads.measures import curvature
+from manyheads.theory import targets
 from manyheads.theory.deora2023 import formula
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.model import POINTS, SHAPES, draw
@@ -22,11 +26,6 @@ if TYPE_CHECKING:
     from manyheads.measures.curvature import Curvature
     from manyheads.theory.examination import Examination
     from manyheads.theory.search import Point
-
-jax, jnp = lazy("jax"), lazy("jax.numpy")
-curvature, mixtures = lazy("manyheads.measures.curvature"), lazy("manyheads.data.mixture")
-targets = lazy("manyheads.theory.targets")
-training = lazy("manyheads.theory.deora2023.training")
 
 
 def check_bounded_data(effort: Effort) -> Finding:
@@ -145,6 +144,8 @@ def shape_of(work: Examination) -> Shape:
 
 
 def certify_loss_gradient(work: Examination) -> list[Certificate]:
+    from manyheads.theory.deora2023 import training  # which uses these bounds
+
     walk, shape = work.shared(training.repetition), work.shared(shape_of)
     bound = shape.b1(walk.readout_norm) * walk.loss
     share = np.where(walk.gradient_norm > 0, math.inf, 0.0)  # where the loss underflows to 0
@@ -205,6 +206,8 @@ def check_smoothness(effort: Effort) -> Finding:
 
 def last_curvature(work: Examination) -> Curvature:
     """Extreme eigenvalues of the Hessian at the end of the run."""
+    from manyheads.theory.deora2023 import training  # which uses these bounds
+
     work.progress("extreme eigenvalues of the Hessian at the end of the run")
     return curvature.loss_curvature(
         work.shared(training.repetition).final, work.dataset, loss=work.loss
@@ -213,6 +216,8 @@ def last_curvature(work: Examination) -> Curvature:
 
 def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hypothesis]]:
     """At the last step: shape, largest readout and head norms, heads; and whether the eigenvalues converged."""
+    from manyheads.theory.deora2023 import training  # which uses these bounds
+
     walk, converged = work.shared(training.repetition), work.shared(last_curvature).converged
     remedy = "use fewer heads of different kinds, or loss_curvature with more products"
     found = Hypothesis("the eigenvalue was found: the iteration converged", converged, remedy)
@@ -307,6 +312,8 @@ def check_weak_convexity(effort: Effort) -> Finding:
 
 
 def certify_weak_convexity(work: Examination) -> list[Certificate]:
+    from manyheads.theory.deora2023 import training  # which uses these bounds
+
     (shape, x, whole, H, found), least = _at_the_end(work), work.shared(last_curvature).smallest
     root, loss = math.sqrt(H), float(work.shared(training.repetition).loss[-1])
     printed, ours = -shape.beta3(whole) / root * loss, -shape.b3(x) / root * loss

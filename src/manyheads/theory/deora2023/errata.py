@@ -6,21 +6,20 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import mixture as mixtures
 from manyheads.theory.deora2023 import convexity, formula, recursion
 from manyheads.theory.deora2023.constants import Shape, log_one_plus_exp
 from manyheads.theory.deora2023.model import hessian_bounds, softmax_jacobian
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.finding import Effort, Finding, erratum
 from manyheads.theory.statement import Statement
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.mixture import TokenizedMixture
-
-jax, mixtures = lazy("jax"), lazy("manyheads.data.mixture")
-starts = lazy("manyheads.training.start")
 
 
 def misprint(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.model import attention
+from manyheads.theory import targets
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.errata import misprint, mixture_of
 from manyheads.theory.deora2023.expressivity import (
@@ -25,9 +27,7 @@ from manyheads.theory.deora2023.mixture import (
     printed_margin,
 )
 from manyheads.theory.finding import Effort, Finding, erratum
-
-jax, attention = lazy("jax"), lazy("manyheads.model.attention")
-targets, starts = lazy("manyheads.theory.targets"), lazy("manyheads.training.start")
+from manyheads.training import start as starts
 
 
 def _margin(mixture, seed: int, heads: int, **signs) -> float:

@@ -9,10 +9,16 @@ import math
 from itertools import product
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
+from scipy import optimize
 
-from manyheads._lazy import lazy
+from manyheads.data import mixture as mixtures
 from manyheads.data.door import guarded
+from manyheads.measures import margin as margins
+from manyheads.model import attention as model
+from manyheads.theory import decomposition, targets
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023.mixture import (
     draw_mixture,
     drawn_key,
@@ -22,19 +28,11 @@ from manyheads.theory.deora2023.mixture import (
 )
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.data.mixture import TokenizedMixture
-
-jax, optimize = lazy("jax"), lazy("scipy.optimize")
-mixtures, model, starts = (
-    lazy("manyheads.data.mixture"),
-    lazy("manyheads.model.attention"),
-    lazy("manyheads.training.start"),
-)
-margins, decomposition = lazy("manyheads.measures.margin"), lazy("manyheads.theory.decomposition")
-targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
 
 
 @guarded()

@@ -7,19 +7,19 @@ one by one or as classes of equal heads with multiplicities, so that 10^8 heads 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
 from manyheads.model.loss import LOGISTIC, Loss
 
 if TYPE_CHECKING:
     from jax import Array
 
     from manyheads.theory.search import Point
-
-jax, jnp = lazy("jax"), lazy("jax.numpy")
 
 
 def rows(readout: Array, num_tokens: int, decoder: str) -> Array:
@@ -72,7 +72,7 @@ def quadratic(function, point: Point) -> Array:
     return jnp.sum(v["U"] * curved["U"]) + jnp.sum(v["W"] * curved["W"])
 
 
-@compiled(static_argnames="decoder")
+@partial(jax.jit, static_argnames="decoder")
 def _score(U, W, counts, X, decoder="full"):
     """Scores of classes of heads."""
     U = rows(U, X.shape[1], decoder)
@@ -96,14 +96,14 @@ def _flattened(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     return jnp.concatenate([(U * u_roots).ravel(), (W * w_roots).ravel()]), value
 
 
-@compiled(static_argnames=("decoder", "loss"))
+@partial(jax.jit, static_argnames=("decoder", "loss"))
 def class_loss(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     r"""Train loss and its gradient in the coordinates $\sqrt{N_g}\,\theta_g$."""
     flat, value = _flattened(U, W, counts, X, y, decoder, loss)
     return jax.value_and_grad(value)(flat)
 
 
-@compiled(static_argnames=("decoder", "loss"))
+@partial(jax.jit, static_argnames=("decoder", "loss"))
 def class_hessians(U, W, counts, X, y, decoder="full", loss=LOGISTIC):
     """The collapsed Hessian, and for each class the block that its other eigenvalues come from."""
     flat, value = _flattened(U, W, counts, X, y, decoder, loss)
@@ -141,7 +141,7 @@ def explicit_hessian(U, W, counts, X, y) -> np.ndarray:
         return np.asarray(_dense_hessian(U[index], W[index], X, y))
 
 
-@compiled()
+@jax.jit
 def _dense_hessian(U, W, X, y):
     flat, value = _flattened(U, W, jnp.ones(len(U)), X, y)
     return jax.hessian(value)(flat)

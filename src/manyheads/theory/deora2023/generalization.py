@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads.data.door import guarded
+from manyheads.measures import stability
 from manyheads.model.loss import Loss, get_loss
-from manyheads.theory.deora2023 import training
+from manyheads.theory import targets
+from manyheads.theory.deora2023 import regime, training
 from manyheads.theory.deora2023.constants import HEADS_GENERALIZATION, Shape
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.deora2023.setting import require_scope
@@ -35,6 +37,8 @@ from manyheads.theory.verdict import (
     Hypothesis,
     Verdict,
 )
+from manyheads.training import descent
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -42,10 +46,6 @@ if TYPE_CHECKING:
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
-jax = lazy("jax")
-targets, regime = lazy("manyheads.theory.targets"), lazy("manyheads.theory.deora2023.regime")
-stability, descent = lazy("manyheads.measures.stability"), lazy("manyheads.training.descent")
-starts = lazy("manyheads.training.start")
 
 INDEPENDENT = "start, step size, heads and number of steps do not depend on the training sample"
 EXAMPLES = 16  # per sample of the checks in expectation

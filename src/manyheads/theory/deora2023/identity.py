@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.measures import rounding
+from manyheads.theory import decomposition, targets
+from manyheads.theory import walk as follower
+from manyheads.theory.deora2023 import training
 from manyheads.theory.deora2023.problem import small_problems
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Verdict
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.theory.decomposition import Decomposition
     from manyheads.theory.examination import Examination
-
-decomposition, starts = lazy("manyheads.theory.decomposition"), lazy("manyheads.training.start")
-targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
-training, rounding = (
-    lazy("manyheads.theory.deora2023.training"),
-    lazy("manyheads.measures.rounding"),
-)
 
 
 def explained(part: Decomposition, scores: float = 0.0) -> Certificate:

@@ -11,17 +11,24 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
+from scipy import optimize
 
-from manyheads._lazy import lazy
+from manyheads.data import dataset as datasets
+from manyheads.data import planted
 from manyheads.data.door import guarded
+from manyheads.measures import kernel as kernels
+from manyheads.measures import tangent as tangents
 from manyheads.model.loss import Loss, get_loss
+from manyheads.theory import targets
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.problem import small_problem, small_problems
 from manyheads.theory.deora2023.setting import model_scope
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -30,10 +37,6 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
     from manyheads.theory.targets import Direction, Target
 
-jax, optimize = lazy("jax"), lazy("scipy.optimize")
-targets, starts = lazy("manyheads.theory.targets"), lazy("manyheads.training.start")
-datasets, planted = lazy("manyheads.data.dataset"), lazy("manyheads.data.planted")
-kernels, tangents = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.tangent")
 
 ALLOWANCE = 9 / 80  # E of Proposition 7; implied by the head condition of Theorem 1
 

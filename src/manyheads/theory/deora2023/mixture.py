@@ -9,12 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import mixture as mixtures
 from manyheads.data.door import guarded
+from manyheads.theory import targets
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from jax import Array
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.data.mixture import TokenizedMixture
 
-jax, mixtures = lazy("jax"), lazy("manyheads.data.mixture")
-targets, starts = lazy("manyheads.theory.targets"), lazy("manyheads.training.start")
 
 EPS = np.finfo(float).eps
 

@@ -6,9 +6,13 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
+from manyheads.data import mixture as mixtures
+from manyheads.model import attention
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023.formula import (
     class_spectrum,
     explicit_hessian,
@@ -26,9 +30,6 @@ if TYPE_CHECKING:
 
     from manyheads.theory.search import Point
 
-jax, jnp = lazy("jax"), lazy("jax.numpy")
-attention, mixtures = lazy("manyheads.model.attention"), lazy("manyheads.data.mixture")
-follower = lazy("manyheads.theory.walk")
 
 EPS = np.finfo(float).eps
 POINTS = Path(__file__).with_name("adversarial_points.npz")
@@ -358,7 +359,7 @@ def check_hessian_bound(effort: Effort) -> Finding:
     return tally.finding("attained by half of the tokens at +v, half at −v, U = W = 0")
 
 
-@compiled()
+@jax.jit
 def _model_hessian(U, W, X):
     """Dense Hessian of the model's output in (U, W)."""
 

@@ -10,15 +10,21 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jax import random
 
 from manyheads._card import card
-from manyheads._lazy import lazy
 from manyheads._registry import nearest
 from manyheads.data.door import guarded
+from manyheads.measures import kernel as kernels
+from manyheads.measures import margin as margins
+from manyheads.model import attention
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023.initialization import GoodStart, good_start
 from manyheads.theory.deora2023.regime import STEPS, Ray, fixed_plan, smallest_heads, whole_heads
+from manyheads.theory.manyheads2026 import before as forecasts
 from manyheads.theory.verdict import EXPLICIT, OURS, PRINTED, plain
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     import jax
@@ -26,10 +32,6 @@ if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
 
-random, starts = lazy("jax.random"), lazy("manyheads.training.start")
-attention, follower = lazy("manyheads.model.attention"), lazy("manyheads.theory.walk")
-kernels, margins = lazy("manyheads.measures.kernel"), lazy("manyheads.measures.margin")
-forecasts = lazy("manyheads.theory.manyheads2026.before")
 
 PLANNED = ("first_phase", "zero", "gaussian")
 NAMES = {

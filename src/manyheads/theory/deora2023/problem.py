@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import mixture as mixtures
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.data.mixture import TokenizedMixture
-
-jax, mixtures = lazy("jax"), lazy("manyheads.data.mixture")
 
 
 Problem: TypeAlias = "tuple[TokenizedMixture, Dataset, Dataset]"

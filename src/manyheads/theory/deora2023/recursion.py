@@ -7,23 +7,24 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023 import convexity
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
+from manyheads.training import loop
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
     from manyheads.training.loop import View
 
-jax, jnp = lazy("jax"), lazy("jax.numpy")
-follower, loop = lazy("manyheads.theory.walk"), lazy("manyheads.training.loop")
-starts = lazy("manyheads.training.start")
 
 GRID = 9  # points on the segment between twins
 

@@ -12,10 +12,13 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import optimize
 
-from manyheads._lazy import lazy
 from manyheads.data.door import guarded
 from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads.theory import targets
+from manyheads.theory import walk as follower
+from manyheads.theory.deora2023 import initialization
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.problem import Problem, small_problem, small_problems
 from manyheads.theory.deora2023.setting import require_scope
@@ -38,6 +41,7 @@ from manyheads.theory.deora2023.training import (
 )
 from manyheads.theory.finding import Effort
 from manyheads.theory.verdict import EXPLICIT, OURS, Certificate
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -45,9 +49,6 @@ if TYPE_CHECKING:
     from manyheads.theory.targets import Direction
     from manyheads.theory.walk import Walk
 
-initialization = lazy("manyheads.theory.deora2023.initialization")
-optimize, starts = lazy("scipy.optimize"), lazy("manyheads.training.start")
-targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
 
 MOST_HEADS = 1e24
 STEPS = (300, 3000, 30_000)

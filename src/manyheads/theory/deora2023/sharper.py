@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.measures import kernel as kernels
+from manyheads.theory.deora2023 import training
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.training import Case, Conditions, step_at_most
 from manyheads.theory.finding import Effort, Finding, Tally
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
     from manyheads.theory.walk import Walk
 
-kernels = lazy("manyheads.measures.kernel")
-training, regime = (
-    lazy("manyheads.theory.deora2023.training"),
-    lazy("manyheads.theory.deora2023.regime"),
-)
 
 LARGEST = math.pi**2 / 4  # kappa below it, so that B > 0
 KAPPAS = np.concatenate([np.geomspace(1e-4, 0.1, 12, endpoint=False), np.linspace(0.1, 2.3, 45)])
@@ -321,6 +317,8 @@ def certify_sharp(work: Examination) -> list[Certificate]:
 
 def check_sharp(effort: Effort) -> Finding:
     """Runs at the smallest number of heads and at the largest step size that the theorem allows."""
+    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+
     tally = Tally()
     runs = regime.sharp_runs(effort)
     for run in runs:

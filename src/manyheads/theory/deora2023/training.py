@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads.model.loss import LOGISTIC, Loss
-from manyheads.theory.deora2023 import convexity
+from manyheads.theory import decomposition, provenance, targets
+from manyheads.theory import walk as follower
+from manyheads.theory.deora2023 import convexity, initialization
 from manyheads.theory.deora2023.constants import HEADS_TRAINING, Shape
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
@@ -36,15 +38,6 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
     from manyheads.theory.targets import Target
     from manyheads.theory.walk import Walk
-
-jax = lazy("jax")
-targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
-decomposition, provenance = (
-    lazy("manyheads.theory.decomposition"),
-    lazy("manyheads.theory.provenance"),
-)
-regime = lazy("manyheads.theory.deora2023.regime")
-initialization = lazy("manyheads.theory.deora2023.initialization")
 
 
 @dataclass(frozen=True)
@@ -269,6 +262,8 @@ def rounding(case: Case, walk: Walk) -> float:
 
 def repetition(work: Examination) -> Walk:
     """The run repeated in float64, measured against every available target."""
+    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+
     start, data, eta, K = work.run.start, work.dataset, work.step_size, work.num_steps
     loss, scales = work.loss, decomposition.SCALES
     along = partial(targets.along, start=start, dataset=data, loss=loss)
@@ -339,6 +334,8 @@ def certify_theorem_1(work: Examination) -> list[Certificate]:
 
 def check_theorem_1(effort: Effort) -> Finding:
     """(4) on literal runs, ours and the explicit route."""
+    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+
     tally = Tally()
     literal, explicit = regime.literal_runs(effort), regime.explicit_runs(effort)
     for run in literal:
@@ -474,6 +471,8 @@ def certify_iterates(work: Examination) -> list[Certificate]:
 
 def check_iterates(effort: Effort) -> Finding:
     """‖θ_k−θ‖ ≤ 2D and ‖θ_k−θ_0‖ ≤ 3D (ours); 3D and 4D (printed)."""
+    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+
     tally = Tally()
     for run in (*regime.literal_runs(effort), *regime.explicit_runs(effort)):
         D = run.case.distance

@@ -6,22 +6,23 @@ The measured side is automatic differentiation of the plain formula, which share
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
+from manyheads.data import dataset as datasets
+from manyheads.data import mixture as mixtures
+from manyheads.model import attention
 from manyheads.model.loss import LOGISTIC, Loss
+from manyheads.theory import walk as follower
 from manyheads.theory.finding import Effort, Tally
+from manyheads.theory.manyheads2026 import forecast as forecasts
+from manyheads.theory.manyheads2026 import region as regions
+from manyheads.theory.manyheads2026 import twins
 from manyheads.theory.search import ascend
-
-jax = lazy("jax")
-jnp = lazy("jax.numpy")
-attention, datasets = lazy("manyheads.model.attention"), lazy("manyheads.data.dataset")
-mixtures, starts = lazy("manyheads.data.mixture"), lazy("manyheads.training.start")
-follower = lazy("manyheads.theory.walk")
-forecasts = lazy("manyheads.theory.manyheads2026.forecast")
-regions = lazy("manyheads.theory.manyheads2026.region")
-twins = lazy("manyheads.theory.manyheads2026.twins")
+from manyheads.training import start as starts
 
 EXAMPLES, TOKENS, DIM, CLASSES = 4, 3, 2, 2
 FREE = ("raw", "turn")  # the arrays that ascent changes; the rest of a point is the problem
@@ -215,7 +216,7 @@ def local_bounds(
     return shares
 
 
-@compiled(static_argnums=1)
+@partial(jax.jit, static_argnums=1)
 def _evaluated(points, ratios):
     return [jax.vmap(ratio)(points) for ratio in ratios]
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.theory import targets
+from manyheads.theory import walk as follower
+from manyheads.theory.deora2023 import initialization
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.deora2023.regime import MOST_HEADS
@@ -22,14 +24,12 @@ from manyheads.theory.manyheads2026.promise import affordable, measured_against
 from manyheads.theory.manyheads2026.region import floors
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.theory.deora2023.initialization import GoodStart
     from manyheads.theory.examination import Examination
 
-initialization = lazy("manyheads.theory.deora2023.initialization")
-targets, follower = lazy("manyheads.theory.targets"), lazy("manyheads.theory.walk")
-starts = lazy("manyheads.training.start")
 
 PIECES = 100  # the fewest pieces of a region that ends because no margin is left
 MOST_PIECES = 1000

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads.model.loss import HYPERBOLIC
+from manyheads.theory import walk as follower
 from manyheads.theory.deora2023.carried import pairs
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.finding import Effort, Finding, Tally
+from manyheads.theory.manyheads2026 import attack as attacks
+from manyheads.theory.manyheads2026 import forecast as forecasts
 from manyheads.theory.search import ascend
 from manyheads.theory.statement import Statement
-
-jax = lazy("jax")
-attacks, follower = lazy("manyheads.theory.manyheads2026.attack"), lazy("manyheads.theory.walk")
-forecasts, starts = (
-    lazy("manyheads.theory.manyheads2026.forecast"),
-    lazy("manyheads.training.start"),
-)
+from manyheads.training import start as starts
 
 
 def local_bounds(tally: Tally, effort: Effort) -> dict[str, float]:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads.data.door import guarded
+from manyheads.model import attention
 from manyheads.model.loss import Loss, get_loss
+from manyheads.theory import provenance
 from manyheads.theory.deora2023.setting import loss_scope
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.manyheads2026.promise import measured_against
@@ -30,6 +31,8 @@ from manyheads.theory.manyheads2026.region import (
 )
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.training import descent
+from manyheads.training import until as questions
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -37,11 +40,6 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
     from manyheads.training.trajectory import Trajectory
 
-attention = lazy("manyheads.model.attention")
-descent = lazy("manyheads.training.descent")
-questions = lazy("manyheads.training.until")
-provenance = lazy("manyheads.theory.provenance")
-attacks = lazy("manyheads.theory.manyheads2026.attack")
 
 PIECE = 0.03  # nats that one piece of the region would certify without losses
 MOST_PIECES = 250
@@ -429,6 +427,8 @@ def _at(run: Trajectory, dataset: Dataset, step: int) -> tuple[int, Forecast] | 
 
 def check_forecast(effort: Effort) -> Finding:
     """Adversarial points in balls against every local bound, and runs against their forecasts."""
+    from manyheads.theory.manyheads2026 import attack as attacks  # which asks this forecast
+
     tally = Tally()
     shares = attacks.local_bounds(tally, effort)
     spoke, runs = attacks.runs(tally, effort)

@@ -14,20 +14,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import dataset as datasets
 from manyheads.data.door import guarded
+from manyheads.model import attention
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
+from manyheads.training import descent
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
 
-attention, datasets = lazy("manyheads.model.attention"), lazy("manyheads.data.dataset")
-starts, descent = lazy("manyheads.training.start"), lazy("manyheads.training.descent")
-jax = lazy("jax")
 
 CORRECTIONS = 100  # most rounds of correcting the heads of an even length in exact arithmetic
 FAR = 1e150  # the largest preference searched for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.theory import walk as follower
 from manyheads.theory.manyheads2026.region import ENLARGE
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
-follower = lazy("manyheads.theory.walk")
 AFFORDABLE = 20_000  # steps run to check a promise, if the run itself is shorter
 
 

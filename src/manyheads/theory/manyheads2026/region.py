@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import compiled, lazy
+from manyheads.measures import kernel as kernels
+from manyheads.measures import margin as separations
+from manyheads.measures import neighborhood
+from manyheads.model import autodiff, gradient
 from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.theory.deora2023.sharper import ENLARGE, EXACT_UP_TO
 
@@ -19,12 +24,6 @@ if TYPE_CHECKING:
     from manyheads.measures.neighborhood import Drift, Neighborhood
     from manyheads.model.attention import Heads, MultiHead
 
-jax = lazy("jax")
-jnp = lazy("jax.numpy")
-autodiff, gradient = lazy("manyheads.model.autodiff"), lazy("manyheads.model.gradient")
-kernels = lazy("manyheads.measures.kernel")
-separations = lazy("manyheads.measures.margin")
-neighborhood = lazy("manyheads.measures.neighborhood")
 
 RATIOS = np.linspace(0, 1, 21)
 CELLS = 16  # of a box of margins
@@ -168,7 +167,7 @@ def _features(model: MultiHead, dataset: Dataset, coefficients: np.ndarray) -> H
         )
 
 
-@compiled()
+@jax.jit
 def _weighted(heads, weights, batch, coefficients) -> Any:
     def score(parameters):
         scores = gradient.batch_scores(parameters, weights, batch, coefficients.shape[0])

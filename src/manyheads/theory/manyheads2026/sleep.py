@@ -14,26 +14,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import dataset as datasets
 from manyheads.data.door import SHARE, guarded
+from manyheads.measures import margin as margins
+from manyheads.theory import shift as shifts
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.deora2023.setting import require_scope
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.manyheads2026.region import ENLARGE
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
-datasets, margins = lazy("manyheads.data.dataset"), lazy("manyheads.measures.margin")
-shifts = lazy("manyheads.theory.shift")
-starts, attacks = (
-    lazy("manyheads.training.start"),
-    lazy("manyheads.theory.manyheads2026.sleep_attack"),
-)
 
 SHARES = np.geomspace(
     1e-6, 0.5, 400
@@ -309,6 +306,8 @@ def extremal(spread: float) -> Dataset:
 
 def check_sleep(effort: Effort) -> Finding:
     """Runs for as long as they are proved to sleep, from both starts, and on tokens chosen by ascent to break it."""
+    from manyheads.theory.manyheads2026 import sleep_attack as attacks  # which tries this bound
+
     tally, best = Tally(), {}
     cases = [
         (share, heads) for heads in (1.0, 8.0, 64.0, 1024.0, 1e5, 1e8) for share in (0.02, 0.1, 0.2)

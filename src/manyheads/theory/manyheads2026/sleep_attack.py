@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
-from manyheads._lazy import compiled, lazy
+from manyheads.data import dataset as datasets
+from manyheads.theory import shift as shifts
 from manyheads.theory.finding import Effort, Tally
 from manyheads.theory.manyheads2026.sleep import Uniform, add_run
-
-jax, jnp, optax = lazy("jax"), lazy("jax.numpy"), lazy("optax")
-datasets, starts = lazy("manyheads.data.dataset"), lazy("manyheads.training.start")
-shifts = lazy("manyheads.theory.shift")
+from manyheads.training import start as starts
 
 SIZE, STEPS, HEADS, SHARE = (4, 3, 3), 20, 64.0, 0.2
 GOALS = ("key-query of a head", "all readouts", "attention")
@@ -36,7 +37,7 @@ def attacked(tally: Tally, effort: Effort) -> dict[str, float]:
     return best
 
 
-@compiled()
+@jax.jit
 def _ascend(tokens, labels, goal, rounds):
     rule = optax.adam(0.03)
 

@@ -12,10 +12,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
-from manyheads._lazy import lazy
 from manyheads.data.door import guarded
+from manyheads.measures import hessian as hessians
+from manyheads.measures import neighborhood, stability
+from manyheads.model import autodiff
+from manyheads.model import loss as losses
+from manyheads.theory import targets
 from manyheads.theory.deora2023.derivatives import Shape
 from manyheads.theory.deora2023.generalization import bounded_norms, independence, one_sample
 from manyheads.theory.deora2023.problem import small_problem
@@ -24,21 +29,14 @@ from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.manyheads2026.region import ENLARGE
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.training import descent
+from manyheads.training import start as starts
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
-jax = lazy("jax")
-autodiff, losses = lazy("manyheads.model.autodiff"), lazy("manyheads.model.loss")
-descent, hessians = lazy("manyheads.training.descent"), lazy("manyheads.measures.hessian")
-neighborhood, stability = (
-    lazy("manyheads.measures.neighborhood"),
-    lazy("manyheads.measures.stability"),
-)
-attacks, starts = lazy("manyheads.theory.manyheads2026.attack"), lazy("manyheads.training.start")
-targets = lazy("manyheads.theory.targets")
 
 TWINS = 6  # trained to compare their distances with the bounds
 PROVED_FOR = "Theorem S is proved for the full readout and the logistic loss"
@@ -211,6 +209,8 @@ def certify_twins(work: Examination) -> list[Certificate]:
 
 def check_twins(effort: Effort) -> Finding:
     """Trained twins against their bounds, and the third derivatives at adversarial points."""
+    from manyheads.theory.manyheads2026 import attack as attacks  # which measures these bounds
+
     tally = Tally()
     shares = attacks.local_bounds(tally, effort, attacks.THIRDS)
     expansions = []

@@ -10,21 +10,21 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.data import dataset as datasets
+from manyheads.model import attention, variants
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
 from manyheads.theory.tarzanagh2023 import selection
 from manyheads.theory.tarzanagh2023.selection import ROUNDING, Selection
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
+from manyheads.training import descent
 
 if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
 
-jnp, datasets = lazy("jax.numpy"), lazy("manyheads.data.dataset")
-attention, variants = lazy("manyheads.model.attention"), lazy("manyheads.model.variants")
-descent = lazy("manyheads.training.descent")
 
 CLAIM = "correlation of W with the support-vector solution at the end of the run"
 

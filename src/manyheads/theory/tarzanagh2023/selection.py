@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from manyheads._lazy import lazy
+from manyheads.measures import margin as margins
+from manyheads.theory import search
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate
@@ -28,10 +31,6 @@ if TYPE_CHECKING:
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
-jax = lazy("jax")
-jnp = lazy("jax.numpy")
-search = lazy("manyheads.theory.search")
-margins = lazy("manyheads.measures.margin")
 
 ROUNDING = 1e-12
 Tried = list[tuple["Selection", np.ndarray]]
