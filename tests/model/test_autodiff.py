@@ -156,7 +156,7 @@ class TakesNoMask(eqx.Module):
             TakesNoMask(jnp.ones(())),
             r"TakesNoMask fails on tokens \(5, 4\) with a mask \(5,\) \(TypeError: .*takes 2 p",
         ),
-        (lambda tokens, mask: tokens.sum(), "is a function, which has no parameters to train"),
+        (lambda tokens, mask: tokens.sum(), "must be a MultiHead, made by"),
         (3, "model=3 must be a MultiHead, made by"),
         (mh.MultiHead, "must be a MultiHead, made by"),
     ],

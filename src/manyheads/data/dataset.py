@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from manyheads._card import card
+from manyheads._check import a
 from manyheads.data.convert import padded, read_file, table_parts
 from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
 from manyheads.data.files import write_npz
@@ -428,3 +429,6 @@ def _flags(flags, shape: tuple[int, int], name: str) -> np.ndarray | None:
             f"{name} must hold True/False (or 1/0); got values such as {shown(array.ravel()[0])}."
         )
     return array.astype(bool)
+
+
+is_dataset = a(Dataset, "make one with Dataset.from_arrays(tokens, labels)")

@@ -10,9 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from manyheads._check import (
+    a,
+    array_of,
+    check,
+    checked,
+    not_negative,
+    one_of,
+    real_array,
+    shown,
+    whole,
+)
 from manyheads._names import ALL_DECODERS
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import array_of, finite, guarded, real_array, shown
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Dimension numbers of products of arrays (sequence, token or key, ...).
@@ -25,6 +35,9 @@ EACH_QUERY = (
 )  # a sum over the queries of each sequence, last on the left
 EACH_ROW = (((0, 1), (0, 1)), ((), ()))  # a sum over sequences and rows
 LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
+
+
+is_decoder = one_of(*ALL_DECODERS)
 
 
 class Factored(NamedTuple):
@@ -62,7 +75,7 @@ class MultiHead(eqx.Module):
     exponent: float = eqx.field(static=True, default=0.5)
 
     def __check_init__(self) -> None:
-        _check_decoder(self.decoder)
+        checked("decoder", self.decoder, is_decoder)
         counts = {np.shape(leaf)[:1] for leaf in (*jax.tree.leaves(self.heads), self.multiplicity)}
         if len(counts) != 1 or not hasattr(self.multiplicity, "shape"):
             raise ValueError(
@@ -75,7 +88,7 @@ class MultiHead(eqx.Module):
         cls, key_query, readout, *, multiplicity=None, decoder: str = "full", exponent: float = 0.5
     ) -> MultiHead:
         """A model from given parameters, with every shape checked."""
-        _check_decoder(decoder)
+        checked("decoder", decoder, is_decoder)
         W, (classes, dim) = _checked_key_query(key_query, learned=decoder == "query")
         U = _weights(readout, "readout")
         if (
@@ -90,7 +103,7 @@ class MultiHead(eqx.Module):
                 f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}, "
                 "and no axis empty."
             )
-        c = finite("exponent", exponent, positive=False, hint="the paper's scaling is exponent=0.5")
+        c = checked("exponent", exponent, not_negative)
         return cls(W, U, _checked_counts(multiplicity, classes), decoder, c)
 
     @property
@@ -235,13 +248,6 @@ def _weights(values, name: str) -> np.ndarray:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def _check_decoder(decoder: str) -> None:
-    if decoder not in ALL_DECODERS:
-        raise ValueError(
-            f"decoder={shown(decoder)} is not known; choose 'full', 'pooled', 'last' or 'query'."
-        )
-
-
 def _checked_key_query(key_query, learned: bool) -> tuple[Any, tuple[int, int]]:
     """Key-query weights, full or as a pair of factors, or learned queries; number of classes and dimension."""
     if learned:
@@ -289,7 +295,10 @@ def full_key_query(key_query, precision=HIGHEST) -> jax.Array:
     return jnp.asarray(key_query)
 
 
-@guarded()
+is_multi_head = a(MultiHead, "zero_start and first_phase make one")
+
+
+@check(model=is_multi_head)
 def collapse(model: MultiHead) -> MultiHead:
     """The same model with heads that are equal to the last bit merged into one class, in order of first appearance."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.heads)]
@@ -308,7 +317,7 @@ def collapse(model: MultiHead) -> MultiHead:
     return MultiHead(heads[0], heads[1], np.array(counts), model.decoder, model.exponent)
 
 
-@guarded()
+@check(model=is_multi_head, largest=whole())
 def expand(model: MultiHead, *, largest: int = 100_000) -> MultiHead:
     """The same model with every head written out."""
     if model.num_heads > largest:

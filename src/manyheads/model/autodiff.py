@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads._check import REFUSED, Constraint, checked, shown, whole
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import shown, whole
 from manyheads.model.attention import HIGHEST
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss
-from manyheads.model.protocol import Model, Objective, checked_model, scaled
+from manyheads.model.protocol import Model, Objective, scaled
 
 CHUNK = {"cpu": 256, "gpu": 4096}  # sequences differentiated together
-EXAMPLE = "write an equinox.Module whose __call__(self, tokens, mask) returns one number"
+EXAMPLE = "an equinox.Module whose __call__(self, tokens, mask) returns one number"
 
 
 def as_model(thing: Any) -> Any:
@@ -32,19 +32,30 @@ def as_model(thing: Any) -> Any:
     The floating-point arrays of the module are its parameters; a field marked `eqx.field(static=True)` does not train.
     `mask` is always given, True for real tokens.
     """
+    return checked("model", thing, is_model)
+
+
+def _accept_model(thing: Any) -> Any:
     if isinstance(thing, Model) and not isinstance(thing, type):
         return thing
     if not isinstance(thing, eqx.Module):
-        kind = "a function, which has no parameters to train" if callable(thing) else "not a model"
-        raise ValueError(f"model={shown(thing)} is {kind}; pass a MultiHead, or {EXAMPLE}.")
+        return REFUSED
     if not callable(thing):
-        raise ValueError(f"{type(thing).__name__} has no __call__(self, tokens, mask); {EXAMPLE}.")
+        raise ValueError(
+            f"{type(thing).__name__} has no __call__(self, tokens, mask); write {EXAMPLE}."
+        )
     parameters, rest = eqx.partition(thing, _trains)
     if not jax.tree.leaves(parameters):
         raise ValueError(
             f"{type(thing).__name__} has no floating-point array to train; store its weights in fields."
         )
     return ModuleModel(jax.tree.map(np.asarray, parameters), rest)
+
+
+is_model = Constraint(
+    f"a MultiHead, made by zero_start or first_phase, say, or {EXAMPLE}",
+    _accept_model,
+)
 
 
 def _trains(leaf: Any) -> bool:
@@ -83,7 +94,7 @@ class ModuleModel(eqx.Module):
         n, T, d = checked_dataset(dataset).tokens.shape
         size = min(
             n,
-            whole("chunk", chunk)
+            checked("chunk", chunk, whole())
             if chunk is not None
             else CHUNK["cpu" if platform == "cpu" else "gpu"],
         )
@@ -220,7 +231,7 @@ def unflatten(vector: Any, like: Any, factor: Any) -> Any:
 
 def scores(model: Any, dataset: Dataset, dtype: Any = np.float64) -> np.ndarray:
     """The score of every sequence under any model, in float64 unless told otherwise."""
-    model = checked_model(model)
+    model = as_model(model)
     with jax.enable_x64(np.dtype(dtype) == np.float64):
         parameters = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.parameters)
         return np.asarray(_scores(model.objective(dataset, dtype), parameters))
@@ -231,7 +242,7 @@ _scores = jax.jit(lambda objective, parameters: objective.scores(parameters))
 
 def loss_and_gradient(model: Any, dataset: Dataset, loss: Loss) -> tuple[float, Any]:
     """Train loss and the gradient of one copy of every parameter, in float64."""
-    model, n = checked_model(model), dataset.num_examples
+    model, n = as_model(model), dataset.num_examples
     with jax.enable_x64(True):
         objective = model.objective(dataset)
         value, gradient = _loss_and_gradient(
@@ -277,7 +288,7 @@ def score_gradients(
 
 def gradient_norms(model: Any, dataset: Dataset) -> np.ndarray:
     """The norm of the gradient of every score, over all parameters, in float64."""
-    model = checked_model(model)
+    model = as_model(model)
     with jax.enable_x64(True):
         indices = np.arange(dataset.num_examples)
         return np.asarray(
@@ -290,7 +301,7 @@ _gradient_norms = jax.jit(partial(score_gradients, reduce=jnp.linalg.norm))
 
 def slopes(model: Any, dataset: Dataset, direction: Any) -> np.ndarray:
     r"""$\langle\nabla\Phi(X_i), \theta\rangle$ for a move $\theta$ of one copy of every parameter, in float64."""
-    model = checked_model(model)
+    model = as_model(model)
     with jax.enable_x64(True):
         return np.asarray(
             _slopes(model.objective(dataset), float64(model.parameters), float64(direction))

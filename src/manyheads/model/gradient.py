@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from manyheads._check import checked, whole
 from manyheads._types import AnyArray
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import shown, whole
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.data.mapped import Mapped
 from manyheads.model.attention import (
     EACH_KEY,
@@ -81,11 +81,7 @@ def chunk_size(
 
 def checked_dataset(dataset, name: str = "dataset") -> Dataset:
     """A Dataset, and not the arrays one is made from."""
-    if not isinstance(dataset, Dataset):
-        raise ValueError(
-            f"{name}={shown(dataset)} must be a Dataset; make one with Dataset.from_arrays(tokens, labels)."
-        )
-    return dataset
+    return checked(name, dataset, is_dataset)
 
 
 def prepare(
@@ -107,7 +103,7 @@ def prepare(
             f"the data have {T} tokens in dimension {d}; make the model with num_tokens={T}, dim={d}."
         )
     if chunk is not None:
-        whole("chunk", chunk)
+        checked("chunk", chunk, whole())
     size = chunk or chunk_size(n, T, d, model.num_classes, np.dtype(dtype).itemsize, platform)
     size = min(size, n)
     tokens = (

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from manyheads.data.door import array_of, guarded, shown
+from manyheads._check import array_of, check, flag, none, one_of, shown, text, whole
+from manyheads._check import path as is_path
 from manyheads.data.files import Damaged, short
-from manyheads.model.attention import MultiHead
+from manyheads.model.attention import MultiHead, is_multi_head
 
 # How files call the projections of queries, keys, values and the output.
 NAMES = (
@@ -70,7 +71,7 @@ class Layer(NamedTuple):
     has_bias: bool
 
 
-@guarded()
+@check(decoder=one_of("full", "pooled", "last") | none)
 def from_torch(layer: Any, readout: Any, *, decoder: str | None = None) -> MultiHead:
     """A `torch.nn.MultiheadAttention` and a readout of its output, as a MultiHead with the same scores.
 
@@ -100,7 +101,12 @@ def from_torch(layer: Any, readout: Any, *, decoder: str | None = None) -> Multi
     return _folded(_packed(weights, "", layer.num_heads), readout, decoder)
 
 
-@guarded()
+@check(
+    path=is_path,
+    layer=whole(0) | text | none,
+    num_heads=whole() | none,
+    decoder=one_of("full", "pooled", "last") | none,
+)
 def from_safetensors(
     path: str | Path,
     readout: Any,
@@ -142,7 +148,7 @@ def from_safetensors(
     return _folded(made, readout, decoder)
 
 
-@guarded()
+@check(model=is_multi_head, constant=flag)
 def to_torch(model: MultiHead, *, constant: bool = False) -> tuple[Any, np.ndarray]:
     """A `torch.nn.MultiheadAttention` in float64, and the readout with which its output has the scores of the model.
 

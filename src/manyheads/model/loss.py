@@ -6,21 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads._registry import Registry
-from manyheads.data.door import shown
-
-if TYPE_CHECKING:
-    from manyheads._types import AnyArray
-
-LOSSES: Registry[Loss] = Registry(
-    "loss function"
-)  # to add one, register a Loss in a plug-in under its name
+from manyheads._check import REFUSED, Constraint, checked
+from manyheads._types import AnyArray
 
 
 @dataclass(frozen=True)
@@ -158,19 +151,22 @@ def softmax(scores: AnyArray, codes: AnyArray) -> tuple[jax.Array, jax.Array]:
     return -jnp.sum(jnp.where(hot, logs, 0.0), axis=-1), jnp.exp(logs) - hot
 
 
-for _loss in (LOGISTIC, HYPERBOLIC):
-    LOSSES.register(_loss.name)(_loss)
+# By the names that files and the command line have for them; a run with a loss of one's own is read once it is here.
+LOSSES = {loss.name: loss for loss in (LOGISTIC, HYPERBOLIC)}
 
 
-def get_loss(name: str | Loss) -> Loss:
+def _accept_loss(loss: Any) -> Any:
+    if isinstance(loss, Loss):
+        return loss
+    return LOSSES.get(loss, REFUSED) if isinstance(loss, str) else REFUSED
+
+
+is_loss = Constraint("'logistic', 'hyperbolic' or a Loss", _accept_loss)
+
+
+def get_loss(loss: str | Loss) -> Loss:
     """The loss of that name, or the loss itself."""
-    if isinstance(name, Loss):
-        return name
-    if not isinstance(name, str) or name not in LOSSES:
-        raise ValueError(
-            f"loss={shown(name)} is not known; choose one of {', '.join(map(repr, LOSSES))}."
-        )
-    return LOSSES[name]
+    return checked("loss", loss, is_loss)
 
 
 ROUNDING = 1 + 1e-9

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads._check import checked
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import shown
 from manyheads.model.loss import Loss
 
 
@@ -91,16 +91,9 @@ class Objective(Protocol):
 
 def checked_model(model: Any, name: str = "model") -> Any:
     """A model as it is, or one made of an Equinox module."""
-    if isinstance(model, Model) and not isinstance(model, type):
-        return model
-    if not callable(model) or isinstance(model, type):
-        raise ValueError(
-            f"{name}={shown(model)} must be a MultiHead, made by zero_start or first_phase, say, or an equinox.Module "
-            "that maps (tokens, mask) to a number."
-        )
-    from manyheads.model.autodiff import as_model  # which is made of what stands here
+    from manyheads.model.autodiff import is_model  # which is made of what stands here
 
-    return as_model(model)
+    return checked(name, model, is_model)
 
 
 def num_copies(model: Model) -> float:

@@ -10,24 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from manyheads import _check
+from manyheads._check import check, not_negative, one_of, positive, whole
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import checked_key, finite, guarded, shown, whole
-from manyheads.model.attention import HIGHEST, Heads, MultiHead
+from manyheads.model.attention import HIGHEST, Heads, MultiHead, is_multi_head
 
 BLOCKS = Heads._fields
 
 
-@guarded()
+@check(model=is_multi_head, block=one_of(*BLOCKS))
 def frozen(model: MultiHead, block: str) -> Frozen:
     """The model with one block, "readout" or "key_query", held at its present value: only the other one trains."""
-    if not isinstance(model, MultiHead):
-        raise ValueError(
-            f"model={shown(model)} must be a MultiHead; it is the one with a readout and key_query."
-        )
-    if block not in BLOCKS:
-        raise ValueError(
-            f"block={shown(block)} is not known; freeze one of 'key_query' and 'readout'."
-        )
     return Frozen(model, block)
 
 
@@ -163,6 +156,16 @@ class LowRank(eqx.Module):
             )
 
     @classmethod
+    @check(
+        num_heads=whole(),
+        num_tokens=whole(),
+        dim=whole(),
+        rank=whole() | _check.none,
+        value_rank=whole() | _check.none,
+        scale=positive,
+        exponent=not_negative,
+        key=_check.key,
+    )
     def random(
         cls,
         num_heads: int,
@@ -176,18 +179,16 @@ class LowRank(eqx.Module):
         key: jax.Array,
     ) -> LowRank:
         """Gaussian factors of variance scale²/d; both ranks are d/H by default, at least 1."""
-        H, T, d = whole("num_heads", num_heads), whole("num_tokens", num_tokens), whole("dim", dim)
-        r, v = (max(1, d // H) if k is None else whole("rank", k) for k in (rank, value_rank))
-        c = finite("exponent", exponent, positive=False, hint="the paper's scaling is exponent=0.5")
-        size = finite("scale", scale) / np.sqrt(d)
+        H, T, d, size = num_heads, num_tokens, dim, scale / np.sqrt(dim)
+        r, v = (max(1, d // H) if given is None else given for given in (rank, value_rank))
         shapes = [(H, d, r), (H, d, r), (H, d, v), (H, v, d), (T, d)]
         with jax.enable_x64(True):
-            keys = jax.random.split(checked_key(key), len(shapes))
+            keys = jax.random.split(key, len(shapes))
             draws = (
                 np.asarray(jax.random.normal(k, shape))
                 for k, shape in zip(keys, shapes, strict=True)
             )
-            return cls(*(size * leaf for leaf in draws), c)
+            return cls(*(size * leaf for leaf in draws), exponent)
 
     def __call__(
         self, tokens: Float[Array, "tokens dim"], mask: Bool[Array, "tokens"] | None = None

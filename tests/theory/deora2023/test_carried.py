@@ -140,9 +140,9 @@ def test_the_printed_constants_are_those_of_the_paper():
 @pytest.fixture
 def own():
     loss = softened()
-    LOSSES.register(loss.name)(loss)
+    LOSSES[loss.name] = loss
     yield loss
-    del LOSSES._things[loss.name]
+    del LOSSES[loss.name]
 
 
 @pytest.mark.full
@@ -158,12 +158,12 @@ def test_the_loss_of_a_user_is_silent_when_its_constants_are_false(own):
     s = setting("A")
     run = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=5, dtype="float64")
     run = replace(run, settings=run.settings | {"loss": own.name})
-    LOSSES._things[own.name] = replace(own, self_bound=1.9)
+    LOSSES[own.name] = replace(own, self_bound=1.9)
     (found,) = certify(run, s.dataset, ["cor1.1"])
     assert (
         found.verdict is Verdict.SILENT and "self_bound=1.9 is false at the margin" in found.reason
     )
-    LOSSES._things[own.name] = replace(own, lipschitz=math.inf)
+    LOSSES[own.name] = replace(own, lipschitz=math.inf)
     (found,) = certify(run, s.dataset, ["cor1.1"])
     assert found.verdict is Verdict.SILENT and "declares no finite constants" in found.reason
 
