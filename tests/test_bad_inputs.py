@@ -337,7 +337,10 @@ CASES = {
         train(optimizer="sgd"),
         "optimizer='sgd' is not known; choose one of 'gd', 'normalized', 'polyak', 'adam'",
     ),
-    "something that is no optimizer": (train(rule=3, step_size=None), "is not a rule of descent; pass mh.GD"),
+    "something that is no optimizer": (
+        train(rule=3, step_size=None),
+        "is not a rule of descent; pass mh.GD",
+    ),
     "two step sizes": (train(optimizer=optax.sgd(0.1)), "is not used with an optax transform"),
     "a transform nothing is known about": (
         train(CLASSES, optimizer=optax.sgd(0.1), step_size=None),
