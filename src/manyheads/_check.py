@@ -4,6 +4,8 @@
     def train(start, data, *, step_size, num_steps): ...
 
 A public function that calls another one skips the checks of the second: its arguments are already known to be good.
+One that runs its caller's own code, as `verify` does, uses `checked` in its body instead, so that what that code calls
+is checked as usual.
 A value that is not allowed raises a ValueError of one line: what was given, and what may stand there.
 """
 
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -73,6 +76,7 @@ def check(**constraints: Constraint) -> Callable[[Function], Function]:
             finally:
                 _inside.reset(token)
 
+        vars(call)["constraints"] = constraints
         return call  # ty: ignore[invalid-return-type]
 
     return decorate
@@ -84,6 +88,18 @@ def checked(name: str, value: Any, constraint: Constraint) -> Any:
     if found is REFUSED:
         raise ValueError(f"{name}={shown(value)} must be {constraint.allowed}.")
     return found
+
+
+def options_of(function: Callable, given: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments that are handed on to another checked function, as its constraints make them."""
+    known = inspect.signature(function).parameters
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{name}= is no argument of {function.__name__}; it takes {', '.join(known)}."
+            )
+    allowed = vars(function)["constraints"]
+    return {k: checked(k, v, allowed[k]) if k in allowed else v for k, v in given.items()}
 
 
 def check_fields(owner: Any, **constraints: Constraint) -> None:
@@ -132,6 +148,8 @@ def real(
 
     signs = ((">", above), (">=", low), ("<", below), ("<=", high))
     parts = [f"{sign} {bound:g}" for sign, bound in signs if bound is not None]
+    if above is not None and below is not None:
+        parts = [f"strictly between {above:g} and {below:g}"]
     return Constraint(" ".join(["a finite number", " and ".join(parts)]).strip(), accept)
 
 
@@ -240,42 +258,36 @@ def real_array(name: str, values: Any) -> np.ndarray:
     return array
 
 
-# Random keys and precision, whose checks need to say more than one constraint can
+# Random keys and precision
 
 
 def checked_key(key: Any) -> Any:
     """One JAX random key, as `jax.random.key` makes it; a whole number is the seed of one."""
-    import jax  # this module is imported where reading needs no JAX
+    return checked("key", key, _key)
 
+
+def _accept_key(key: Any) -> Any:
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < 2**32:
         return jax.random.key(int(key))
     try:
         single = jax.random.key_data(key).ndim == 1
     except (TypeError, ValueError, AttributeError):
         single = False
-    if not single:
-        raise ValueError(
-            f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0."
-        )
-    return key
+    return key if single else REFUSED
 
 
 def random_stream(key: Any) -> np.random.Generator:
     """A float64 NumPy stream that depends on the whole JAX key, so that draws do not depend on JAX's dtype mode."""
-    import jax
-
     return np.random.default_rng(np.asarray(jax.random.key_data(checked_key(key))).ravel())
 
 
-def checked_dtype(name: str, value: Any) -> str:
-    """The name of a precision, float32 or float64, of its name or of NumPy's type."""
+def _accept_dtype(value: Any) -> Any:
     try:
         kind = np.dtype(value).name
     except Exception:  # whatever a foreign object raises
         kind = ""
-    if kind not in ("float32", "float64"):
-        raise ValueError(f"{name}={shown(value)} is not supported; choose 'float32' or 'float64'.")
-    return kind
+    return kind if kind in ("float32", "float64") else REFUSED
 
 
-key = Constraint("a JAX random key or a seed", checked_key)
+key = _key = Constraint("a JAX random key or a seed: jax.random.key(0), or 0", _accept_key)
+dtype = Constraint("'float32' or 'float64'", _accept_dtype)

@@ -281,7 +281,7 @@ def test_the_kernel_prints_what_it_is():
 @pytest.mark.parametrize(
     "options,words",
     [
-        (dict(form="fast"), "form='fast' is not known; choose 'jacobian', 'tokens', 'maps'"),
+        (dict(form="fast"), "form='fast' must be 'jacobian', 'tokens' or 'maps' or None"),
         (dict(memory=10), "memory=10 must be a finite number >= 100000"),
     ],
 )

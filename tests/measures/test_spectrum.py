@@ -165,7 +165,7 @@ def test_large_models_are_sent_elsewhere():
     data = random_case(3, shape=(5, 3, 70))[1]
     with pytest.raises(ValueError, match="use spectral_density"):
         mh.loss_spectrum(mh.zero_start(1, num_tokens=3, dim=70), data)
-    with pytest.raises(ValueError, match="num_probes=1 must be at least 2"):
+    with pytest.raises(ValueError, match="num_probes=1 must be a whole number >= 2"):
         mh.spectral_density(
             mh.zero_start(1, num_tokens=3, dim=70), data, key=jax.random.key(0), num_probes=1
         )

@@ -287,5 +287,5 @@ def test_bad_input_is_answered(start, data, tmp_path):
     refused("the folder does not exist", checkpoint=tmp_path / "no" / "file.npz")
     with pytest.raises(ValueError, match="pass one replacement for every example"):
         mh.replace_one(start, data, data.subset([0, 1]), **RUN)
-    with pytest.raises(ValueError, match="no option stepz"):
+    with pytest.raises(TypeError, match="stepz= is no argument of leave_one_out; it takes"):
         mh.replace_one(start, data, data, stepz=3, **RUN)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from manyheads._check import REFUSED, Constraint
 from manyheads._fields import check, setting
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
@@ -191,3 +192,9 @@ class TokenizedMixture:
             f"S={self.signal:g}, Z_mu={self.noise_mu:g}, Z_nu={self.noise_nu:g}, Z={self.noise_norm:g}, "
             f"{self.noise} noise, {self.positions} positions"
         )
+
+
+is_mixture = Constraint(
+    "a TokenizedMixture, or a data source with its attributes",
+    lambda v: v if hasattr(v, "num_patterns") and not isinstance(v, type) else REFUSED,
+)

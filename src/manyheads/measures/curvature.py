@@ -18,15 +18,16 @@ import numpy as np
 from scipy.sparse import eye_array
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads import _check
+from manyheads._check import check, flag, many, none, one_of, options_of, share, whole
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.hessian import HessianOperator
 from manyheads.measures.rounding import hessian_error
-from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model
+from manyheads.model.autodiff import is_model
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.model.variants import attention_of
 from manyheads.training.progress import Bar
-from manyheads.training.trajectory import Trajectory
+from manyheads.training.trajectory import Trajectory, is_trajectory
 
 DENSE_UP_TO = 400  # parameters; below, the whole matrix is cheaper than a Lanczos
 
@@ -78,7 +79,15 @@ class Curvature:
         )
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    loss=is_loss,
+    tolerance=share,
+    max_products=whole(10),
+    method=one_of("dense", "lanczos") | none,
+    seed=_check.seed,
+)
 def loss_curvature(
     model: Any,
     dataset: Dataset,
@@ -97,7 +106,15 @@ def loss_curvature(
     return _extremes(model, dataset, get_loss(loss), tolerance, max_products, method, seed)
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    index=whole(0),
+    tolerance=share,
+    max_products=whole(10),
+    method=one_of("dense", "lanczos") | none,
+    seed=_check.seed,
+)
 def score_curvature(
     model: Any,
     dataset: Dataset,
@@ -116,10 +133,6 @@ def _extremes(
     model, dataset, loss: Loss | None, tolerance, max_products, method, seed
 ) -> Curvature:
     """Of the train loss, or without one of the summed scores."""
-    if method not in (None, "dense", "lanczos"):
-        raise ValueError(
-            f"method={method!r} is not known; choose 'dense', 'lanczos', or None to choose by size."
-        )
     with jax.enable_x64(True):
         build = (
             HessianOperator.of_score
@@ -274,7 +287,12 @@ class CurvaturePath:
         return "\n".join([f"eigenvalues of the Hessian at {len(self.positions)} points", *rows])
 
 
-@guarded()
+@check(
+    trajectory=is_trajectory,
+    dataset=is_dataset,
+    steps=many(whole(0)) | none,
+    progress=flag,
+)
 def curvature_along(
     trajectory: Trajectory,
     dataset: Dataset,
@@ -292,12 +310,19 @@ def curvature_along(
         if steps is None
         else np.asarray(steps)
     )
+    options = options_of(loss_curvature, options)
     options.setdefault("loss", trajectory.settings.get("loss", "logistic"))
     models = (trajectory.model(step) for step in chosen.tolist())
     return _path(models, chosen, dataset, "step", progress, options)
 
 
-@guarded()
+@check(
+    first=is_model,
+    second=is_model,
+    dataset=is_dataset,
+    num_points=whole(2),
+    progress=flag,
+)
 def curvature_on_segment(
     first: Any,
     second: Any,
@@ -308,7 +333,7 @@ def curvature_on_segment(
     **options,
 ) -> CurvaturePath:
     """Extreme eigenvalues at evenly spaced points of the segment between two models of one kind."""
-    first, second = checked_model(first), checked_model(second)
+    options = options_of(loss_curvature, options)
     shapes, counts = zip(
         *((jax.tree.map(np.shape, m.parameters), m.copies) for m in (first, second)), strict=True
     )

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, many, none, not_negative, one_of, real, whole
+from manyheads._names import DECODERS
 from manyheads.data.budget import FEWER, descent_seconds, fits_memory, fits_time
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.training.start import gaussian_start
-from manyheads.training.trajectory import Trajectory
+from manyheads.training.trajectory import Trajectory, is_trajectory
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,12 @@ class KernelDrift:
         return "\n".join([f"tangent kernel along the run (changes to {self.accuracy:.1e})", *rows])
 
 
-@guarded()
+@check(
+    trajectory=is_trajectory,
+    dataset=is_dataset,
+    steps=many(whole(0)) | none,
+    memory=real(low=1e5),
+)
 def kernel_drift(
     trajectory: Trajectory,
     dataset: Dataset,
@@ -87,7 +94,17 @@ class KernelLimit:
         )
 
 
-@guarded()
+@check(
+    dataset=is_dataset,
+    key=_check.key,
+    key_query_scale=not_negative,
+    readout_scale=not_negative,
+    decoder=one_of(*DECODERS),
+    rank=whole() | none,
+    num_draws=whole(),
+    num_batches=whole(2),
+    memory=real(low=1e5),
+)
 def gaussian_limit(
     dataset: Dataset,
     *,

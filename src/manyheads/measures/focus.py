@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
-from manyheads.data.mixture import TokenizedMixture
+from manyheads._check import a, check, many, none, share, whole
+from manyheads.data.dataset import Dataset, is_dataset
+from manyheads.data.mixture import TokenizedMixture, is_mixture
 from manyheads.measures.rounding import attention_error
 from manyheads.model.attention import MultiHead, collapse, full_key_query
 from manyheads.model.autodiff import float64
@@ -22,6 +22,9 @@ COPY = 1e-13  # tokens this close, relative to the largest entry, are copies of 
 UNDERFLOW = float(
     -np.log(np.finfo(np.float32).tiny)
 )  # a logit gap beyond which float32 attention is exactly zero
+
+
+is_focused = a((Trajectory, MultiHead, Frozen), "train and frozen make them")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,13 @@ class Focus:
         return "\n".join(lines)
 
 
-@guarded()
+@check(
+    run=is_focused,
+    dataset=is_dataset,
+    mixture=is_mixture | none,
+    epsilon=share,
+    steps=many(whole(0)) | none,
+)
 def attention_focus(
     run: Trajectory | MultiHead | Frozen,
     dataset: Dataset,
@@ -131,7 +140,7 @@ def attention_focus(
     )
 
 
-@guarded()
+@check(mixture=is_mixture, epsilon=share)
 def sharpness_needed(mixture: TokenizedMixture, epsilon: float) -> float:
     r"""$\Gamma_\epsilon = \max\big(0, \frac{8\sqrt{2(M+1)}}{3S^2} \log\frac{1/\zeta - 1}{\epsilon}\big)$ of Prop. 3."""
     M, S, zeta = mixture.num_patterns, mixture.signal, mixture.sparsity

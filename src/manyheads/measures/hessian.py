@@ -24,7 +24,7 @@ from scipy.sparse.linalg import LinearOperator
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import HIGHEST, Factored, Heads, full_key_query
-from manyheads.model.autodiff import flatten, float64, hessian_product, unflatten
+from manyheads.model.autodiff import as_model, flatten, float64, hessian_product, unflatten
 from manyheads.model.gradient import (
     Batch,
     Folded,
@@ -36,7 +36,6 @@ from manyheads.model.gradient import (
     scores_and_parts,
 )
 from manyheads.model.loss import SCORE, Loss
-from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of, filled, trained
 
 KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
@@ -58,12 +57,12 @@ class HessianOperator(LinearOperator):
     def of_loss(cls, model: Any, dataset: Dataset, loss: Loss) -> HessianOperator:
         """The Hessian of the train loss of any model."""
         n = dataset.num_examples
-        return cls._weighted(checked_model(model), dataset, loss, np.full(n, 1 / n))
+        return cls._weighted(as_model(model), dataset, loss, np.full(n, 1 / n))
 
     @classmethod
     def of_score(cls, model: Any, dataset: Dataset) -> HessianOperator:
         """The Hessian of the summed scores of all sequences (take a data set of one for one sequence)."""
-        return cls._weighted(checked_model(model), dataset, SCORE, dataset.labels)
+        return cls._weighted(as_model(model), dataset, SCORE, dataset.labels)
 
     @classmethod
     def _weighted(cls, model, dataset, loss, sample_weight) -> HessianOperator:

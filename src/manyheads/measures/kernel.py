@@ -27,15 +27,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, none, one_of, real
 from manyheads.data.budget import FEWER, fits_memory
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.blocks import Blocks
 from manyheads.measures.rounding import gradient_errors
 from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
-from manyheads.model.autodiff import score_gradients
+from manyheads.model.autodiff import is_model, score_gradients
 from manyheads.model.gradient import Folded, prepare, scores_and_parts, swapped
-from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 from manyheads.training.devices import choose_devices
 
@@ -84,7 +84,14 @@ class TangentKernel:
         return text + (f", trace {np.trace(K):.6g}" if n == m else "")
 
 
-@guarded(devices=None)
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    other=is_dataset | none,
+    form=one_of(*FORMS) | none,
+    memory=real(low=1e5),
+    dtype=_check.dtype,
+)
 def tangent_kernel(
     model: Any,
     dataset: Dataset,
@@ -102,12 +109,8 @@ def tangent_kernel(
     of tokens may compare data of two lengths. `devices` ("all" or a number) spreads blocks of rows over that many
     devices, of all processes where `jax.distributed.initialize()` was called.
     """
-    model, where = checked_model(model), choose_devices(devices)
+    where = choose_devices(devices)
     full = attention_of(model)
-    if form not in (None, *FORMS):
-        raise ValueError(
-            f"form={form!r} is not known; choose 'jacobian', 'tokens', 'maps', or None for the cheapest."
-        )
     if full is None and form is not None:
         raise ValueError(
             f"form={form!r} is a closed form of MultiHead; leave form out for {model}."

@@ -17,16 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from manyheads import _check
+from manyheads._check import check, none, share, whole
 from manyheads.data.budget import descent_seconds, fits_memory, fits_time
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import FROM_ZERO, guarded
-from manyheads.data.mixture import TokenizedMixture
+from manyheads.data.dataset import Dataset, is_dataset
+from manyheads.data.mixture import TokenizedMixture, is_mixture
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MarginInterval, hard_margin
 from manyheads.measures.rounding import score_error, slope_error
 from manyheads.model.attention import Heads, MultiHead
-from manyheads.model.autodiff import slopes
-from manyheads.model.protocol import checked_model
+from manyheads.model.autodiff import is_model, slopes
 from manyheads.model.variants import attention_of
 
 
@@ -80,7 +80,15 @@ class MarginLadder:
         return "\n".join(lines)
 
 
-@guarded(num_steps=FROM_ZERO)
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    start=is_model | none,
+    mixture=is_mixture | none,
+    num_starts=whole(),
+    num_steps=whole(0),
+    key=_check.key,
+)
 def margin_ladder(
     model: Any,
     dataset: Dataset,
@@ -92,8 +100,7 @@ def margin_ladder(
     key: jax.Array,
 ) -> MarginLadder:
     """All margins of a data set and a model. `start` is where the run began: its tangent kernel is the one of P3."""
-    model = checked_model(model)
-    origin = model if start is None else checked_model(start)
+    origin = model if start is None else start
     full, kernel = attention_of(model), tangent_kernel(origin, dataset)
     values: dict[str, float | None] = dict.fromkeys(("iterate", "iterate_moved", "along_star"))
     accuracy: dict[str, float] = {}
@@ -117,14 +124,14 @@ def margin_ladder(
     )
 
 
-@guarded()
+@check(dataset=is_dataset, tolerance=share)
 def linear_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
     r"""$\gamma_{lin} = \max_{\|U\|_F = 1} \min_i y_i \langle U, X_i \rangle$; padding counts as zeros."""
     X = dataset.tokens if dataset.mask is None else dataset.tokens * dataset.mask[:, :, None]
     return hard_margin(dataset.labels, features=X.reshape(len(X), -1), tolerance=tolerance)
 
 
-@guarded()
+@check(dataset=is_dataset, tolerance=share)
 def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
     r"""$\gamma_{attn}$: the same with every query attending uniformly to the relevant tokens.
 
@@ -158,7 +165,6 @@ def frobenius_norm(model: MultiHead, num_tokens: int, start: MultiHead | None = 
     return float(np.sqrt(square * (num_tokens if model.decoder == "pooled" else 1)))
 
 
-@guarded()
 def iterate_margin(
     model: MultiHead, dataset: Dataset, *, start: MultiHead | None = None
 ) -> tuple[float, float]:
@@ -176,7 +182,6 @@ def iterate_margin(
     return least / size, float(rounding)
 
 
-@guarded()
 def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, by classes.
 
@@ -200,7 +205,6 @@ def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     return Heads(sign[:, None, None] * W * classes, U * classes)
 
 
-@guarded()
 def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[float, float]:
     r"""$\min_i y_i \langle \nabla\tilde\Phi(X_i), \theta \rangle$ and the rounding in it.
 
@@ -212,7 +216,13 @@ def margin_along(model: MultiHead, dataset: Dataset, direction: Heads) -> tuple[
     )
 
 
-@guarded(num_steps=FROM_ZERO)
+@check(
+    dataset=is_dataset,
+    num_starts=whole(),
+    num_steps=whole(0),
+    key=_check.key,
+    tolerance=share,
+)
 def found_margin(
     dataset: Dataset,
     *,

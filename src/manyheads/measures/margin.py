@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from manyheads._check import check, none, not_negative, real_array, share
 from manyheads.data.budget import fits_memory
-from manyheads.data.door import guarded, number_of, real_array, shown
 from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
 from manyheads.measures.working_set import Round, grow
 
@@ -80,7 +80,7 @@ class MarginInterval:
         return text if self.converged else f"{text}, more than the {self.tolerance:g} asked for"
 
 
-@guarded()
+@check(tolerance=share, gram_accuracy=not_negative | none)
 def hard_margin(
     labels, *, gram=None, features=None, tolerance: float = 1e-6, gram_accuracy=None
 ) -> MarginInterval:
@@ -112,11 +112,7 @@ def hard_margin(
         raise ValueError(
             f"gram has a negative diagonal entry {K.diagonal().min():g}; inner products cannot"
         )
-    accuracy = float(np.finfo(float).eps) if gram_accuracy is None else number_of(gram_accuracy)
-    if not 0 <= accuracy < np.inf:
-        raise ValueError(
-            f"gram_accuracy={shown(gram_accuracy)} must be a finite number >= 0; one rounding is the default"
-        )
+    accuracy = float(np.finfo(float).eps) if gram_accuracy is None else gram_accuracy
     _check_inner_products(K, accuracy)
     return of_gram(K, y, tolerance, accuracy)
 

@@ -17,10 +17,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
-from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model
+from manyheads import _check
+from manyheads._check import check, many, none, positive, whole
+from manyheads.data.dataset import Dataset, is_dataset
+from manyheads.model.autodiff import is_model
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.training.loop import Observer, Problem, View, whole_run
 from manyheads.training.problem import check_descent, listed_steps, make_problem
 from manyheads.training.rules import GD
@@ -52,7 +53,16 @@ class Optimism:
         return "\n".join(lines)
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    step_size=positive,
+    num_steps=whole(),
+    steps=many(whole(0)) | none,
+    num_probes=whole() | none,
+    key=_check.key | none,
+    loss=is_loss,
+)
 def optimism(
     model: Any,
     dataset: Dataset,
@@ -69,7 +79,7 @@ def optimism(
     The trace needs n derivatives of the run, each about two runs long; `num_probes` random directions drawn with `key`
     estimate it without bias.
     """
-    model, n = checked_model(model), dataset.num_examples
+    n = dataset.num_examples
     compared = np.union1d(
         listed_steps([] if steps is None else steps, num_steps, "steps"), [num_steps]
     )

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import beta
 
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads._check import check
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.data.labels import check_same_labels
-from manyheads.model.autodiff import scores
-from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model
+from manyheads.model.autodiff import is_model, scores
+from manyheads.model.loss import Loss, get_loss, is_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +50,10 @@ class Risk:
         )
 
 
-@guarded()
+@check(model=is_model, train=is_dataset, test=is_dataset, loss=is_loss)
 def risk(model: Any, train: Dataset, test: Dataset, *, loss: str | Loss = "logistic") -> Risk:
     """Loss, 0-1 error and gap of a trained model; `test` must not have been used to train or to choose anything."""
-    loss, model = get_loss(loss), checked_model(model)
+    loss = get_loss(loss)
     check_same_labels(train, test)
     here, train_wrong = _losses(model, train, loss)
     there, wrong = _losses(model, test, loss)

@@ -17,9 +17,8 @@ import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import EACH_TOKEN, HIGHEST, Heads, MultiHead
-from manyheads.model.autodiff import gradient_norms, scores
+from manyheads.model.autodiff import as_model, gradient_norms, scores
 from manyheads.model.loss import Loss
-from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 
 
@@ -87,7 +86,7 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
     r"""A bound on $\|\nabla\tilde\Phi(X_i)\|$ over all heads and sequences; the largest of them for another model."""
     full = attention_of(model)
     if full is None:
-        return float(np.max(gradient_norms(checked_model(model), dataset)))
+        return float(np.max(gradient_norms(as_model(model), dataset)))
     r, q, W, U, _ = sizes(full, dataset)
     share = full.multiplicity * full.num_heads ** (-2 * full.exponent)
     chain = W if isinstance(full.key_query, tuple) else np.ones_like(W)

@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, flag, positive, real, whole
 from manyheads.data.budget import FEWER, fits_memory
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.kernel import MEMORY, tangent_kernel
 from manyheads.measures.stability import Stability, choose_examples, leave_one_out
-from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model
+from manyheads.model.autodiff import is_model
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.training.loop import Observer, View, descend, displacement
 from manyheads.training.problem import check_descent, make_problem
 from manyheads.training.rules import GD
@@ -71,7 +72,18 @@ class StabilityEstimate:
         )
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    step_size=positive,
+    num_steps=whole(),
+    num_kernels=whole(),
+    num_exact=whole(2),
+    key=_check.key,
+    loss=is_loss,
+    memory=real(low=1e5),
+    progress=flag,
+)
 def estimate_leave_one_out(
     model: Any,
     dataset: Dataset,
@@ -86,7 +98,7 @@ def estimate_leave_one_out(
     progress: bool = False,
 ) -> StabilityEstimate:
     """Estimate all n leave-one-out distances and losses at step `num_steps`; check `num_exact` of them by training."""
-    model, n = checked_model(model), dataset.num_examples
+    n = dataset.num_examples
     if not 1 <= num_kernels <= num_steps:
         raise ValueError(f"num_kernels={num_kernels} must be between 1 and num_steps={num_steps}.")
     if not 2 <= num_exact <= n:

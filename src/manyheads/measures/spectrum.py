@@ -12,12 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, none, positive, whole
 from manyheads.data.budget import fits_memory
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.hessian import HessianOperator, class_product
 from manyheads.measures.rounding import hessian_error
-from manyheads.model.loss import Loss, get_loss
+from manyheads.model.autodiff import is_model
+from manyheads.model.loss import Loss, get_loss, is_loss
 
 LARGEST_DENSE = 4000  # rows of the collapsed Hessian
 
@@ -42,7 +44,7 @@ class Spectrum:
         )
 
 
-@guarded()
+@check(model=is_model, dataset=is_dataset, loss=is_loss)
 def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic") -> Spectrum:
     """Every eigenvalue of the Hessian of the train loss of a model (of all H heads), for few distinct parameters."""
     with jax.enable_x64(True):
@@ -85,7 +87,16 @@ class SpectralDensity:
         )
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    loss=is_loss,
+    num_probes=whole(2),
+    num_products=whole(),
+    num_points=whole(2),
+    width=positive | none,
+    key=_check.key,
+)
 def spectral_density(
     model: Any,
     dataset: Dataset,
@@ -102,10 +113,6 @@ def spectral_density(
     The collapsed Hessian and the blocks within classes are probed separately and added with the number of eigenvalues
     each stands for. `width` defaults to 1/100 of the range.
     """
-    if num_probes < 2:
-        raise ValueError(
-            f"num_probes={num_probes} must be at least 2, so that there is a standard error."
-        )
     with jax.enable_x64(True):
         parts = list(HessianOperator.of_loss(model, dataset, get_loss(loss)).pieces())
         rows = max(part.size for part, _ in parts)

@@ -8,7 +8,6 @@ separate training run.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads import _check
+from manyheads._check import check, flag, many, none, options_of, positive, whole
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.data.files import failing_warns, read_npz, write_npz
 from manyheads.measures.rounding import gradient_size, score_error
 from manyheads.model.attention import MultiHead
-from manyheads.model.loss import Loss, get_loss
+from manyheads.model.autodiff import is_model
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.model.protocol import norm
 from manyheads.training.devices import choose_devices, make_mesh, spread
 from manyheads.training.hosts import Hosts
@@ -111,7 +112,23 @@ def _standard_error(values: np.ndarray, population: int) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(m) * np.sqrt(max(1 - m / population, 0.0))
 
 
-@guarded(devices=None)
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    step_size=positive,
+    num_steps=whole(),
+    steps=many(whole(0)) | none,
+    num_left_out=whole() | none,
+    indices=many(whole(-_check.MOST)) | none,
+    key=_check.key | none,
+    expansion=flag,
+    loss=is_loss,
+    dtype=_check.dtype,
+    batch=whole() | none,
+    progress=flag,
+    checkpoint=_check.path | none,
+    replacements=is_dataset | none,
+)
 def leave_one_out(
     model: Any,
     dataset: Dataset,
@@ -187,7 +204,13 @@ def leave_one_out(
     )
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    replacements=is_dataset,
+    step_size=positive,
+    num_steps=whole(),
+)
 def replace_one(
     model: Any,
     dataset: Dataset,
@@ -210,11 +233,7 @@ def replace_one(
         raise ValueError(
             "either both the data and the replacements have a mask, or neither; pass mask= to both."
         )
-    known = list(inspect.signature(leave_one_out).parameters)[2:]
-    if unknown := set(options) - set(known):
-        raise ValueError(
-            f"replace_one has no option {', '.join(sorted(unknown))}; it has {', '.join(known)}."
-        )
+    options = options_of(leave_one_out, options)
     options |= {"step_size": step_size, "num_steps": num_steps, "replacements": replacements}
     return leave_one_out(model, dataset, **options)
 

@@ -7,19 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, none, real, share
 from manyheads.data.budget import fits_memory
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.kernel import tangent_kernel
 from manyheads.measures.margin import MOST_DIRECT, MarginInterval, hard_margin, interval_of, of_gram
 from manyheads.measures.working_set import Round, grow
-from manyheads.model.protocol import checked_model
+from manyheads.model.autodiff import is_model
 
 MEMORY = 2e9  # bytes
 AT_ONCE = 256  # columns of the kernel
 
 
-@guarded()
+@check(
+    model=is_model,
+    dataset=is_dataset,
+    tolerance=share,
+    memory=real(low=1e5),
+    progress=_check.function | none,
+)
 def tangent_margin(
     model: Any,
     dataset: Dataset,
@@ -36,7 +43,7 @@ def tangent_margin(
     Gram matrix of that accuracy. Where the working set outgrows `memory`, the interval is proved and wider than asked
     for. The coefficients `direction` and the `weights` are those of all sequences, zero outside the working set.
     """
-    model, n = checked_model(model), dataset.num_examples
+    n = dataset.num_examples
     if n <= MOST_DIRECT:
         kernel = tangent_kernel(model, dataset)
         return hard_margin(

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from manyheads._card import card, curves
+from manyheads._check import a
 from manyheads._names import DECODERS
 from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, read_npz, write_npz
@@ -344,3 +345,6 @@ def _moved_to(model: Any, parameters: Any) -> Any:
             jax.tree.map(lambda a, b: a - np.asarray(b), parameters, model.parameters)
         )
     return model
+
+
+is_trajectory = a(Trajectory, "train makes one, and Trajectory.load reads one")
