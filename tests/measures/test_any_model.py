@@ -185,7 +185,10 @@ def test_what_needs_attention_says_so():
     mixture = mh.TokenizedMixture(
         num_tokens=5, dim=4, num_patterns=1, sparsity=0.4, signal=1.0, key=jax.random.key(0)
     )
-    with pytest.raises(ValueError, match="must be a Trajectory or a MultiHead or a Frozen; train and frozen make them"):
+    with pytest.raises(
+        ValueError,
+        match="must be a Trajectory or a MultiHead or a Frozen; train and frozen make them",
+    ):
         mh.attention_focus(model, data)
     with pytest.raises(ValueError, match="moves both blocks of a MultiHead; leave mixture= out"):
         mh.margin_ladder(
