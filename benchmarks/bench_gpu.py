@@ -138,7 +138,7 @@ def training():
     ):
         model = mh.first_phase(fresh, heads)
         runs = [
-            mh.train(model, data, step_size=0.1, num_steps=300, dtype=dtype, device=where)
+            mh.train(model, data, rule=mh.GD(0.1), num_steps=300, dtype=dtype, device=where)
             for where in ("cpu", "gpu")
         ]
         difference = float(np.max(np.abs(runs[0].train_loss - runs[1].train_loss)))
@@ -158,10 +158,12 @@ def together(shape):
     common = dict(num_steps=NUM_STEPS, dtype="float32", record=NUM_STEPS)
 
     def alone():
-        return [mh.train(m, x, step_size=0.1, **common) for m, x in zip(models, data, strict=True)]
+        return [
+            mh.train(m, x, rule=mh.GD(0.1), **common) for m, x in zip(models, data, strict=True)
+        ]
 
     def at_once():
-        return train_together(models, data, step_sizes=[0.1] * NUM_RUNS, **common)
+        return train_together(models, data, rules=[mh.GD(0.1)] * NUM_RUNS, **common)
 
     difference = max(
         float(np.max(np.abs(a.train_loss / b.train_loss - 1)))

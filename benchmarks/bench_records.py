@@ -35,12 +35,12 @@ STEP = 0.05
 def everything(model, data, num_steps):
     with contextlib.redirect_stderr(io.StringIO()):
         return mh.train(
-            model, data, step_size=STEP, num_steps=num_steps, record="log", progress=True
+            model, data, rule=mh.GD(STEP), num_steps=num_steps, record="log", progress=True
         )
 
 
 def ends(model, data, num_steps):
-    return mh.train(model, data, step_size=STEP, num_steps=num_steps, record=[])
+    return mh.train(model, data, rule=mh.GD(STEP), num_steps=num_steps, record=[])
 
 
 @partial(jax.jit, static_argnums=4)

@@ -93,7 +93,7 @@ def trained(paths, n: int, steps: int) -> dict:
         data = mh.Dataset.open(*paths)
         opened = time.perf_counter() - began
         start = mh.gaussian_start(HEADS, num_tokens=T, dim=D, key=0)
-        run = mh.train(start, data, step_size=0.5, num_steps=steps, record="all", dtype="float32")
+        run = mh.train(start, data, rule=mh.GD(0.5), num_steps=steps, record="all", dtype="float32")
         seconds = time.perf_counter() - began
     curve = memory.curve
     peak = max(mib for _, mib in curve)

@@ -99,7 +99,7 @@ def measured(name, kind, heads):
     """One row: the first step that speaks with its promise, or how much the last step certifies."""
     data, fresh, eta = task(name)
     start = start_of(kind, heads, data, fresh)
-    run = mh.train(start, data, step_size=eta, num_steps=STEPS, dtype="float64")
+    run = mh.train(start, data, rule=mh.GD(eta), num_steps=STEPS, dtype="float64")
     found = mh.first_forecast(run, data)
     row = {"data": name, "start": kind, "heads": heads, "step_size": eta, "status": run.status}
     if found is not None:

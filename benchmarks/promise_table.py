@@ -64,7 +64,7 @@ def row(make):
     run = mh.train(
         start,
         data,
-        step_size=found.step_size,
+        rule=mh.GD(found.step_size),
         num_steps=found.num_steps,
         dtype="float64",
         record="all",

@@ -22,6 +22,7 @@ from manyheads.theory.targets import (
 )
 from manyheads.theory.walk import follow
 from manyheads.training.descent import train
+from manyheads.training.rules import RULES
 from manyheads.training.start import first_phase, gaussian_start, zero_start
 
 MIXTURE = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5)
@@ -103,7 +104,12 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
         "loss": wish.get("loss", "logistic"),
     }
     optimizer = wish.get("optimizer", "gd")
-    run = train(start, data, test=test, optimizer=optimizer, record="log", dtype="float64", **plan)
+    how = {
+        "rule": RULES[optimizer](plan["step_size"]),
+        "num_steps": num_steps,
+        "loss": plan["loss"],
+    }
+    run = train(start, data, test=test, record="log", dtype="float64", **how)
     records = {
         there: getattr(run, here)
         for there, here in RECORDS.items()

@@ -64,6 +64,7 @@ def careless(cell, *, log=""):
     """Trains and looks at no status; an interruption becomes an error of its own."""
     from manyheads.sweeps.setup import set_up
     from manyheads.training.descent import train
+    from manyheads.training.rules import GD
 
     setup = set_up(cell)
     if log:
@@ -72,7 +73,7 @@ def careless(cell, *, log=""):
         run = train(
             setup.start,
             setup.dataset,
-            step_size=cell.train.step_size,
+            rule=GD(cell.train.step_size),
             num_steps=cell.train.num_steps,
         )
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ def mixture(**more):
 
 
 def train(model=MODEL, dataset=DATA, **more):
-    return lambda: mh.train(model, dataset, **{"step_size": 0.1, "num_steps": 3, **more})
+    return lambda: mh.train(model, dataset, **{"rule": mh.GD(0.1), "num_steps": 3, **more})
 
 
 def leave_one_out(**more):
@@ -325,29 +325,28 @@ CASES = {
     ),
     "arrays for test data": (train(test=X), "test=.* must be a Dataset"),
     "no model": (train(model=None), "model=None must be a MultiHead"),
-    "a step size in words": (train(step_size="0.1"), "step_size='0.1' must be a finite number > 0"),
-    "no step size": (train(step_size=None), "step_size is missing"),
-    "a negative step size": (train(step_size=-0.1), "step_size=-0.1 must be a finite number > 0"),
+    "a step size in words": (
+        lambda: mh.GD("0.1"),
+        "step_size='0.1' must be a finite number > 0",
+    ),
+    "no step size": (train(rule=0.1), "rule=0.1 is not a rule of descent; pass mh.GD"),
+    "a negative step size": (lambda: mh.Adam(-0.1), "step_size=-0.1 must be a finite number > 0"),
     "a step size float32 cannot hold": (
-        train(step_size=1e39),
+        train(rule=mh.GD(1e39)),
         r"step_size=1e\+39 does not fit float32; pass dtype='float64'",
     ),
     "half a step": (train(num_steps=2.5), "num_steps=2.5 must be a whole number"),
     "an unknown optimizer": (
-        train(optimizer="sgd"),
-        "optimizer='sgd' is not known; choose one of 'gd', 'normalized', 'polyak', 'adam'",
+        train(rule="sgd"),
+        r"rule='sgd' is not a rule of descent; pass mh.GD\(0.1\)",
     ),
-    "something that is no optimizer": (
-        train(rule=3, step_size=None),
-        "is not a rule of descent; pass mh.GD",
-    ),
-    "two step sizes": (train(optimizer=optax.sgd(0.1)), "is not used with an optax transform"),
+    "something that is no optimizer": (train(rule=3), "rule=3 is not a rule of descent"),
     "a transform nothing is known about": (
-        train(CLASSES, optimizer=optax.sgd(0.1), step_size=None),
-        r"rule=mh.Optax.transform, coordinates='head'. if it acts entry by entry",
+        train(CLASSES, rule=optax.sgd(0.1)),
+        "coordinates='head'. if it acts entry by entry",
     ),
     "a transform that wants to search": (
-        train(optimizer=optax.lbfgs(), step_size=None),
+        train(rule=optax.lbfgs()),
         r"cannot be used by train \(TypeError: .*value_fn",
     ),
     "a list of losses": (
@@ -541,9 +540,9 @@ def test_files_that_are_something_else_are_refused(tmp_path):
 
 
 def test_resuming_another_run_is_refused(tmp_path):
-    run = mh.train(MODEL, DATA, step_size=0.1, num_steps=3)
+    run = mh.train(MODEL, DATA, rule=mh.GD(0.1), num_steps=3)
     for more, words in (
-        ({"step_size": 0.2}, "has step_size=0.1, this call 0.2"),
+        ({"rule": mh.GD(0.2)}, "has step_size=0.1, this call 0.2"),
         ({"dtype": "float64"}, "has dtype='float32', this call 'float64'"),
         ({"num_steps": 2}, "num_steps=2 is less than the 3 steps already done"),
         (

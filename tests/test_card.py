@@ -24,7 +24,7 @@ def test_a_dataset_says_its_sizes_and_escapes_names():
 
 
 def test_a_run_is_drawn():
-    run = mh.train(mh.zero_start(1, num_tokens=4, dim=3), DATA, step_size=0.1, num_steps=3)
+    run = mh.train(mh.zero_start(1, num_tokens=4, dim=3), DATA, rule=mh.GD(0.1), num_steps=3)
     assert (
         "finished at step 3 of 3" in parsed(run._repr_html_()) and "<polyline" in run._repr_html_()
     )

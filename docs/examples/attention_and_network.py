@@ -37,7 +37,7 @@ models = {
 
 print(f"{'model':<24}{'train loss':>12}{'sharpness':>12}{'kernel moved':>14}")
 for name, model in models.items():
-    run = mh.train(model, data, step_size=0.5, num_steps=100, dtype="float64")
+    run = mh.train(model, data, rule=mh.GD(0.5), num_steps=100, dtype="float64")
     sharpness = mh.loss_curvature(run.final, data).largest.value
     moved = mh.kernel_drift(run, data, steps=[100]).relative_change[-1]
     print(f"{name:<24}{run.train_loss[-1]:>12.3g}{sharpness:>12.3g}{moved:>14.3g}")

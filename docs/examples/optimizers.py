@@ -17,13 +17,13 @@ start = mh.first_phase(task.sample(200, key=keys[1]), num_heads=64)
 data = task.sample(100, key=keys[2])
 
 descents = {
-    "gd": dict(step_size=1.0),
-    "normalized": dict(step_size=0.1, optimizer="normalized"),
-    "polyak": dict(step_size=100.0, optimizer="polyak"),
-    "adam": dict(step_size=0.01, optimizer="adam"),
-    "optax": dict(optimizer=optax.sgd(1.0, momentum=0.9), coordinates="head"),
+    "gd": mh.GD(1.0),
+    "normalized": mh.Normalized(0.1),
+    "polyak": mh.Polyak(100.0),
+    "adam": mh.Adam(0.01),
+    "optax": mh.Optax(optax.sgd(1.0, momentum=0.9), coordinates="head"),
 }
 print(f"{'descent':<12}{'train loss':>12}{'margin':>10}{'distance':>10}")
-for name, options in descents.items():
-    run = mh.train(start, data, num_steps=100, **options)
+for name, rule in descents.items():
+    run = mh.train(start, data, rule=rule, num_steps=100)
     print(f"{name:<12}{run.train_loss[-1]:>12.3g}{run.margin[-1]:>10.3g}{run.distance[-1]:>10.3g}")

@@ -27,7 +27,7 @@ network = Network(
     jax.random.normal(keys[3], (16, 8)) / 4, jnp.where(jnp.arange(16) % 2, 0.25, -0.25)
 )
 
-run = mh.train(network, data, step_size=1.0, num_steps=100, dtype="float64")
+run = mh.train(network, data, rule=mh.GD(1.0), num_steps=100, dtype="float64")
 print(run)
 kernel = mh.tangent_kernel(network, data)
 print(kernel)

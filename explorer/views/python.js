@@ -25,7 +25,8 @@ function dataCode(name, data) {
 
 function trainCode(run) {
   const { settings: s } = run, steps = run.steps.filter((step) => step <= s.numSteps);
-  return `run = mh.train(start, data, step_size=${s.stepSize}, num_steps=${s.numSteps}, optimizer="${s.optimizer}", loss="${s.loss}",
+  const rule = { gd: "GD", normalized: "Normalized", polyak: "Polyak", adam: "Adam" }[s.optimizer];
+  return `run = mh.train(start, data, rule=mh.${rule}(${s.stepSize}), num_steps=${s.numSteps}, loss="${s.loss}",
                test=${run.test ? "test" : "None"}, record=[${steps.join(", ")}], dtype="float64")
 print(run)  # train loss at step ${run.last.step} in the page: ${run.last.trainLoss}
 `;

@@ -199,7 +199,7 @@ def test_a_label_written_as_another_number_is_the_same_label():
         mh.Dataset.from_arrays(X, labels) for labels in ([-1, 1], [-1.0, 1.0], ["no", "yes"])
     )
     start = mh.zero_start(2, num_tokens=3, dim=4)
-    run = mh.train(start, whole, step_size=0.1, num_steps=2, test=real)
+    run = mh.train(start, whole, rule=mh.GD(0.1), num_steps=2, test=real)
     assert run.test_loss is not None
     with pytest.raises(ValueError, match="label 'no' is none of"):
-        mh.train(start, whole, step_size=0.1, num_steps=2, test=words)
+        mh.train(start, whole, rule=mh.GD(0.1), num_steps=2, test=words)

@@ -165,7 +165,7 @@ def test_from_python_a_full_disk_is_a_warning_and_the_run_is_returned(small, dis
     with pytest.warns(
         UserWarning, match="could not be written .No space left on device."
     ) as caught:
-        run = mh.train(model, data, step_size=0.1, num_steps=9, checkpoint=disk / "run.npz")
+        run = mh.train(model, data, rule=mh.GD(0.1), num_steps=9, checkpoint=disk / "run.npz")
     assert run.status == "finished" and len(run.steps) == 10
     assert str(caught[0].message).endswith("the work goes on")
     assert str(caught[-1].message).endswith(

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 TRAINING = """
 import numpy as np, manyheads as mh
 data = mh.Dataset.from_arrays(np.random.default_rng(0).standard_normal((8, 3, 2)), [0, 1] * 4)
-print(mh.train(mh.zero_start(1, num_tokens=3, dim=2), data, step_size=0.1, num_steps=3).status, mh.__file__)
+print(mh.train(mh.zero_start(1, num_tokens=3, dim=2), data, rule=mh.GD(0.1), num_steps=3).status, mh.__file__)
 """
 
 

@@ -46,7 +46,7 @@ def test_predictions_probabilities_and_scores_agree(fitted):
 def test_the_model_is_the_one_that_train_would_give(fitted):
     data = fitted.fitted_.found.trained_on[0]
     start = mh.zero_start(1, num_tokens=4, dim=8)  # three features, a constant and four positions
-    run = mh.train(start, data, step_size=fitted.step_size_[0], num_steps=100)
+    run = mh.train(start, data, rule=mh.GD(fitted.step_size_[0]), num_steps=100)
     assert np.allclose(run.final.scores(data), fitted.decision_function(X), atol=1e-5)  # float32
 
 
@@ -57,7 +57,7 @@ def test_the_step_size_is_at_the_edge_of_stability(fitted):
     def rises(step_size):
         return (
             np.diff(
-                mh.train(start, data, step_size=step_size, num_steps=32, record="all").train_loss
+                mh.train(start, data, rule=mh.GD(step_size), num_steps=32, record="all").train_loss
             ).max()
             > 1e-6
         )

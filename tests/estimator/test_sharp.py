@@ -62,7 +62,7 @@ def test_what_is_proved_happens():
     made = found.how.data(data)[0]
     start = found.how.start(found.num_heads, made, "full")
     run = mh.train(
-        start, made, step_size=found.step_size, num_steps=found.num_steps, dtype="float64"
+        start, made, rule=mh.GD(found.step_size), num_steps=found.num_steps, dtype="float64"
     )
     assert run.train_loss.min() <= found.loss
     certificate = mh.certify(run, made, "forecast", from_step=found.how.from_step)

@@ -102,7 +102,7 @@ def test_descent_is_that_by_hand_and_the_other_block_stays(name):
     model, data = any_model(name)
     n = data.num_examples
     point, unravel = descent_by_hand(model, data, jnp.full(n, 1 / n))
-    run = mh.train(model, data, step_size=STEP, num_steps=STEPS, dtype="float64", snapshots=[3])
+    run = mh.train(model, data, rule=mh.GD(STEP), num_steps=STEPS, dtype="float64", snapshots=[3])
     got, want = jax.tree.leaves(run.final.parameters), jax.tree.leaves(unravel(point))
     assert all(np.allclose(a, b, rtol=1e-10, atol=1e-12) for a, b in zip(got, want, strict=True))
     value, gradient = loss_and_gradient(run.final, data, LOGISTIC)
@@ -141,7 +141,7 @@ def test_the_mean_loss_of_a_run_is_explained(name):
     for part in parts:
         assert abs(part.residual) <= part.rounding
         assert part.mean_loss <= part.bound
-    run = mh.train(model, data, step_size=STEP, num_steps=STEPS, dtype="float64", record="all")
+    run = mh.train(model, data, rule=mh.GD(STEP), num_steps=STEPS, dtype="float64", record="all")
     assert parts[0].mean_loss == pytest.approx(run.train_loss[1:].mean(), rel=1e-10)
 
 
@@ -170,7 +170,7 @@ def test_margins_risk_and_drift(name):
     assert (ladder.iterate is None) == (name in OTHERS) and "tangent scale" in str(ladder)
     risk = mh.risk(model, data, data)
     assert risk.train_error == np.mean(data.labels * np.asarray(score(point)) <= 0)
-    run = mh.train(model, data, step_size=STEP, num_steps=STEPS, dtype="float64", snapshots=[3])
+    run = mh.train(model, data, rule=mh.GD(STEP), num_steps=STEPS, dtype="float64", snapshots=[3])
     drift = mh.kernel_drift(run, data)
     later = mh.tangent_kernel(run.model(3), data).matrix
     change = np.linalg.norm(later - kernel.matrix) / np.linalg.norm(kernel.matrix)

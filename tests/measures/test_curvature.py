@@ -168,7 +168,7 @@ def test_the_smallest_eigenvalue_of_two_classes_falls_as_one_over_root_heads(cap
 
 def test_paths_are_the_eigenvalues_at_their_points():
     model, data = random_case(4, counts=(1, 2), shape=(5, 3, 3))
-    run = mh.train(model, data, step_size=0.3, num_steps=6, dtype="float64", snapshots=[2])
+    run = mh.train(model, data, rule=mh.GD(0.3), num_steps=6, dtype="float64", snapshots=[2])
     path = mh.curvature_along(run, data)
     assert path.positions.tolist() == [0, 2, 6] and path.converged.all()
     for k, step in enumerate((0, 2, 6)):

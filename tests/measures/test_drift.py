@@ -25,7 +25,7 @@ def test_a_lazy_run_does_not_move_the_kernel_and_a_rich_one_does(mixture):
         run = mh.train(
             mh.first_phase(first, heads),
             data,
-            step_size=0.5,
+            rule=mh.GD(0.5),
             num_steps=40,
             dtype="float64",
             snapshots=[20],
@@ -43,7 +43,7 @@ def test_a_lazy_run_does_not_move_the_kernel_and_a_rich_one_does(mixture):
 def test_drift_is_the_distance_of_the_two_kernels(mixture):
     data = mixture.sample(9, key=jax.random.key(3))
     start = mh.gaussian_start(3, num_tokens=4, dim=5, key=jax.random.key(4))
-    run = mh.train(start, data, step_size=0.5, num_steps=10, dtype="float64")
+    run = mh.train(start, data, rule=mh.GD(0.5), num_steps=10, dtype="float64")
     before, after = (mh.tangent_kernel(model, data).matrix for model in (start, run.final))
     drift = mh.kernel_drift(run, data, steps=[10])
     assert drift.relative_change[0] == pytest.approx(
@@ -54,7 +54,7 @@ def test_drift_is_the_distance_of_the_two_kernels(mixture):
 def test_the_stated_rounding_of_a_drift_holds_when_the_kernel_grows(mixture):
     data = mixture.sample(9, key=jax.random.key(3))
     small = mh.gaussian_start(2, num_tokens=4, dim=5, key=jax.random.key(4), readout_scale=1e-3)
-    run = mh.train(small, data, step_size=100.0, num_steps=1, dtype="float64")
+    run = mh.train(small, data, rule=mh.GD(100.0), num_steps=1, dtype="float64")
     drift = mh.kernel_drift(run, data, steps=[1])
     before, after = (sum(reference_parts(model, data)) for model in (run.start, run.final))
     exact = np.sqrt(np.sum((after - before) ** 2) / np.sum(before**2))

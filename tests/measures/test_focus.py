@@ -64,7 +64,7 @@ def test_the_mass_is_the_one_that_training_records(mixture, data):
     run = mh.train(
         mh.first_phase(mixture.sample(40, key=jax.random.key(3)), 6),
         data,
-        step_size=0.5,
+        rule=mh.GD(0.5),
         num_steps=20,
         dtype="float64",
         record=[0, 10, 20],

@@ -136,7 +136,7 @@ def test_cancelling_readouts_dilute_the_margin_and_the_option_undoes_it():
     mixture = noiseless(4, 5, 2, 0.5, 1.0)
     data = mixture.sample(20, key=jax.random.key(1))
     start = mh.population_first_phase(mixture, 1e6)
-    final = mh.train(start, data, step_size=0.5, num_steps=100, dtype="float64").final
+    final = mh.train(start, data, rule=mh.GD(0.5), num_steps=100, dtype="float64").final
     moved, _ = iterate_margin(final, data, start=start)
     linear = linear_margin(data)
     assert iterate_margin(final, data)[0] < 0.5 * moved
@@ -154,7 +154,7 @@ def test_the_stated_rounding_holds_against_extended_precision(heads):
     mixture = noiseless(4, 5, 2, 0.5, 1.0)
     data = mixture.sample(20, key=jax.random.key(1))
     start = mh.first_phase(mixture.sample(50, key=jax.random.key(2)), heads)
-    final = mh.train(start, data, step_size=0.5, num_steps=100, dtype="float64").final
+    final = mh.train(start, data, rule=mh.GD(0.5), num_steps=100, dtype="float64").final
     X, y = data.tokens.astype(np.longdouble), data.labels
     N, H = start.multiplicity.astype(np.longdouble), np.longdouble(heads)
 
@@ -193,7 +193,7 @@ def test_the_ladder_prints_both_scales_apart():
     mixture = noiseless(4, 5, 2, 0.5, 1.0)
     data = mixture.sample(12, key=jax.random.key(1))
     start = mh.population_first_phase(mixture, 4)
-    run = mh.train(start, data, step_size=0.5, num_steps=20, dtype="float64")
+    run = mh.train(start, data, rule=mh.GD(0.5), num_steps=20, dtype="float64")
     ladder = mh.margin_ladder(
         run.final,
         data,

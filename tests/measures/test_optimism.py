@@ -33,7 +33,9 @@ def start(mixture):
 
 def losses(start, data, weight, **changed):
     """Of all examples after descent with these weights."""
-    run = mh.train(start, data, sample_weight=weight, dtype="float64", **{**PLAN, **changed})
+    plan = {**PLAN, **changed}
+    rule = mh.GD(plan.pop("step_size"))
+    run = mh.train(start, data, rule=rule, sample_weight=weight, dtype="float64", **plan)
     return np.logaddexp(0.0, -data.labels * run.final.scores(data))
 
 

@@ -26,7 +26,7 @@ def case():
         mixture.sample(200, key=jax.random.key(2)),
     )
     model = mh.train(
-        mh.zero_start(2, num_tokens=4, dim=6), train, step_size=0.5, num_steps=50, dtype="float64"
+        mh.zero_start(2, num_tokens=4, dim=6), train, rule=mh.GD(0.5), num_steps=50, dtype="float64"
     ).final
     return model, train, test
 

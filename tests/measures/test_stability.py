@@ -15,6 +15,7 @@ from manyheads.model.loss import LOGISTIC
 
 SETTINGS = Path(__file__).parent.parent / "settings"
 RUN = dict(step_size=0.3, num_steps=30)
+DESCENT = dict(rule=mh.GD(0.3), num_steps=30)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def start(mixture):
 
 
 def separate_run(start, data, **options):
-    return mh.train(start, data, dtype="float64", snapshots=[0, 7, 30], **RUN, **options)
+    return mh.train(start, data, dtype="float64", snapshots=[0, 7, 30], **DESCENT, **options)
 
 
 def distance(model, a, b):
@@ -135,7 +136,9 @@ def test_other_readouts_and_masks(decoder):
     start = mh.gaussian_start(2, num_tokens=4, dim=3, decoder=decoder, key=jax.random.key(0))
     found = mh.leave_one_out(start, data, indices=[2], **RUN)
     weight = np.where(np.arange(6) == 2, 0.0, 1 / 6)
-    runs = [mh.train(start, data, dtype="float64", sample_weight=w, **RUN) for w in (weight, None)]
+    runs = [
+        mh.train(start, data, dtype="float64", sample_weight=w, **DESCENT) for w in (weight, None)
+    ]
     assert (
         abs(found.distance[0, 0] - distance(start, runs[0].displacement, runs[1].displacement))
         <= 1e-12

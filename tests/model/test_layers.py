@@ -147,7 +147,7 @@ def test_measures_and_certificates_apply_to_a_layer(tmp_path):
     path = written(tmp_path / "model.safetensors", 0.1 * weights, biases, layers=1)
     data = some_data(rng).with_constant()
     model = mh.from_safetensors(path, rng.standard_normal((TOKENS, DIM)), num_heads=HEADS)
-    run = mh.train(model, data, step_size=1e-4, num_steps=3, dtype="float64")
+    run = mh.train(model, data, rule=mh.GD(1e-4), num_steps=3, dtype="float64")
     assert mh.certify(run, data, "cor1.1").verdict is mh.Verdict.HOLDS
     assert np.linalg.eigvalsh(mh.tangent_kernel(model, data).parts["readout"]).min() > -1e-9
 

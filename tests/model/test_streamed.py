@@ -63,14 +63,16 @@ def assert_equal_runs(run, other):
 )
 def test_same_bits_as_the_resident_run(pair, decoder, dtype, masked):
     start = mh.gaussian_start(3, num_tokens=3, dim=5, decoder=decoder, key=1)
-    how = dict(step_size=0.5, num_steps=6, record="all", snapshots="records", dtype=dtype, chunk=11)
+    how = dict(
+        rule=mh.GD(0.5), num_steps=6, record="all", snapshots="records", dtype=dtype, chunk=11
+    )
     assert_equal_runs(*(mh.train(start, data, test=data, **how) for data in pair(masked)))
 
 
 @pytest.mark.parametrize("chunk", [None, 7, 1000])
 def test_any_chunk(pair, chunk):
     start = mh.gaussian_start(3, num_tokens=3, dim=5, key=1)
-    how = dict(step_size=0.5, num_steps=3, dtype="float32", chunk=chunk, test=None)
+    how = dict(rule=mh.GD(0.5), num_steps=3, dtype="float32", chunk=chunk, test=None)
     ours, theirs = (mh.train(start, data, **how) for data in pair(False)[::-1])
     assert ours.settings["chunk"] == theirs.settings["chunk"]
     # one chunk alone is compiled without a loop, which may round differently
@@ -82,9 +84,8 @@ def test_a_rule_that_evaluates_twice_and_weights(pair):
     weight = np.random.default_rng(3).random(60)
     weight[::3] = 0
     how = dict(
-        step_size=0.1,
+        rule=mh.Polyak(0.1),
         num_steps=4,
-        optimizer="polyak",
         sample_weight=weight,
         dtype="float64",
         chunk=11,
@@ -96,7 +97,7 @@ def test_a_rule_that_evaluates_twice_and_weights(pair):
 def test_a_run_is_resumed_in_place_or_not(pair):
     whole, left = pair(False)
     start = mh.gaussian_start(3, num_tokens=3, dim=5, key=1)
-    how = dict(step_size=0.5, chunk=11, dtype="float32", record=1)
+    how = dict(rule=mh.GD(0.5), chunk=11, dtype="float32", record=1)
     once = mh.train(start, left, num_steps=6, **how)
     half = mh.train(start, left, num_steps=3, until=lambda step, model: step == 2, **how)
     again = mh.train(start, whole, num_steps=6, resume=half, **how)
@@ -128,7 +129,7 @@ def test_what_cannot_be_done_says_so(pair, monkeypatch):
     left = pair(False)[1]
     start = mh.gaussian_start(3, num_tokens=3, dim=5, key=1)
     with pytest.raises(ValueError, match="use train for each"):
-        train_together([start], [left], step_sizes=[0.1], num_steps=1)
+        train_together([start], [left], rules=[mh.GD(0.1)], num_steps=1)
     with pytest.raises(ValueError, match=r"single sequences .* dataset\.subset"):
         attention_objective(start, left).only(0)
     monkeypatch.setenv("MANYHEADS_MEMORY", "0.000001")
@@ -148,4 +149,4 @@ def test_a_file_that_changed_after_it_was_opened_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match="no longer finite: the file has changed since it was opened; repair it"
     ):
-        mh.train(mh.zero_start(2, num_tokens=3, dim=4), data, step_size=0.1, num_steps=2)
+        mh.train(mh.zero_start(2, num_tokens=3, dim=4), data, rule=mh.GD(0.1), num_steps=2)

@@ -13,6 +13,7 @@ from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up
 from manyheads.sweeps.spec import Sweep
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 
 SMALL = {
     "num_tokens": 4,
@@ -47,7 +48,7 @@ def test_normalized_margins_count_every_head(start):
     run = train(
         setup.start,
         setup.dataset,
-        step_size=0.5,
+        rule=GD(0.5),
         num_steps=12,
         snapshots="records",
         dtype="float64",
@@ -67,7 +68,7 @@ def test_normalized_margins_count_every_head(start):
 
 def test_maps_put_the_relevant_tokens_first():
     setup = set_up(cell())
-    run = train(setup.start, setup.dataset, step_size=2.0, num_steps=12, dtype="float64")
+    run = train(setup.start, setup.dataset, rule=GD(2.0), num_steps=12, dtype="float64")
     found = attention.sorted_maps(run.final, setup.dataset)
     for g, W in enumerate(np.asarray(run.final.key_query)):
         total = np.zeros((4, 4))
@@ -92,7 +93,7 @@ def test_the_stable_step_is_the_last_one_that_descends():
 
     def rises(eta):
         losses = train(
-            setup.start, setup.dataset, step_size=eta, num_steps=12, record="all", dtype="float64"
+            setup.start, setup.dataset, rule=GD(eta), num_steps=12, record="all", dtype="float64"
         ).train_loss
         return len(losses) < 13 or np.any(np.diff(losses) > 0)
 
@@ -105,14 +106,14 @@ def test_a_ladder_of_step_sizes_is_that_of_single_runs():
     setup = set_up(cell())
     assert values["step_sizes"][1].tolist() == [0.5, 1.0, 2.0]
     one = train(
-        setup.start, setup.dataset, step_size=2.0, num_steps=12, record="all", dtype="float64"
+        setup.start, setup.dataset, rule=GD(2.0), num_steps=12, record="all", dtype="float64"
     )
     assert values["final"][1][2] == pytest.approx(one.train_loss[-1], rel=1e-10)
     assert bool(values["falls"][1][2]) == bool(np.all(np.diff(one.train_loss) <= 0))
     noisy = train(
         setup.start,
         setup.dataset,
-        step_size=2.0,
+        rule=GD(2.0),
         num_steps=12,
         loss=heads.noisy_labels(0.1),
         dtype="float64",

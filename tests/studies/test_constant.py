@@ -9,6 +9,7 @@ from manyheads.sweeps.plan import make_plan
 from manyheads.sweeps.setup import set_up, stream
 from manyheads.sweeps.spec import Sweep
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 
 WOBBLE = np.array([0.98, 1.0, 1.02, 1.0])
 
@@ -124,7 +125,7 @@ def test_the_gap_is_that_of_runs_measured_on_each_others_samples():
     blocks = [setup.dataset, others.subset(range(5)), others.subset(range(5, 10))]
     table = np.zeros((3, 3))
     for i, block in enumerate(blocks):
-        final = train(setup.start, block, step_size=0.3, num_steps=10, dtype="float64").final
+        final = train(setup.start, block, rule=GD(0.3), num_steps=10, dtype="float64").final
         table[i] = [np.logaddexp(0.0, -b.labels * final.scores(b)).mean() for b in blocks]
     own = np.trace(table) / 3
     expected = 5 * ((table.sum() - 3 * own) / 6 - own)
@@ -135,7 +136,7 @@ def test_the_gap_is_that_of_runs_measured_on_each_others_samples():
     left_out = []
     for i in range(5):
         rest = setup.dataset.subset([j for j in range(5) if j != i])
-        final = train(setup.start, rest, step_size=0.3, num_steps=10, dtype="float64").final
+        final = train(setup.start, rest, rule=GD(0.3), num_steps=10, dtype="float64").final
         one = setup.dataset.subset([i])
         left_out.append(np.logaddexp(0.0, -one.labels * final.scores(one)).mean())
     assert found["left_out"][1][-1] == pytest.approx(

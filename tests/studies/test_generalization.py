@@ -12,6 +12,7 @@ from manyheads.sweeps.setup import set_up, stream
 from manyheads.sweeps.spec import Sweep
 from manyheads.theory.verdict import Certificate
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 
 WOBBLE = np.array([0.98, 1.0, 1.02, 1.0])
 
@@ -232,11 +233,11 @@ def test_the_gap_is_that_of_training_on_the_first_sequences():
     found = gap(cell, **parameters)
     setup = set_up(cell)
     few = setup.dataset.subset([0, 1, 2])
-    final = train(setup.start, few, step_size=0.05, num_steps=10, dtype="float64").final
+    final = train(setup.start, few, rule=GD(0.05), num_steps=10, dtype="float64").final
     expected = logistic(final, setup.test) - logistic(final, few)
     assert found["plain"][1][0, -1] == pytest.approx(expected, abs=1e-12)
     others = setup.task.sample(5, key=stream(cell.seed, REFERENCE))
-    reference = train(setup.start, others, step_size=0.05, num_steps=10, dtype="float64").final
+    reference = train(setup.start, others, rule=GD(0.05), num_steps=10, dtype="float64").final
     control = logistic(reference, setup.test) - logistic(reference, few)  # zero in expectation
     assert found["gap"][1][0, -1] == pytest.approx(expected - control, abs=1e-12)
     assert found["step"][1].tolist() == [0, 4, 10] and found["gap"][1][:, 0] == pytest.approx(
@@ -262,7 +263,7 @@ def test_leaving_one_out_is_training_again_and_the_verdicts_follow():
     cell = replace(cell, train=replace(cell.train, step_size=0.002))
     found = leave_one_out(cell, **parameters)
     setup = set_up(replace(cell, seed=1))
-    plan = {"step_size": 0.002, "num_steps": 10, "dtype": "float64"}
+    plan = {"rule": GD(0.002), "num_steps": 10, "dtype": "float64"}
     whole = train(setup.start, setup.dataset, **plan)
     distances, losses = [], []
     for i in range(5):

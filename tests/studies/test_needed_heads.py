@@ -274,13 +274,14 @@ def test_memorizing_one_token_needs_a_separable_sample():
 
 def test_heads_without_weight_change_nothing():
     from manyheads.training.descent import train
+    from manyheads.training.rules import Adam
     from manyheads.training.start import gaussian_start
 
     data = count_parity(2)
     drawn = gaussian_start(3, num_tokens=2, dim=2, key=jax.random.key(0))
     padded = MultiHead(drawn.key_query, drawn.readout, np.array([1.0, 1.0, 0.0]))
     alone = MultiHead.create(drawn.key_query[:2], drawn.readout[:2])
-    plan = {"step_size": 0.05, "num_steps": 20, "optimizer": "adam", "dtype": "float64"}
+    plan = {"rule": Adam(0.05), "num_steps": 20, "dtype": "float64"}
     np.testing.assert_allclose(
         train(padded, data, **plan).margin, train(alone, data, **plan).margin, rtol=1e-12
     )

@@ -27,6 +27,7 @@ from manyheads.sweeps.spec import Sweep
 from manyheads.sweeps.status import status
 from manyheads.sweeps.store import Store, StoreError
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 
 SMALL = dict(num_examples=8, num_tokens=4, dim=4, num_patterns=2, num_test=6)
 TRAINING = Sweep(
@@ -55,7 +56,7 @@ def test_a_sweep_holds_what_train_gives(tmp_path):
     )
     setup = set_up(cell)
     alone = train(
-        setup.start, setup.dataset, test=setup.test, step_size=0.3, num_steps=6, dtype="float64"
+        setup.start, setup.dataset, test=setup.test, rule=GD(0.3), num_steps=6, dtype="float64"
     )
     here = data.sel(num_heads=1e6, step_size=0.3, seed=1)
     assert np.array_equal(here.train_loss, alone.train_loss) and np.array_equal(

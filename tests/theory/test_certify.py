@@ -35,7 +35,7 @@ def1.p1 def1.p2 def1.p3 prop7 cor1.1 cor1.2 cor1.3 descent iterates thm1 thm1.sh
 def run():
     s = setting("A")
     return s, train(
-        first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=60, dtype="float64"
+        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.2), num_steps=60, dtype="float64"
     )
 
 
@@ -79,7 +79,9 @@ def test_unconditional_statements_hold_and_conditional_ones_are_silent(everythin
 
 def test_a_smaller_step_makes_the_descent_lemma_speak(run):
     s, _ = run
-    calm = train(first_phase(s.fresh, 16), s.dataset, step_size=0.1, num_steps=60, dtype="float64")
+    calm = train(
+        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.1), num_steps=60, dtype="float64"
+    )
     (found,) = certify(calm, s.dataset, ["descent"])
     assert found.verdict is Verdict.HOLDS
 
@@ -133,7 +135,7 @@ def test_models_that_were_not_examined_are_silent(start, text):
     s = setting("A")
     model = gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(0), **start)
     found = certify(
-        train(model, s.dataset, step_size=0.1, num_steps=2), s.dataset, ["thm1", "def1.p3"]
+        train(model, s.dataset, rule=mh.GD(0.1), num_steps=2), s.dataset, ["thm1", "def1.p3"]
     )
     assert {c.verdict for c in found} == {Verdict.SILENT}
     assert all(text in c.reason for c in found)
@@ -141,7 +143,7 @@ def test_models_that_were_not_examined_are_silent(start, text):
 
 def test_another_architecture_is_silent():
     s = setting("A")
-    run = train(pooled_mlp(s.dataset.dim), s.dataset, step_size=0.1, num_steps=3, dtype="float64")
+    run = train(pooled_mlp(s.dataset.dim), s.dataset, rule=mh.GD(0.1), num_steps=3, dtype="float64")
     found = certify(run, s.dataset, test=s.fresh, mixture=s.mixture)
     ours = [
         c
@@ -193,7 +195,7 @@ def test_a_weighted_run_is_refused_in_its_own_words(run):
     s, _ = run
     weight = np.where(np.arange(40) < 20, 1 / 20, 0.0)
     weighted = train(
-        first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=2, sample_weight=weight
+        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.2), num_steps=2, sample_weight=weight
     )
     with pytest.raises(ValueError, match="sample weights cannot be certified"):
         certify(weighted, s.dataset, ["identity"])
@@ -252,7 +254,7 @@ def test_statements_that_are_not_about_a_run_are_refused(run):
 def test_single_precision_runs_are_repeated_in_double(run):
     s, _ = run
     single = train(
-        first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=60, dtype="float32"
+        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.2), num_steps=60, dtype="float32"
     )
     found = certify(single, s.dataset, ["identity"])
     assert abs(found.items[0].details["residual"]) < 1e-12
@@ -260,7 +262,9 @@ def test_single_precision_runs_are_repeated_in_double(run):
 
 def test_leave_one_out_statements_run_their_twins(run):
     s, trajectory = run
-    short = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=10, dtype="float64")
+    short = train(
+        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.2), num_steps=10, dtype="float64"
+    )
     said = []
     found = certify(short, s.dataset, ["loo"], test=s.fresh, independent=True, progress=said.append)
     assert found.verdict is Verdict.SILENT and "several data sets" in found.items[0].reason
@@ -272,7 +276,7 @@ def test_a_single_precision_run_of_very_many_heads_belongs_to_its_data():
     s = setting("B")
     start, plan = first_phase(s.fresh, 1e12), {"step_size": 0.2, "num_steps": 10}
     single, walk = (
-        train(start, s.dataset, **plan, dtype="float32"),
+        train(start, s.dataset, rule=GD(0.2), num_steps=10, dtype="float32"),
         follow(start, s.dataset, **plan),
     )
     assert np.max(np.abs(single.train_loss / walk.loss[single.steps] - 1)) > 0.02
@@ -298,7 +302,7 @@ def test_the_noise_of_a_measured_loss_holds_that_of_the_scores():
         np.concatenate([w, w]), np.concatenate([u, -u * (1 + near)]), np.full(2, heads / 2)
     )
     data = Dataset.from_arrays(X, labels)
-    found = certify(train(start, data, step_size=1e-16, num_steps=2), data, ["identity"]).items[0]
+    found = certify(train(start, data, rule=mh.GD(1e-16), num_steps=2), data, ["identity"]).items[0]
     with mpmath.workdps(60):
         score = (
             sum(mpmath.mpf(float(v)) for v in start.readout.ravel()) * mpmath.mpf(heads) ** 0.5 / 2
@@ -328,7 +332,7 @@ def test_curvature_that_is_zero_to_rounding_has_a_verdict():
         )
         data = mixture.sample(30, key=jax.random.key(100 + seed))
         start = mh.zero_start(heads, num_tokens=4, dim=6)
-        run = mh.train(start, data, step_size=step, num_steps=30, dtype="float64")
+        run = mh.train(start, data, rule=mh.GD(step), num_steps=30, dtype="float64")
         lowest = min(lowest, float(run.train_loss[-1]))
         found = mh.certify(run, data, ["cor1.2", "cor1.3"])
         assert all(c.verdict is Verdict.HOLDS for c in found), [c.reason for c in found]

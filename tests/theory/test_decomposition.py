@@ -23,6 +23,7 @@ from manyheads.theory.targets import (
 from manyheads.theory.verdict import Verdict
 from manyheads.theory.walk import follow
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 from manyheads.training.start import first_phase, gaussian_start
 
 HEADS = (1, 2, 4, 8, 16, 64, 256, 4096, 1e6, 1e10)
@@ -81,7 +82,7 @@ def test_the_identity_holds_for_the_library_s_own_descent():
     run = train(
         start,
         s.dataset,
-        step_size=eta,
+        rule=GD(eta),
         num_steps=K,
         record="all",
         snapshots="records",

@@ -19,6 +19,7 @@ from manyheads.theory.ledger import entry, ledger, papers
 from manyheads.theory.verdict import Verdict
 from manyheads.theory.verify import verify
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 from manyheads.training.start import zero_start
 
 PLUGINS = Path(__file__).parent / "plugins"
@@ -52,7 +53,7 @@ def run():
     )
     data = mixture.sample(6, key=jax.random.key(0))
     return train(
-        zero_start(2, num_tokens=4, dim=6), data, step_size=0.1, num_steps=3, dtype="float64"
+        zero_start(2, num_tokens=4, dim=6), data, rule=GD(0.1), num_steps=3, dtype="float64"
     ), data
 
 
@@ -107,7 +108,7 @@ def test_certify_asks_them_about_a_run(run):
 
 def test_the_scope_of_the_paper_is_respected(run):
     trajectory, data = run
-    even = train(trajectory.start, data, step_size=0.1, num_steps=2, dtype="float64")
+    even = train(trajectory.start, data, rule=GD(0.1), num_steps=2, dtype="float64")
     (found,) = certify(even, data, ["own2026.thm1"])
     assert found.verdict is Verdict.SILENT and "an odd number of steps" in found.reason
 

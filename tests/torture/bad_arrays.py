@@ -500,7 +500,7 @@ def bad_file(rng: np.random.Generator, folder: Path):
         "Dataset.load": lambda: mh.Dataset.load(path),
         "Trajectory.load": lambda: mh.Trajectory.load(path),
         "train(resume=)": lambda: mh.train(
-            good()["model"], good()["data"], step_size=0.1, num_steps=4, resume=path
+            good()["model"], good()["data"], rule=mh.GD(0.1), num_steps=4, resume=path
         ),
         "leave_one_out(checkpoint=)": lambda: mh.leave_one_out(
             good()["model"],

@@ -27,7 +27,7 @@ def trainings(folder: Path, count: int = 500) -> dict:
 
     def once(seed: int) -> None:
         data = small_data(8, seed)
-        mh.train(mh.zero_start(2, num_tokens=4, dim=4), data, step_size=0.1, num_steps=20)
+        mh.train(mh.zero_start(2, num_tokens=4, dim=4), data, rule=mh.GD(0.1), num_steps=20)
 
     return grown(once, count, warm=20)
 
@@ -38,7 +38,7 @@ def shapes(folder: Path, count: int = 100) -> dict:
 
     def once(number: int) -> None:
         data = small_data(8 + number, number)
-        mh.train(mh.zero_start(2, num_tokens=4, dim=4), data, step_size=0.1, num_steps=20)
+        mh.train(mh.zero_start(2, num_tokens=4, dim=4), data, rule=mh.GD(0.1), num_steps=20)
 
     return grown(once, count, warm=40)
 

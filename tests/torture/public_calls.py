@@ -33,7 +33,7 @@ def good() -> dict[str, Any]:
     )
     data = source.sample(8, key=jax.random.key(1))
     model = mh.first_phase(data, 4)
-    run = mh.train(model, data, step_size=0.1, num_steps=4, snapshots=[2], dtype="float64")
+    run = mh.train(model, data, rule=mh.GD(0.1), num_steps=4, snapshots=[2], dtype="float64")
     measured = initialization.good_start(model, data)
     return {
         "key": key,
@@ -155,7 +155,8 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
             mh.train,
             {
                 **on,
-                **descent,
+                "rule": mh.GD(0.1),
+                "num_steps": 3,
                 "tf32": False,
                 "progress": False,
                 "forecast": False,
@@ -163,13 +164,11 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
                 "sample_weight": np.ones(8),
                 "chunk": 4,
                 "loss": "logistic",
-                "optimizer": "gd",
                 "test": g["other"],
                 "record": "all",
             },
             {
                 **kinds,
-                "step_size": "positive",
                 "num_steps": "steps",
                 "tf32": "flag",
                 "progress": "flag",
@@ -178,7 +177,6 @@ def calls() -> dict[str, tuple[Callable, dict[str, Any], dict[str, str]]]:
                 "sample_weight": "array",
                 "chunk": "count",
                 "loss": "name",
-                "optimizer": "name",
                 "test": "data or none",
                 "record": "name or steps",
             },

@@ -67,7 +67,7 @@ def of_runs(a, b):
 
 def train(model=START, data=DATA, **options):
     return mh.train(
-        model, data, **{"step_size": 0.3, "num_steps": 25, "dtype": "float64", **options}
+        model, data, **{"rule": mh.GD(0.3), "num_steps": 25, "dtype": "float64", **options}
     )
 
 
@@ -87,25 +87,23 @@ def gd():
 
 
 def polyak_of_ragged_data():
-    return both(data=RAGGED, optimizer="polyak", step_size=20.0, sample_weight=LEFT_OUT)
+    return both(data=RAGGED, rule=mh.Polyak(20.0), sample_weight=LEFT_OUT)
 
 
 def normalized_where_the_loss_underflows():
-    how = dict(optimizer="normalized", step_size=200.0, num_steps=8)
+    how = dict(rule=mh.Normalized(200.0), num_steps=8)
     assert train(devices="all", **how).train_loss[-1] < 1e-160
     return both(**how)
 
 
 def adam_with_a_pooled_readout():
     start = mh.gaussian_start(2, num_tokens=5, dim=6, decoder="pooled", key=jax.random.key(4))
-    return both(start, RAGGED, optimizer="adam")
+    return both(start, RAGGED, rule=mh.Adam(0.3))
 
 
 def optax_with_a_last_token_readout():
     start = mh.gaussian_start(2, num_tokens=5, dim=6, decoder="last", key=jax.random.key(4))
-    return both(
-        start, RAGGED, step_size=None, optimizer=optax.sgd(0.1, momentum=0.9), coordinates="class"
-    )
+    return both(start, RAGGED, rule=mh.Optax(optax.sgd(0.1, momentum=0.9), coordinates="class"))
 
 
 class Mean(eqx.Module):

@@ -19,7 +19,7 @@ task = mh.TokenizedMixture(
 )
 data, test = task.sample(19, key=jax.random.key(1)), task.sample(7, key=jax.random.key(2))
 start = mh.first_phase(task.sample(40, key=jax.random.key(3)), num_heads=10)
-how = dict(step_size=0.3, num_steps=40, dtype="float64", test=test, snapshots=[3])
+how = dict(rule=mh.GD(0.3), num_steps=40, dtype="float64", test=test, snapshots=[3])
 here = folder / f"process-{process}"
 here.mkdir()
 
@@ -44,7 +44,7 @@ def measure():
         twins = mh.leave_one_out(
             start,
             data,
-            step_size=0.3,
+            rule=mh.GD(0.3),
             num_steps=5,
             indices=[0, 4, 9],
             devices=devices,

@@ -14,7 +14,7 @@ def test_64_heads_and_their_two_classes_make_the_same_run():
     mix = mh.TokenizedMixture(**MIX, key=jax.random.key(0))
     fresh, data = mix.sample(100, key=jax.random.key(1)), mix.sample(20, key=jax.random.key(2))
     model = mh.first_phase(fresh, 64)
-    options = dict(step_size=1.0, num_steps=400, record="all", dtype="float64")
+    options = dict(rule=mh.GD(1.0), num_steps=400, record="all", dtype="float64")
     classes, heads = mh.train(model, data, **options), mh.train(mh.expand(model), data, **options)
     assert model.num_classes == 2 and heads.start.num_classes == 64
     assert np.abs(classes.train_loss - heads.train_loss).max() <= 1e-13
@@ -87,7 +87,7 @@ def test_runs_are_right_to_rounding_against_40_digits(heads):
     )
     model = mh.first_phase(mix.sample(9, key=jax.random.key(1)), heads)
     data = mix.sample(4, key=jax.random.key(2))
-    run = mh.train(model, data, step_size=0.5, num_steps=15, record="all", dtype="float64")
+    run = mh.train(model, data, rule=mh.GD(0.5), num_steps=15, record="all", dtype="float64")
     losses, moved = reference(model, data, mpmath.mpf(0.5), 15)
     allowed = 1e-12 + np.sqrt(heads) * np.finfo(float).eps
     assert np.abs(run.train_loss - losses).max() <= allowed
@@ -105,7 +105,7 @@ def test_displacements_keep_their_digits_at_many_heads():
         H: mh.train(
             mh.zero_start(H, num_tokens=2, dim=3),
             data,
-            step_size=0.5,
+            rule=mh.GD(0.5),
             num_steps=20,
             dtype="float64",
         )

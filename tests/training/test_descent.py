@@ -11,6 +11,7 @@ import pytest
 import manyheads as mh
 from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.training import loop
+from manyheads.training.rules import RULES
 
 MIX = dict(
     num_tokens=4,
@@ -81,20 +82,18 @@ def test_descent_equals_a_loop_of_autodiff(mixture, data, rule):
             {"gd": 0.3, "normalized": 0.3 / size, "polyak": jnp.minimum(0.3, loss / size**2)}[rule],
         )
 
-    run = mh.train(
-        model, data, step_size=0.3, num_steps=25, optimizer=rule, record="all", dtype="float64"
-    )
+    run = mh.train(model, data, rule=RULES[rule](0.3), num_steps=25, record="all", dtype="float64")
     assert np.allclose(run.train_loss, plain_run(model, data, 25, update), rtol=1e-12)
 
 
 def test_adam_equals_optax_on_every_single_head(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(5)), 7)
-    options = dict(step_size=0.02, num_steps=30, optimizer="adam", record="all", dtype="float64")
+    options = dict(rule=mh.Adam(0.02), num_steps=30, record="all", dtype="float64")
     classes, heads = (mh.train(m, data, **options) for m in (model, mh.expand(model)))
     by_hand = mh.train(
         mh.expand(model),
         data,
-        optimizer=optax.adam(0.02),
+        rule=optax.adam(0.02),
         num_steps=30,
         record="all",
         dtype="float64",
@@ -107,7 +106,7 @@ def test_an_optax_transform_of_the_whole_vector_acts_on_classes_as_on_heads(mixt
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(5)), 7)
     clipped = optax.chain(optax.clip_by_global_norm(0.05), optax.sgd(0.3, momentum=0.9))
     options = dict(
-        num_steps=30, record="all", dtype="float64", optimizer=clipped, coordinates="class"
+        num_steps=30, record="all", dtype="float64", rule=mh.Optax(clipped, coordinates="class")
     )
     classes, heads = (mh.train(m, data, **options) for m in (model, mh.expand(model)))
     assert np.allclose(classes.train_loss, heads.train_loss, rtol=1e-11)
@@ -120,7 +119,7 @@ def test_records_are_what_they_say(mixture, data):
     run = mh.train(
         model,
         data,
-        step_size=0.5,
+        rule=mh.GD(0.5),
         num_steps=40,
         test=test,
         record=[7, 20],
@@ -153,7 +152,7 @@ def test_records_are_what_they_say(mixture, data):
 
 
 def test_the_same_call_gives_the_same_bits_and_another_chunk_the_same_numbers(data, gaussian):
-    options = dict(step_size=0.2, num_steps=50, record="all", dtype="float64")
+    options = dict(rule=mh.GD(0.2), num_steps=50, record="all", dtype="float64")
     once, again = (mh.train(gaussian, data, chunk=7, **options) for _ in range(2))
     other = mh.train(gaussian, data, chunk=3, **options)
     assert np.array_equal(once.train_loss, again.train_loss)
@@ -164,19 +163,19 @@ def test_the_same_call_gives_the_same_bits_and_another_chunk_the_same_numbers(da
 
 
 def test_dtype_is_float32_unless_asked_or_many_heads(mixture, data, gaussian):
-    assert mh.train(gaussian, data, step_size=0.1, num_steps=2).settings["dtype"] == "float32"
+    assert mh.train(gaussian, data, rule=mh.GD(0.1), num_steps=2).settings["dtype"] == "float32"
     assert (
-        mh.train(gaussian, data, step_size=0.1, num_steps=2, dtype="float64").settings["dtype"]
+        mh.train(gaussian, data, rule=mh.GD(0.1), num_steps=2, dtype="float64").settings["dtype"]
         == "float64"
     )
     assert (
         mh.train(
-            mh.zero_start(1e6, num_tokens=4, dim=6), data, step_size=0.1, num_steps=2
+            mh.zero_start(1e6, num_tokens=4, dim=6), data, rule=mh.GD(0.1), num_steps=2
         ).settings["dtype"]
         == "float64"
     )
-    single = mh.train(gaussian, data, step_size=0.2, num_steps=60)
-    double = mh.train(gaussian, data, step_size=0.2, num_steps=60, dtype="float64")
+    single = mh.train(gaussian, data, rule=mh.GD(0.2), num_steps=60)
+    double = mh.train(gaussian, data, rule=mh.GD(0.2), num_steps=60, dtype="float64")
     assert single.train_loss.dtype == np.float32
     assert np.allclose(single.train_loss, double.train_loss, rtol=2e-5) and not np.array_equal(
         single.train_loss, double.train_loss
@@ -185,9 +184,9 @@ def test_dtype_is_float32_unless_asked_or_many_heads(mixture, data, gaussian):
 
 def test_runs_without_double_precision_being_on(mixture, data, gaussian):
     with jax.enable_x64(False):
-        run = mh.train(gaussian, data, step_size=0.2, num_steps=20, dtype="float64", record="all")
+        run = mh.train(gaussian, data, rule=mh.GD(0.2), num_steps=20, dtype="float64", record="all")
     assert run.train_loss.dtype == np.float64
-    inside = mh.train(gaussian, data, step_size=0.2, num_steps=20, dtype="float64", record="all")
+    inside = mh.train(gaussian, data, rule=mh.GD(0.2), num_steps=20, dtype="float64", record="all")
     assert np.array_equal(run.train_loss, inside.train_loss)
 
 
@@ -201,14 +200,14 @@ def test_another_number_of_heads_or_another_step_size_does_not_compile_again(mix
     counting = Loss("counting", value, LOGISTIC.slope, LOGISTIC.curvature, 1.0, 0.25, 1.0)
     fresh = mixture.sample(30, key=jax.random.key(5))
     mh.train(
-        mh.first_phase(fresh, 4), data, step_size=0.1, num_steps=5, loss=counting, dtype="float64"
+        mh.first_phase(fresh, 4), data, rule=mh.GD(0.1), num_steps=5, loss=counting, dtype="float64"
     )
     compiled = len(traces)
     assert compiled >= 1
     mh.train(
         mh.first_phase(fresh, 1e12),
         data,
-        step_size=0.3,
+        rule=mh.GD(0.3),
         num_steps=5,
         loss=counting,
         dtype="float64",
@@ -219,8 +218,8 @@ def test_another_number_of_heads_or_another_step_size_does_not_compile_again(mix
 def test_a_run_compiles_its_loop_once(data, caplog):
     model = mh.gaussian_start(5, num_tokens=4, dim=6, key=jax.random.key(2))  # a shape of its own
     with jax.log_compiles():
-        half = mh.train(model, data, step_size=0.1, num_steps=50, record=[20])
-        mh.train(model, data, step_size=0.1, num_steps=50, record=[20], resume=half)
+        half = mh.train(model, data, rule=mh.GD(0.1), num_steps=50, record=[20])
+        mh.train(model, data, rule=mh.GD(0.1), num_steps=50, record=[20], resume=half)
     assert sum("Compiling jit(advance)" in line.getMessage() for line in caplog.records) == 1
 
 
@@ -238,15 +237,14 @@ def pulled_back(rate=0.2, pull=0.3):
 @pytest.mark.parametrize("coordinates", ["head", "class"])
 def test_an_optax_transform_begins_at_the_start(mixture, data, coordinates):
     model = mh.first_phase(mixture.sample(20, key=jax.random.key(5)), 6)
-    run = mh.train(
-        model, data, optimizer=pulled_back(), coordinates=coordinates, num_steps=12, dtype="float64"
-    )
+    rule = mh.Optax(pulled_back(), coordinates=coordinates)
+    run = mh.train(model, data, rule=rule, num_steps=12, dtype="float64")
     start = model.heads
     moved = jax.tree.map(np.zeros_like, start)
     for _ in range(12):
         point = mh.MultiHead(*jax.tree.map(np.add, start, moved), model.multiplicity)
         gradient = mh.train(
-            point, data, step_size=1.0, num_steps=1, dtype="float64"
+            point, data, rule=mh.GD(1.0), num_steps=1, dtype="float64"
         ).displacement  # minus the gradient
         moved = jax.tree.map(lambda g, m: m + 0.2 * g - 0.3 * m, gradient, moved)
     assert all(
@@ -260,19 +258,14 @@ def test_a_typed_key_in_an_optimizer_is_refused_before_the_work(data, gaussian):
         lambda _: jax.random.key(0), lambda g, state, params=None: (g, state)
     )
     with pytest.raises(ValueError, match="typed random key"):
-        mh.train(gaussian, data, optimizer=noisy, num_steps=3)
-
-
-def test_adam_has_no_class_coordinates(data, gaussian):
-    with pytest.raises(ValueError, match="coordinates='class' is not for optimizer='adam'"):
-        mh.train(gaussian, data, optimizer="adam", coordinates="class", step_size=0.1, num_steps=3)
+        mh.train(gaussian, data, rule=noisy, num_steps=3)
 
 
 def test_a_pooled_readout_counts_for_every_token(data):
     model = mh.gaussian_start(3, num_tokens=4, dim=6, decoder="pooled", key=jax.random.key(2))
     last = mh.gaussian_start(3, num_tokens=4, dim=6, decoder="last", key=jax.random.key(2))
     for start, copies in ((model, 4), (last, 1)):
-        run = mh.train(start, data, step_size=0.1, num_steps=0, dtype="float64")
+        run = mh.train(start, data, rule=mh.GD(0.1), num_steps=0, dtype="float64")
         matrices = [np.outer(np.ones(copies), u) for u in start.readout]
         assert np.isclose(run.readout_norm[0], max(map(np.linalg.norm, matrices)), rtol=1e-12)
 
@@ -287,13 +280,13 @@ def test_stretches_stay_short_after_dense_snapshots(data, gaussian, monkeypatch)
 
     monkeypatch.setattr(loop, "advance", slow)
     monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
-    mh.train(gaussian, data, step_size=0.1, num_steps=400, snapshots=range(30))
+    mh.train(gaussian, data, rule=mh.GD(0.1), num_steps=400, snapshots=range(30))
     assert max(spans) <= loop.STRETCH_SECONDS / 0.01 and max(spans) >= 10
 
 
 def test_a_diverged_run_keeps_no_snapshot_of_the_bad_point(data, gaussian):
     ever_larger = optax.sgd(lambda step: 10.0**step)
-    options = dict(optimizer=ever_larger, num_steps=80, record="all", snapshots="records")
+    options = dict(rule=ever_larger, num_steps=80, record="all", snapshots="records")
     run = mh.train(gaussian, data, **options)
     assert run.status == "diverged" and run.snapshot_steps.tolist() == list(
         range(run.last_step + 1)
@@ -309,13 +302,11 @@ def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch)
     ever_larger = optax.sgd(lambda step: 10.0**step)
     for stretch in (0.2, 1e-6):  # found inside a stretch, and at the first step of one
         monkeypatch.setattr(loop, "STRETCH_SECONDS", stretch)
-        run = mh.train(model, flipped, optimizer=ever_larger, num_steps=100, record="all")
+        run = mh.train(model, flipped, rule=ever_larger, num_steps=100, record="all")
         assert run.status == "diverged" and 5 < run.last_step < 60
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.displacement))
         assert np.isfinite(run.train_loss).all() and run.steps[-1] == run.last_step
-        exact = mh.train(
-            model, flipped, optimizer=ever_larger, num_steps=run.last_step, record="all"
-        )
+        exact = mh.train(model, flipped, rule=ever_larger, num_steps=run.last_step, record="all")
         assert exact.status == "finished"
         assert all(
             np.array_equal(a, b) for a, b in zip(run.displacement, exact.displacement, strict=True)
@@ -325,7 +316,7 @@ def test_divergence_ends_with_a_status_and_the_last_good_step(data, monkeypatch)
 
 def test_a_start_that_is_not_finite_is_no_good_step(data, gaussian):
     huge = mh.Dataset.from_arrays(1e25 * data.tokens, data.labels)
-    run = mh.train(gaussian, huge, step_size=0.1, num_steps=3)
+    run = mh.train(gaussian, huge, rule=mh.GD(0.1), num_steps=3)
     assert (
         run.status == "diverged"
         and len(run.steps) == 0
@@ -336,9 +327,7 @@ def test_a_start_that_is_not_finite_is_no_good_step(data, gaussian):
 def test_ctrl_c_keeps_what_was_done_and_the_run_resumes_to_the_same_bits(
     data, gaussian, monkeypatch, tmp_path
 ):
-    options = dict(
-        step_size=0.2, num_steps=300, record="log", snapshots=[50, 200], optimizer="adam"
-    )
+    options = dict(rule=mh.Adam(0.2), num_steps=300, record="log", snapshots=[50, 200])
     whole = mh.train(gaussian, data, **options)
     calls = []
 
@@ -387,14 +376,14 @@ def test_a_ctrl_c_that_a_library_swallows_is_not_lost(data, gaussian, monkeypatc
         return advance(*arguments)
 
     monkeypatch.setattr(loop, "advance", careless)
-    run = mh.train(gaussian, data, step_size=0.2, num_steps=10**5)
+    run = mh.train(gaussian, data, rule=mh.GD(0.2), num_steps=10**5)
     assert run.status == "interrupted" and 0 < run.last_step < 10**5
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_run_resumes_only_as_itself(mixture, data, gaussian):
     test = mixture.sample(10, key=jax.random.key(8))
-    options = dict(step_size=0.2, num_steps=10, test=test)
+    options = dict(rule=mh.GD(0.2), num_steps=10, test=test)
     half = mh.train(gaussian, data, **options)
     other = mh.Dataset.from_arrays(data.tokens + 0.1, data.labels, relevant=data.relevant)
     exponent = mh.MultiHead.create(gaussian.key_query, gaussian.readout, exponent=1.0)
@@ -426,7 +415,7 @@ def test_a_run_resumes_only_as_itself(mixture, data, gaussian):
 
 
 def test_a_finished_run_can_be_made_longer(data, gaussian):
-    options = dict(step_size=0.2, record=10, dtype="float64")
+    options = dict(rule=mh.GD(0.2), record=10, dtype="float64")
     longer = mh.train(
         gaussian,
         data,
@@ -444,11 +433,11 @@ def test_a_small_run_pays_no_python_per_step(monkeypatch):
         num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, frame="axis"
     ).sample(100, key=jax.random.key(0))
     model = mh.gaussian_start(8, num_tokens=4, dim=6, key=jax.random.key(1))
-    mh.train(model, data, step_size=0.1, num_steps=1000)
+    mh.train(model, data, rule=mh.GD(0.1), num_steps=1000)
     calls, advance = [], loop.advance
     monkeypatch.setattr(loop, "advance", lambda *a: (calls.append(1), advance(*a))[1])
     began = time.monotonic()
-    mh.train(model, data, step_size=0.1, num_steps=1000)
+    mh.train(model, data, rule=mh.GD(0.1), num_steps=1000)
     assert len(calls) <= 40 + 10 * (time.monotonic() - began)
 
 
@@ -457,10 +446,10 @@ def test_a_sample_left_out_by_its_weight_is_not_seen(data, gaussian):
     weight = np.full(n, 1 / n)
     weight[3] = 0
     left_out = mh.train(
-        gaussian, data, step_size=0.2, num_steps=20, sample_weight=weight, dtype="float64"
+        gaussian, data, rule=mh.GD(0.2), num_steps=20, sample_weight=weight, dtype="float64"
     )
     shorter = mh.train(
-        gaussian, data.without(3), step_size=0.2 * (n - 1) / n, num_steps=20, dtype="float64"
+        gaussian, data.without(3), rule=mh.GD(0.2 * (n - 1) / n), num_steps=20, dtype="float64"
     )
     for a, b in zip(left_out.displacement, shorter.displacement, strict=True):
         assert np.allclose(a, b, atol=1e-14)

@@ -75,7 +75,7 @@ def test_devices_that_are_not_there_are_refused(devices):
     model = mh.zero_start(1, num_tokens=2, dim=3)
     data = mh.Dataset.from_arrays(jax.numpy.ones((2, 2, 3)), [0, 1])
     for call in (
-        lambda: mh.train(model, data, step_size=1.0, num_steps=1, devices=devices),
+        lambda: mh.train(model, data, rule=mh.GD(1.0), num_steps=1, devices=devices),
         lambda: mh.tangent_kernel(model, data, devices=devices),
         lambda: mh.leave_one_out(model, data, step_size=1.0, num_steps=1, devices=devices),
     ):
@@ -126,11 +126,11 @@ found = {"made": made, "small": used(20).settings["devices"], "some": used(32).s
 with jax.default_device(jax.devices()[1]):
     found["default"] = used(200).settings["devices"]
 model, all_data = mh.gaussian_start(2, num_tokens=16, dim=32, key=key), data(200)
-first = mh.train(model, all_data, step_size=0.1, num_steps=2, devices=2)
+first = mh.train(model, all_data, rule=mh.GD(0.1), num_steps=2, devices=2)
 with warnings.catch_warnings():
     warnings.simplefilter("error")
-    resumed = mh.train(model, all_data, step_size=0.1, num_steps=4, resume=first)
-whole = mh.train(model, all_data, step_size=0.1, num_steps=4, devices=2)
+    resumed = mh.train(model, all_data, rule=mh.GD(0.1), num_steps=4, resume=first)
+whole = mh.train(model, all_data, rule=mh.GD(0.1), num_steps=4, devices=2)
 found["resumed"] = resumed.settings["devices"]
 found["same bits"] = bool(all(np.array_equal(a, b) for a, b in zip(resumed.displacement, whole.displacement)))
 try:

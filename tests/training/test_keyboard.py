@@ -94,16 +94,16 @@ def test_a_handler_of_the_program_keeps_its_meaning():
 
 
 def test_ctrl_c_in_the_last_stretch_is_answered_and_everything_is_kept(task, monkeypatch):
-    whole = mh.train(*task, step_size=0.1, num_steps=5)
+    whole = mh.train(*task, rule=mh.GD(0.1), num_steps=5)
     calls = pressing(monkeypatch, 0)
-    mh.train(*task, step_size=0.1, num_steps=5)
+    mh.train(*task, rule=mh.GD(0.1), num_steps=5)
     monkeypatch.undo()
     pressing(monkeypatch, len(calls))
-    run = mh.train(*task, step_size=0.1, num_steps=5)
+    run = mh.train(*task, rule=mh.GD(0.1), num_steps=5)
     assert run.status == "interrupted" and run.last_step == 5
     assert run.train_loss.tolist() == whole.train_loss.tolist()
     monkeypatch.undo()
-    again = mh.train(*task, step_size=0.1, num_steps=5, resume=run)
+    again = mh.train(*task, rule=mh.GD(0.1), num_steps=5, resume=run)
     assert again.status == "finished" and again.train_loss.tolist() == whole.train_loss.tolist()
 
 
@@ -111,15 +111,15 @@ def test_ctrl_c_while_a_run_diverges_comes_out(task, monkeypatch):
     start = mh.gaussian_start(2, num_tokens=4, dim=6, key=jax.random.key(1))
     huge = mh.Dataset.from_arrays(1e25 * task[1].tokens, task[1].labels)
     calls = pressing(monkeypatch, 0)
-    assert mh.train(start, huge, step_size=0.1, num_steps=3).status == "diverged"
+    assert mh.train(start, huge, rule=mh.GD(0.1), num_steps=3).status == "diverged"
     monkeypatch.undo()
     pressing(monkeypatch, len(calls))
     with pytest.raises(KeyboardInterrupt):
-        mh.train(start, huge, step_size=0.1, num_steps=3)
+        mh.train(start, huge, rule=mh.GD(0.1), num_steps=3)
 
 
 def test_training_inside_kept_whole_work_raises_instead_of_returning(task, monkeypatch):
     pressing(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt), AllOrNothing():
-        mh.train(*task, step_size=0.1, num_steps=1000)
+        mh.train(*task, rule=mh.GD(0.1), num_steps=1000)
         raise AssertionError("the run came back as if nothing had happened")

@@ -12,7 +12,7 @@ from manyheads.model.protocol import Model
 from manyheads.training import loop
 from manyheads.training.loop import RUNS, Observer, descend, whole_run
 from manyheads.training.problem import make_problem
-from manyheads.training.rules import GD
+from manyheads.training.rules import GD, RULES
 
 
 class PooledObjective(eqx.Module):
@@ -112,7 +112,7 @@ def test_an_observer_keeps_what_it_sees_at_its_steps(attention, data):
     assert np.array_equal(seen["path"].readout[20], run.displacement.readout)
     for k, square in zip(steps, squares, strict=True):
         exact = mh.train(
-            attention, data, step_size=0.3, num_steps=int(k), dtype="float64"
+            attention, data, rule=mh.GD(0.3), num_steps=int(k), dtype="float64"
         ).displacement
         assert all(np.array_equal(a[k], b) for a, b in zip(seen["path"], exact, strict=True))
         assert square == pytest.approx(sum(np.sum((a - 1) ** 2) for a in exact), rel=1e-12)
@@ -164,9 +164,8 @@ def test_any_model_is_trained_like_autodiff_does(network, data, optimizer):
     run = mh.train(
         network,
         data,
-        step_size=0.1,
+        rule=RULES[optimizer](0.1),
         num_steps=30,
-        optimizer=optimizer,
         dtype="float64",
         record="all",
     )
@@ -196,7 +195,7 @@ def test_any_model_is_trained_like_autodiff_does(network, data, optimizer):
 
 
 def test_a_run_of_any_model_is_saved_loaded_and_resumed(network, data, tmp_path):
-    options = dict(step_size=0.1, optimizer="adam", record=5, snapshots="records")
+    options = dict(rule=mh.Adam(0.1), record=5, snapshots="records")
     whole = mh.train(network, data, num_steps=30, **options)
     mh.train(network, data, num_steps=15, checkpoint=tmp_path / "run.npz", **options)
     rest = mh.train(network, data, num_steps=30, resume=tmp_path / "run.npz", **options)
@@ -216,11 +215,11 @@ def test_a_run_of_any_model_is_saved_loaded_and_resumed(network, data, tmp_path)
 def test_leave_one_out_of_any_model_is_training_without_an_example(network, data):
     found = mh.leave_one_out(network, data, step_size=0.2, num_steps=20, indices=[0, 3])
     weight = np.full(12, 1 / 12)
-    whole = mh.train(network, data, step_size=0.2, num_steps=20, dtype="float64").displacement
+    whole = mh.train(network, data, rule=mh.GD(0.2), num_steps=20, dtype="float64").displacement
     for row, i in zip(found.distance, (0, 3), strict=True):
         share = np.where(np.arange(12) == i, 0, weight)
         twin = mh.train(
-            network, data, step_size=0.2, num_steps=20, sample_weight=share, dtype="float64"
+            network, data, rule=mh.GD(0.2), num_steps=20, sample_weight=share, dtype="float64"
         ).displacement
         exact = np.sqrt(sum(np.sum((whole[name] - twin[name]) ** 2) for name in whole))
         assert abs(row[-1] - exact) <= found.accuracy < 1e-9
@@ -236,7 +235,7 @@ def test_a_function_of_the_user_is_recorded_saved_loaded_and_resumed(attention, 
         return jnp.stack(mean_score(parameters, data))
 
     options = dict(
-        step_size=0.2,
+        rule=mh.GD(0.2),
         record=10,
         snapshots="records",
         observe={"mean and sum": row},

@@ -97,7 +97,7 @@ def test_gaussian_scales_are_root_mean_square_norms():
 def test_first_phase_is_one_gradient_step_for_every_decoder(decoder):
     data = mixture().sample(20, key=jax.random.key(4))
     zero = mh.zero_start(1, num_tokens=8, dim=10, decoder=decoder)
-    step = mh.train(zero, data, step_size=1.0, num_steps=1, dtype="float64").final
+    step = mh.train(zero, data, rule=mh.GD(1.0), num_steps=1, dtype="float64").final
     start = mh.first_phase(data, 2, decoder=decoder)
     assert np.allclose(start.readout[0], step.readout[0], atol=1e-15)
     assert np.allclose(start.readout[1], -step.readout[0], atol=1e-15)

@@ -5,6 +5,7 @@ import pytest
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.data.planted import RandomLabels
 from manyheads.training.descent import train
+from manyheads.training.rules import GD, RULES
 from manyheads.training.start import first_phase, gaussian_start, zero_start
 from manyheads.training.together import train_together
 from manyheads.training.trajectory import RECORDS
@@ -37,10 +38,11 @@ def runs():
 @pytest.mark.parametrize("optimizer", ["gd", "normalized", "polyak", "adam"])
 def test_together_and_alone_agree_to_ten_digits(optimizer):
     models, datasets, tests, rates = runs()
-    shared = dict(num_steps=STEPS, optimizer=optimizer, dtype="float64")
-    together = train_together(models, datasets, step_sizes=rates, tests=tests, **shared)
+    rules = [RULES[optimizer](rate) for rate in rates]
+    shared = dict(num_steps=STEPS, dtype="float64")
+    together = train_together(models, datasets, rules=rules, tests=tests, **shared)
     for i, one in enumerate(together):
-        alone = train(models[i], datasets[i], step_size=rates[i], test=tests[i], **shared)
+        alone = train(models[i], datasets[i], rule=rules[i], test=tests[i], **shared)
         for name in (*RECORDS, "steps"):
             np.testing.assert_allclose(
                 getattr(one, name), getattr(alone, name), rtol=1e-10, atol=1e-13, err_msg=name
@@ -62,17 +64,16 @@ def test_a_run_that_diverges_leaves_the_others_alone():
     datasets = [RandomLabels(4, 5).sample(40, key=jax.random.key(i)) for i in range(4)]
     models = [zero_start(1, num_tokens=4, dim=5) for _ in rates]
     good = train_together(
-        models, datasets, step_sizes=rates, num_steps=STEPS, optimizer="gd", dtype="float64"
+        models, datasets, rules=[GD(rate) for rate in rates], num_steps=STEPS, dtype="float64"
     )
     wild = train_together(
         models,
         datasets,
-        step_sizes=[rates[0], 1e308, *rates[2:]],
+        rules=[GD(rate) for rate in (rates[0], 1e308, *rates[2:])],
         num_steps=STEPS,
-        optimizer="gd",
         dtype="float64",
     )
-    alone = train(models[1], datasets[1], step_size=1e308, num_steps=STEPS, dtype="float64")
+    alone = train(models[1], datasets[1], rule=GD(1e308), num_steps=STEPS, dtype="float64")
     assert [one.status for one in wild] == ["finished", "diverged", "finished", "finished"]
     assert wild[1].last_step == alone.last_step and np.array_equal(
         wild[1].train_loss, alone.train_loss
@@ -85,6 +86,8 @@ def test_different_shapes_are_refused():
     models, datasets, _, rates = runs()
     other = gaussian_start(3, num_tokens=4, dim=5, key=jax.random.key(0))
     with pytest.raises(ValueError, match="2 different shapes"):
-        train_together([other, *models[1:]], datasets, step_sizes=rates, num_steps=3)
+        train_together(
+            [other, *models[1:]], datasets, rules=[GD(rate) for rate in rates], num_steps=3
+        )
     with pytest.raises(ValueError, match="different precisions"):
-        train_together(models, datasets, step_sizes=rates, num_steps=3)
+        train_together(models, datasets, rules=[GD(rate) for rate in rates], num_steps=3)

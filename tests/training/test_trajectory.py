@@ -15,9 +15,7 @@ def run():
         3, num_tokens=4, dim=6, rank=2, decoder="pooled", key=jax.random.key(0)
     )
     data, test = mix.sample(10, key=jax.random.key(1)), mix.sample(10, key=jax.random.key(2))
-    return mh.train(
-        model, data, step_size=0.1, num_steps=30, test=test, snapshots=[3, 30], optimizer="adam"
-    )
+    return mh.train(model, data, rule=mh.Adam(0.1), num_steps=30, test=test, snapshots=[3, 30])
 
 
 def test_saves_and_loads_equal(run, tmp_path):
@@ -116,7 +114,7 @@ def test_a_file_of_version_0_1_is_read_and_its_run_goes_on():
     old = mh.Trajectory.load(Path(__file__).with_name("run_0.1.npz"))
     mix = mh.TokenizedMixture(num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, frame="axis")
     data, test = mix.sample(6, key=jax.random.key(1)), mix.sample(5, key=jax.random.key(2))
-    options = dict(step_size=0.1, test=test, optimizer="adam", snapshots=[3])
+    options = dict(rule=mh.Adam(0.1), test=test, snapshots=[3])
     assert (
         old.status == "finished"
         and old.last_step == 6

@@ -7,6 +7,7 @@ import pytest
 
 import manyheads as mh
 from manyheads.theory.deora2023.expressivity import attention_margin
+from manyheads.training.rules import RULES
 from manyheads.training.together import train_together
 
 HARD = dict(
@@ -49,13 +50,11 @@ def gradient_weighted_by_softmax(model, data):
 @pytest.mark.parametrize("rule", ["normalized", "polyak"])
 def test_the_direction_is_exact_where_the_loss_is_zero(mixture, data, rule):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
-    good = mh.train(
-        model, data, step_size=3.0, num_steps=100, optimizer="normalized", dtype="float64"
-    ).final
+    good = mh.train(model, data, rule=mh.Normalized(3.0), num_steps=100, dtype="float64").final
     scale = 1500 / (data.labels * good.scores(data)).min()
     far = mh.MultiHead(good.key_query, good.readout * scale, good.multiplicity)
     step = 0.5 if rule == "normalized" else 1e300
-    run = mh.train(far, data, step_size=step, num_steps=1, optimizer=rule, dtype="float64")
+    run = mh.train(far, data, rule=RULES[rule](step), num_steps=1, dtype="float64")
     assert run.train_loss[0] == run.gradient_norm[0] == 0 and run.margin[0] == pytest.approx(1500)
     gradient = gradient_weighted_by_softmax(far, data)
     squares = sum(np.sum(far.multiplicity @ (g**2).reshape(len(g), -1)) for g in gradient)
@@ -69,7 +68,7 @@ def test_the_direction_is_exact_where_the_loss_is_zero(mixture, data, rule):
 
 def test_float32_follows_float64_after_its_own_loss_is_zero(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
-    options = dict(step_size=1.0, num_steps=120, optimizer="normalized", record="all")
+    options = dict(rule=mh.Normalized(1.0), num_steps=120, record="all")
     single, double = (
         mh.train(model, data, dtype=kind, **options) for kind in ("float32", "float64")
     )
@@ -79,7 +78,7 @@ def test_float32_follows_float64_after_its_own_loss_is_zero(mixture, data):
 
 def test_polyak_goes_on_as_far_as_its_largest_step_allows(mixture, data):
     model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
-    options = dict(step_size=1e37, num_steps=150, optimizer="polyak", record="all")
+    options = dict(rule=mh.Polyak(1e37), num_steps=150, record="all")
     single, double = (
         mh.train(model, data, dtype=kind, **options) for kind in ("float32", "float64")
     )
@@ -90,10 +89,11 @@ def test_polyak_goes_on_as_far_as_its_largest_step_allows(mixture, data):
 
 def test_runs_together_underflow_one_by_one(mixture, data):
     models = [mh.first_phase(mixture.sample(30, key=jax.random.key(2)), heads) for heads in (6, 40)]
-    options = dict(num_steps=120, optimizer="normalized", dtype="float32")
-    together = train_together(models, [data] * 2, step_sizes=[1.0, 0.01], **options)
-    for model, step, one in zip(models, (1.0, 0.01), together, strict=True):
-        alone = mh.train(model, data, step_size=step, **options)
+    options = dict(num_steps=120, dtype="float32")
+    rules = [mh.Normalized(1.0), mh.Normalized(0.01)]
+    together = train_together(models, [data] * 2, rules=rules, **options)
+    for model, rule, one in zip(models, rules, together, strict=True):
+        alone = mh.train(model, data, rule=rule, **options)
         np.testing.assert_allclose(one.margin, alone.margin, rtol=1e-3, atol=1e-3)
     assert together[0].train_loss[-1] == 0 < together[1].train_loss[-1]
 
@@ -107,9 +107,8 @@ def test_normalized_descent_reaches_the_attention_margin_with_many_heads():
     run = mh.train(
         start,
         data,
-        step_size=0.64,
+        rule=mh.Normalized(0.64),
         num_steps=3000,
-        optimizer="normalized",
         record=50,
         snapshots="records",
         dtype="float64",

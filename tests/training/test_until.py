@@ -13,7 +13,7 @@ from manyheads.training import loop
 from manyheads.training.progress import Bar
 from manyheads.training.until import CONDITIONS, asked_steps
 
-OPTIONS = dict(step_size=1.0, num_steps=40, dtype="float64", record=10**6)
+OPTIONS = dict(rule=mh.GD(1.0), num_steps=40, dtype="float64", record=10**6)
 FIBONACCI = [0, 1, 2, 3, 5, 8, 13, 21, 34]
 
 
@@ -139,7 +139,7 @@ def test_what_the_forecast_cannot_speak_of_is_refused_before_training(start):
     data = setting("A").dataset
     for words, more in {
         "the run used adam; the forecast is proved for plain gradient descent": {
-            "optimizer": "adam"
+            "rule": mh.Adam(1.0)
         },
         "sequences of equal weight; leave out sample_weight": {
             "sample_weight": np.ones(data.num_examples)

@@ -116,7 +116,7 @@ def command(
         if not quiet:
             tell(f"training {steps} steps")
             warn_of_time(steps, dataset, model, tell)
-        run = mh.train(model, dataset, step_size=step_size, num_steps=steps, dtype="float64")
+        run = mh.train(model, dataset, rule=mh.GD(step_size), num_steps=steps, dtype="float64")
     mixture = (
         task if isinstance(task, mh.TokenizedMixture) and run.start.decoder == "full" else None
     )

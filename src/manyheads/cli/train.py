@@ -154,6 +154,7 @@ def command(
 
         import manyheads as mh
         from manyheads.training.hosts import HostLost
+        from manyheads.training.rules import RULES
         from manyheads.training.trajectory import Unsaved
 
         data = ("" if plan else "mixture") if data is None else data
@@ -205,9 +206,8 @@ def command(
             run = mh.train(
                 model,
                 dataset,
-                step_size=step_size,
+                rule=RULES[optimizer](step_size),
                 num_steps=steps,
-                optimizer=optimizer,
                 loss=loss,
                 test=test,
                 dtype=dtype,

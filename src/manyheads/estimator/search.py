@@ -20,6 +20,7 @@ from manyheads.data.door import shown
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import LOGISTIC
 from manyheads.training.descent import train
+from manyheads.training.rules import RULES
 from manyheads.training.start import STARTS, whole_heads
 from manyheads.training.trajectory import Trajectory
 from manyheads.training.until import asked_steps
@@ -262,9 +263,8 @@ def _run(model, data, shares, size: float, steps: int, wishes: Wishes, until=Non
     return train(
         model,
         data,
-        step_size=size,
+        rule=RULES[wishes.optimizer](size),
         num_steps=steps,
-        optimizer=wishes.optimizer,
         sample_weight=shares,
         record=_records(steps),
         dtype=wishes.dtype,

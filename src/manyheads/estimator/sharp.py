@@ -26,6 +26,7 @@ from manyheads.theory.manyheads2026.forecast import LIKELY, followed
 from manyheads.theory.manyheads2026.region import Center
 from manyheads.theory.walk import follow
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 from manyheads.training.start import gaussian_start
 from manyheads.training.until import asked_steps
 
@@ -139,7 +140,7 @@ def proved(
         run = train(
             model,
             data,
-            step_size=eta,
+            rule=GD(eta),
             num_steps=steps[-1],
             loss=loss,
             dtype="float64",

@@ -22,6 +22,7 @@ from manyheads.sweeps.spec import TRAIN_AND_MEASURE
 from manyheads.training.descent import train
 from manyheads.training.keyboard import AllOrNothing
 from manyheads.training.problem import choose_dtype
+from manyheads.training.rules import RULES, Rule
 from manyheads.training.together import run_shape, train_together
 from manyheads.training.trajectory import Trajectory
 
@@ -60,7 +61,7 @@ def train_setup(setup: Setup, *, device: str | None = None) -> Trajectory:
     """Train as the cell says."""
     spec = setup.cell.train
     options: dict[str, Any] = dict(
-        step_size=spec.step_size, test=setup.test, device=device, **_options(spec)
+        rule=_rule(spec), test=setup.test, device=device, **_options(spec)
     )
     trajectory = train(setup.start, setup.dataset, **options)
     if trajectory.status == "interrupted":
@@ -68,12 +69,15 @@ def train_setup(setup: Setup, *, device: str | None = None) -> Trajectory:
     return trajectory
 
 
+def _rule(spec: TrainSpec) -> Rule:
+    return RULES[spec.optimizer](spec.step_size)
+
+
 def _options(spec: TrainSpec) -> dict[str, Any]:
     """What cells that are trained together have in common."""
     dtype = None if spec.dtype == "auto" else spec.dtype
     return dict(
         num_steps=spec.num_steps,
-        optimizer=spec.optimizer,
         loss=spec.loss,
         record=spec.record,
         dtype=dtype,
@@ -136,7 +140,7 @@ def _together(cells: Sequence[Cell], job: Mapping[str, Any]) -> list[dict[str, A
                 [setups[i].start for i in members],
                 [setups[i].dataset for i in members],
                 tests=[setups[i].test for i in members],
-                step_sizes=[cells[i].train.step_size for i in members],
+                rules=[_rule(cells[i].train) for i in members],
                 device=job["device"],
                 **_options(cells[members[0]].train),
             )

@@ -28,11 +28,11 @@ from manyheads.training.loop import (
 from manyheads.training.problem import (
     checked_steps,
     choose_dtype,
-    choose_rule,
     choose_steps,
     chunk_of,
     make_problem,
 )
+from manyheads.training.rules import Rule, checked_rule
 from manyheads.training.trajectory import Trajectory
 
 
@@ -41,9 +41,8 @@ def train_together(
     models: Sequence[Any],
     datasets: Sequence[Dataset],
     *,
-    step_sizes: Sequence[float],
+    rules: Sequence[Rule],
     num_steps: int,
-    optimizer: str = "gd",
     loss: str | Loss = "logistic",
     tests: Sequence[Dataset | None] | None = None,
     record: str | int | Sequence[int] = "log",
@@ -76,8 +75,8 @@ def train_together(
     where = choose_device(device)
     steps = choose_steps(record, num_steps, "record")
     problems, observers, settings = [], [], []
-    for model, dataset, test, step_size in zip(models, datasets, tests, step_sizes, strict=True):
-        rule = choose_rule(model, None, optimizer, step_size, None)
+    for model, dataset, test, rule in zip(models, datasets, tests, rules, strict=True):
+        rule = checked_rule(rule, model.copies)
         problems.append(
             make_problem(model, dataset, rule, loss, dtype=kind, platform=where.platform)
         )

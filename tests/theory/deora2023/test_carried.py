@@ -17,6 +17,7 @@ from manyheads.theory.deora2023.training import Case
 from manyheads.theory.finding import Effort
 from manyheads.theory.verdict import OURS, Verdict
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 from manyheads.training.start import first_phase
 
 EXTREMAL = (carried.aligned_heads, carried.silent_heads, carried.idle_heads)
@@ -88,7 +89,7 @@ def certified(decoder, loss, names):
     """A short run of 16 heads, and what these statements say about it."""
     s = setting("A")
     start = first_phase(s.fresh, 16, decoder=decoder, loss=loss)
-    run = train(start, s.dataset, step_size=0.005, num_steps=20, loss=loss, dtype="float64")
+    run = train(start, s.dataset, rule=GD(0.005), num_steps=20, loss=loss, dtype="float64")
     return run, s.dataset, certify(run, s.dataset, names)
 
 
@@ -149,14 +150,14 @@ def own():
 def test_the_loss_of_a_user_speaks_when_its_constants_are_true(own):
     s = setting("A")
     start = first_phase(s.fresh, 16, loss=own)
-    run = train(start, s.dataset, step_size=0.02, num_steps=20, loss=own, dtype="float64")
+    run = train(start, s.dataset, rule=GD(0.02), num_steps=20, loss=own, dtype="float64")
     assert certify(run, s.dataset, ["cor1.1", "descent"]).verdict is Verdict.HOLDS
 
 
 def test_the_loss_of_a_user_is_silent_when_its_constants_are_false(own):
     assert misdeclared(LOGISTIC) == misdeclared(HYPERBOLIC) == misdeclared(own) == ""
     s = setting("A")
-    run = train(first_phase(s.fresh, 16), s.dataset, step_size=0.2, num_steps=5, dtype="float64")
+    run = train(first_phase(s.fresh, 16), s.dataset, rule=GD(0.2), num_steps=5, dtype="float64")
     run = replace(run, settings=run.settings | {"loss": own.name})
     LOSSES[own.name] = replace(own, self_bound=1.9)
     (found,) = certify(run, s.dataset, ["cor1.1"])

@@ -23,6 +23,7 @@ from manyheads.theory.deora2023.generalization import (
 from manyheads.theory.deora2023.training import Case, largest_step
 from manyheads.theory.verdict import Verdict
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 from manyheads.training.start import first_phase, gaussian_start
 
 
@@ -97,7 +98,7 @@ def samples():
 def test_twins_are_those_of_separate_training(samples):
     """One twin, trained by the library with the sequence's weight set to zero."""
     mixture, start, data, twins = samples
-    plan = {"step_size": 0.5, "num_steps": 60, "dtype": "float64"}
+    plan = {"rule": GD(0.5), "num_steps": 60, "dtype": "float64"}
     whole = train(start, data[0], **plan)
     other = train(start, data[0], sample_weight=np.where(np.arange(16) == 3, 0.0, 1 / 16), **plan)
     square = sum(

@@ -15,6 +15,7 @@ from manyheads.theory.manyheads2026.promise import AFFORDABLE
 from manyheads.theory.verdict import Verdict
 from manyheads.theory.walk import follow
 from manyheads.training.descent import train
+from manyheads.training.rules import GD
 from manyheads.training.start import first_phase, zero_start
 
 HEADS = {
@@ -85,7 +86,7 @@ def test_the_region_is_not_left():
 
 def test_certify_measures_it():
     s = setting("A")
-    run = train(first_phase(s.fresh, 512), s.dataset, step_size=0.05, num_steps=20, dtype="float64")
+    run = train(first_phase(s.fresh, 512), s.dataset, rule=GD(0.05), num_steps=20, dtype="float64")
     (found,) = certify(run, s.dataset, ["manyheads2026.forecast.before"])
     assert found.verdict is Verdict.HOLDS and 0 < found.measured <= found.bounds[0].value
 
@@ -118,7 +119,7 @@ def test_a_promise_of_more_steps_than_can_be_made_is_held_against_some_of_them()
     s = setting("A")
     start = zero_start(10**12, num_tokens=s.dataset.num_tokens, dim=s.dataset.dim)
     found = certify(
-        train(start, s.dataset, step_size=0.005, num_steps=5), s.dataset, ["forecast.before"]
+        train(start, s.dataset, rule=GD(0.005), num_steps=5), s.dataset, ["forecast.before"]
     ).items[0]
     assert (
         found.verdict is Verdict.HOLDS and 0 < found.measured <= found.bounds[0].value <= AFFORDABLE

@@ -47,7 +47,9 @@ def test_a_promise_about_the_hyperbolic_loss_is_kept(decoder):
     s = setting("A")
     eta = {"full": 0.3, "pooled": 0.05}[decoder]
     start = mh.first_phase(s.fresh, 8, decoder=decoder, loss="hyperbolic")
-    run = mh.train(start, s.dataset, step_size=eta, num_steps=5, loss="hyperbolic", dtype="float64")
+    run = mh.train(
+        start, s.dataset, rule=mh.GD(eta), num_steps=5, loss="hyperbolic", dtype="float64"
+    )
     promise = mh.forecast(run, s.dataset, most_pieces=8)  # with the loss of the run
     assert promise.pieces and abs(promise.loss - run.train_loss[-1]) < 1e-12
     steps = int(promise.steps[-1])
@@ -62,7 +64,7 @@ def test_a_run_of_another_loss_is_certified():
     s = setting("A")
     start = mh.first_phase(s.fresh, 64, loss="hyperbolic")
     run = mh.train(
-        start, s.dataset, step_size=0.1, num_steps=40, loss="hyperbolic", dtype="float64"
+        start, s.dataset, rule=mh.GD(0.1), num_steps=40, loss="hyperbolic", dtype="float64"
     )
     found = certify(run, s.dataset, ["forecast", "forecast.before"])
     assert {c.verdict for c in found} == {Verdict.HOLDS}

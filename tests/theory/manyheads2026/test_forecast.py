@@ -28,7 +28,7 @@ def run_of(name: str, heads: float, steps: int) -> mh.Trajectory:
     s = setting(name)
     start = mh.first_phase(s.fresh, heads)
     return mh.train(
-        start, s.dataset, step_size=s.step_size, num_steps=steps, dtype="float64", record="all"
+        start, s.dataset, rule=mh.GD(s.step_size), num_steps=steps, dtype="float64", record="all"
     )
 
 
@@ -94,7 +94,7 @@ def test_digits_are_promised_where_attention_chooses():
     for scale, speaks in ((80.0, True), (1.0, False)):
         scales = {"key_query_scale": scale, "readout_scale": 0.1}
         start = mh.gaussian_start(8, num_tokens=16, dim=4, **scales, key=jax.random.key(3))
-        run = mh.train(start, data, step_size=0.5, num_steps=100, dtype="float64")
+        run = mh.train(start, data, rule=mh.GD(0.5), num_steps=100, dtype="float64")
         found = mh.forecast(run, data, most_pieces=60)
         assert found.speaks == speaks
         if speaks:
@@ -123,12 +123,11 @@ def test_steps_of_changing_size_take_as_long_as_their_sum():
     for steps, level in zip(found.steps, found.certified_loss, strict=True):
         time = constant.steps_to(level)
         assert sizes[:steps].sum() > time - 1 and sizes[: steps - 1].sum() < time
-    rule = optax.sgd(lambda count: jnp.asarray(sizes)[count])
+    rule = mh.Optax(optax.sgd(lambda count: jnp.asarray(sizes)[count]), coordinates="head")
     loss = mh.train(
         start,
         s.dataset,
-        optimizer=rule,
-        coordinates="head",
+        rule=rule,
         num_steps=200,
         dtype="float64",
         record="all",
@@ -149,7 +148,7 @@ def test_many_sequences_go_without_a_kernel(monkeypatch):
     found = mh.forecast(start, s.dataset, step_size=0.5, most_pieces=20)
     assert found.pieces and found.nats <= exact.nats * 1.01
     loss = mh.train(
-        start, s.dataset, step_size=0.5, num_steps=int(found.steps[-1]), dtype="float64"
+        start, s.dataset, rule=mh.GD(0.5), num_steps=int(found.steps[-1]), dtype="float64"
     ).train_loss
     assert loss.min() <= found.certified_loss[-1]
 
@@ -356,7 +355,7 @@ def test_bad_input_is_one_line():
 
 def test_a_run_on_other_data_is_refused():
     s = setting("A")
-    run = mh.train(mh.first_phase(s.fresh, 8), s.dataset, step_size=0.2, num_steps=2)
+    run = mh.train(mh.first_phase(s.fresh, 8), s.dataset, rule=mh.GD(0.2), num_steps=2)
     other = dataclasses.replace(s.dataset, tokens=1.01 * s.dataset.tokens)
     for ask in (mh.forecast, mh.first_forecast):
         with pytest.raises(ValueError, match="fingerprint is not that of these data"):

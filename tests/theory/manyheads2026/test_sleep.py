@@ -129,9 +129,7 @@ def test_normalized_descent_sleeps_as_long_as_promised(problem, heads):
     promise = mh.attention_sleep(start, data, step_size=0.05, moved=0.1)
     steps = int(promise.normalized_steps)
     assert steps >= 5
-    run = mh.train(
-        start, data, optimizer="normalized", step_size=0.05, num_steps=steps, dtype="float64"
-    )
+    run = mh.train(start, data, rule=mh.Normalized(0.05), num_steps=steps, dtype="float64")
     with jax.enable_x64(True):
         assert float(from_uniform(run.final.key_query, data.tokens.astype(float))) <= 0.1
 
@@ -165,11 +163,11 @@ def test_what_it_is_not_proved_for_is_refused(problem):
 
 def test_a_run_is_certified_where_the_theorem_speaks(problem):
     _, data, _ = problem
-    run = mh.train(mh.zero_start(1e6, **ROOM), data, step_size=0.5, num_steps=20)
+    run = mh.train(mh.zero_start(1e6, **ROOM), data, rule=mh.GD(0.5), num_steps=20)
     (found,) = mh.certify(run, data, ["sleep"])
     assert found.verdict is Verdict.HOLDS
     assert 0 < found.measured < found.bound().value < 0.01
-    run = mh.train(mh.zero_start(2, **ROOM), data, step_size=0.5, num_steps=20)
+    run = mh.train(mh.zero_start(2, **ROOM), data, rule=mh.GD(0.5), num_steps=20)
     (found,) = mh.certify(run, data, ["sleep"])
     assert found.verdict is Verdict.SILENT
     assert "more heads" in found.reason

@@ -94,7 +94,7 @@ def test_certify_shows_the_share_and_the_certificate():
     mixture, data, fresh = small_problem(0)
     start = mh.first_phase(fresh, 8)
     test = mixture.sample(200, key=jax.random.key(9))
-    run = mh.train(start, data, dtype="float64", **PLAN)
+    run = mh.train(start, data, rule=mh.GD(1.0), num_steps=6, dtype="float64")
     radius = {"token_radius": mixture.token_radius, "independent": True}
     apart, loss = mh.certify(run, data, ["twins"], test=test, **radius)
     assert apart.verdict is Verdict.HOLDS and 0.3 < apart.measured <= 1
@@ -125,7 +125,7 @@ def test_the_certificate_holds_over_samples_and_is_below_log_2():
     for k in range(6):
         data = mixture.sample(100, key=jax.random.key(50 + k))
         bound = bound_twins(start, data, step_size=1.0, num_steps=20)
-        final = mh.train(start, data, step_size=1.0, num_steps=20, dtype="float64").final
+        final = mh.train(start, data, rule=mh.GD(1.0), num_steps=20, dtype="float64").final
         excess.append(train_loss(final, test) - bound.test_loss(mixture.token_radius))
         assert bound.test_loss(mixture.token_radius) < np.log(2)
     assert np.mean(excess) < 0

@@ -18,7 +18,9 @@ from manyheads.theory.tarzanagh2023 import selection as section
 from manyheads.theory.tarzanagh2023.selection import Selection, one_pair
 from manyheads.theory.verdict import Verdict
 from manyheads.training.descent import train
+from manyheads.training.rules import Adam, Normalized
 
+NORMALIZED = Normalized(0.05)
 STATEMENTS = (section.SELECTION, direction.PATH, direction.DIRECTION, direction.CONE)
 
 
@@ -126,11 +128,11 @@ def data():
     return Dataset.from_arrays(tokens, labels)
 
 
-def run(data, *, block="readout", steps=100, optimizer="normalized"):
+def run(data, *, block="readout", steps=100, rule=NORMALIZED):
     """Descent from zero with one block frozen; with `block=None` both train."""
     start = MultiHead.create(np.zeros((1, 5, 5)), np.eye(5)[:1], decoder="last")
     model = start if block is None else frozen(start, block)
-    return train(model, data, step_size=0.05, num_steps=steps, optimizer=optimizer, dtype="float64")
+    return train(model, data, rule=rule, num_steps=steps, dtype="float64")
 
 
 def test_a_run_on_w_alone_is_certified(data):
@@ -151,7 +153,7 @@ def test_a_trained_readout_and_an_early_run_are_silent(data):
     assert trained.verdict is Verdict.SILENT and "the readout is not trained" in trained.reason
     (early,) = certify(run(data, steps=1), data, ["tarzanagh2023.direction"])
     assert early.verdict is Verdict.SILENT and "excess loss is small" in early.reason
-    (adam,) = certify(run(data, steps=5, optimizer="adam"), data, ["tarzanagh2023.cone"])
+    (adam,) = certify(run(data, steps=5, rule=Adam(0.05)), data, ["tarzanagh2023.cone"])
     assert adam.verdict is Verdict.SILENT and "steps along the gradient" in adam.reason
 
 

@@ -15,6 +15,7 @@ from manyheads.sweeps.setup import Setup, set_up
 from manyheads.theory.decomposition import decompose
 from manyheads.theory.targets import proximal_target, train_loss
 from manyheads.theory.walk import follow
+from manyheads.training.rules import GD
 from manyheads.training.together import train_together
 from manyheads.training.trajectory import Trajectory
 
@@ -72,7 +73,9 @@ def _ladder(setup: Setup, steps: list[float], loss: Loss) -> list[Trajectory]:
         "dtype": "float64",
         "loss": loss,
     }
-    return train_together([setup.start] * many, [setup.dataset] * many, step_sizes=steps, **options)
+    return train_together(
+        [setup.start] * many, [setup.dataset] * many, rules=[GD(step) for step in steps], **options
+    )
 
 
 def _last(run: Trajectory) -> float:

@@ -16,6 +16,7 @@ from manyheads.model.attention import MultiHead
 from manyheads.sweeps.setup import Setup
 from manyheads.theory.verdict import Certificate
 from manyheads.training.descent import train
+from manyheads.training.rules import RULES
 from manyheads.training.trajectory import Trajectory
 
 
@@ -32,7 +33,7 @@ def descend(setup: Setup, step_size: float | None = None, **options: Any) -> Tra
     """Train from the cell's start with its steps, in float64 by default, at its step size or another one."""
     spec = setup.cell.train
     options = {
-        "step_size": step_size or spec.step_size,
+        "rule": RULES[spec.optimizer](step_size or spec.step_size),
         "num_steps": spec.num_steps,
         "dtype": "float64",
         **options,

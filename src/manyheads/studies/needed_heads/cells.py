@@ -12,6 +12,7 @@ from manyheads.sweeps.plan import Cell
 from manyheads.sweeps.setup import set_up, stream
 from manyheads.theory.manyheads2026.parity import count_parity
 from manyheads.training.descent import train
+from manyheads.training.rules import RULES
 from manyheads.training.start import gaussian_start
 from manyheads.training.together import train_together
 
@@ -82,9 +83,8 @@ def _parity_steps(
     runs = train_together(
         models,
         [data] * many,
-        step_sizes=[spec.step_size] * many,
+        rules=[RULES[spec.optimizer](spec.step_size)] * many,
         num_steps=spec.num_steps,
-        optimizer=spec.optimizer,
         record=max(1, spec.num_steps // LOOKS),
     )
     first = [
@@ -132,9 +132,8 @@ def _fit(
         run = train(
             MultiHead(drawn.key_query, drawn.readout, count),
             data,
-            step_size=spec.step_size,
+            rule=RULES[spec.optimizer](spec.step_size),
             num_steps=spec.num_steps,
-            optimizer=spec.optimizer,
             sample_weight=weights,
             record=max(1, spec.num_steps // RECORDS),
         )

@@ -31,9 +31,7 @@ def ladder(cell: Cell, *, step_sizes: list[float]) -> dict:
         for name in ("train_loss", "margin", "focus")
     }
     for i, step_size in enumerate(step_sizes):
-        run = descend(
-            setup, step_size, optimizer=spec.optimizer, record=spec.record, snapshots="records"
-        )
+        run = descend(setup, step_size, record=spec.record, snapshots="records")
         found = {
             "train_loss": run.train_loss,
             "margin": normalized_margins(run),

@@ -49,7 +49,6 @@ def _moved_in(setup: Setup, num_steps: int) -> np.ndarray:
         return attention_shift(setup.start, setup.dataset, **plan).moved
     run = descend(
         setup,
-        optimizer=spec.optimizer,
         num_steps=num_steps,
         record="all",
         observe={"moved": _moved},

@@ -28,6 +28,7 @@ from manyheads.theory import targets
 from manyheads.theory.deora2023.initialization import GoodStart, good_start
 from manyheads.theory.deora2023.regime import smallest_heads
 from manyheads.training.descent import train
+from manyheads.training.rules import RULES
 
 VALIDATION = 0.2  # of the sentences that are not for testing
 FRESH = 0.05  # of the rest: for the first phase, and trained on by nobody
@@ -251,9 +252,8 @@ def _tuned(cell: Cell, parts: Parts, step_sizes: list[float]) -> Tuned:
         run = train(
             start,
             parts.train,
-            step_size=step_size,
+            rule=RULES[spec.optimizer](step_size),
             num_steps=spec.num_steps,
-            optimizer=spec.optimizer,
             test=parts.validation,
             record=spec.record,
             snapshots="records",

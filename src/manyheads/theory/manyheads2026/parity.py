@@ -24,6 +24,7 @@ from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
 from manyheads.training import descent
 from manyheads.training import start as starts
+from manyheads.training.rules import GD
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -350,7 +351,7 @@ def add_run(tally: Tally, num_tokens: int, num_heads: int, seed: int, num_steps:
     start = starts.gaussian_start(
         num_heads, num_tokens=T, dim=2, key=key, key_query_scale=1.0, readout_scale=0.3
     )
-    run = descent.train(start, data, step_size=eta, num_steps=num_steps, dtype="float64")
+    run = descent.train(start, data, rule=GD(eta), num_steps=num_steps, dtype="float64")
     norm = float(np.linalg.norm(start.readout))
     for step, loss in zip(run.steps, run.train_loss, strict=True):
         travel = eta * math.sqrt(T) * R * int(step)

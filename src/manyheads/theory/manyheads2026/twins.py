@@ -31,6 +31,7 @@ from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.training import descent
 from manyheads.training import start as starts
+from manyheads.training.rules import GD
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -88,7 +89,7 @@ def bound_twins(
     run = descent.train(
         start,
         dataset,
-        step_size=eta,
+        rule=GD(eta),
         num_steps=num_steps,
         snapshots=steps,
         record=10**9,

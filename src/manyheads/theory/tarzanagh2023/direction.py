@@ -21,6 +21,7 @@ from manyheads.theory.tarzanagh2023 import selection
 from manyheads.theory.tarzanagh2023.selection import ROUNDING, Selection
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.training import descent
+from manyheads.training.rules import GD, Normalized
 
 if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
@@ -157,15 +158,11 @@ def runs(effort: Effort) -> Iterator[tuple[Selection, float, np.ndarray]]:
             "dtype": "float64",
             "observe": {"W": _key_query},
         }
-        for optimizer, eta in (
-            ("normalized", 20 / problem.upper / plan["num_steps"]),
-            ("gd", 20 / problem.upper),
-        ):
-            run = descent.train(
-                variants.frozen(model, "readout"), data, optimizer=optimizer, step_size=eta, **plan
-            )
+        frozen, eta = variants.frozen(model, "readout"), 20 / problem.upper
+        for rule in (Normalized(eta / plan["num_steps"]), GD(eta)):
+            run = descent.train(frozen, data, rule=rule, **plan)
             path = run.observed["W"][1:].reshape(-1, dim * dim)
-            yield problem, eta if optimizer == "normalized" else math.nan, path
+            yield problem, rule.step_size if rule.name == "normalized" else math.nan, path
 
 
 def _key_query(parameters, data):
