@@ -107,11 +107,11 @@ CASES = {
     ),
     "a fraction for a key": (
         lambda: DATA.split(2, key=0.5),
-        r"key=0.5 is not a JAX random key or a seed; pass key=jax.random.key\(0\), or key=0",
+        r"key=0.5 must be a JAX random key or a seed or a seed; pass key=jax.random.key\(0\), or key=0",
     ),
     "a negative seed for a key": (
         lambda: DATA.split(2, key=-1),
-        "key=-1 is not a JAX random key or a seed",
+        "key=-1 must be a JAX random key or a seed or a seed",
     ),
     "a positive label that is not there": (
         data(positive="dog"),
@@ -144,7 +144,7 @@ CASES = {
     ),
     "no key for a start": (
         lambda: mh.gaussian_start(2, num_tokens=2, dim=2, key=None),
-        "key=None is not a JAX random key",
+        "key=None must be a JAX random key or a seed",
     ),
     "a split with nothing left": (
         lambda: DATA.split(6, key=KEY),
@@ -459,7 +459,7 @@ CASES = {
     ),
     "many keys for one": (
         lambda: mh.spectral_density(MODEL, DATA, key=jax.random.split(KEY)),
-        "is not a JAX random key",
+        "must be a JAX random key or a seed",
     ),
     "data for a run": (
         lambda: mh.certify(DATA, DATA),

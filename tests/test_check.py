@@ -25,9 +25,9 @@ def test_numbers_become_pythons_own():
 @pytest.mark.parametrize(
     "arguments, named, message",
     [
-        ((-1,), {}, "num_steps=-1 must be a whole number >= 0."),
-        ((3.0,), {}, "num_steps=3.0 must be a whole number >= 0."),
-        ((True,), {}, "num_steps=True must be a whole number >= 0."),
+        ((-1,), {}, "num_steps=-1 must be a whole number >= 0 and <= "),
+        ((3.0,), {}, "num_steps=3.0 must be a whole number >= 0 and <= "),
+        ((True,), {}, "num_steps=True must be a whole number >= 0 and <= "),
         ((3,), {"step_size": float("nan")}, "step_size=nan must be a finite number > 0."),
         ((3,), {"step_size": 10**400}, "must be a finite number > 0."),
         ((3,), {"name": 4}, "name=4 must be a text or None."),

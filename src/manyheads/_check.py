@@ -116,8 +116,7 @@ def whole(low: int = 1, high: int = MOST) -> Constraint:
         fine = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
         return int(value) if fine else REFUSED
 
-    top = "" if high >= MOST else f" and <= {high}"
-    return Constraint(f"a whole number >= {low}{top}", accept)
+    return Constraint(f"a whole number >= {low} and <= {high}", accept)
 
 
 def real(
