@@ -107,11 +107,11 @@ CASES = {
     ),
     "a fraction for a key": (
         lambda: DATA.split(2, key=0.5),
-        r"key=0.5 must be a JAX random key or a seed or a seed; pass key=jax.random.key\(0\), or key=0",
+        r"key=0.5 must be a JAX random key or a seed",
     ),
     "a negative seed for a key": (
         lambda: DATA.split(2, key=-1),
-        "key=-1 must be a JAX random key or a seed or a seed",
+        "key=-1 must be a JAX random key or a seed",
     ),
     "a positive label that is not there": (
         data(positive="dog"),
@@ -463,7 +463,7 @@ CASES = {
     ),
     "data for a run": (
         lambda: mh.certify(DATA, DATA),
-        "run=data: 6 sequences .* must be a Trajectory, made by train",
+        "run=data: 6 sequences .* must be a Trajectory; train makes one",
     ),
     "a name for names": (lambda: mh.certify(None, DATA, "thm1"), "run=None must be a Trajectory"),
     "complex features": (

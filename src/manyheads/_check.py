@@ -4,7 +4,7 @@
     def train(start, data, *, step_size, num_steps): ...
 
 A public function that calls another one skips the checks of the second: its arguments are already known to be good.
-One that runs its caller's own code, as `verify` does, uses `checked` in its body instead, so that what that code calls
+One that runs its caller's own code, as `verify` does, is marked `@check(RUNS_CALLERS_CODE, ...)`: what that code calls
 is checked as usual.
 A value that is not allowed raises a ValueError of one line: what was given, and what may stand there.
 """
@@ -27,6 +27,7 @@ import numpy as np
 Function = TypeVar("Function", bound=Callable[..., Any])
 REFUSED = object()
 MOST = 2**31 - 2  # what a loop or an array counts
+RUNS_CALLERS_CODE = True
 _inside = contextvars.ContextVar("a checked function is running", default=False)
 
 
@@ -47,7 +48,9 @@ class Constraint:
         return Constraint(f"{self.allowed} or {other.allowed}", accept)
 
 
-def check(**constraints: Constraint) -> Callable[[Function], Function]:
+def check(
+    runs_callers_code: bool = False, /, **constraints: Constraint
+) -> Callable[[Function], Function]:
     """Check the named arguments before the function runs. Numbers reach it as Python's own."""
 
     def decorate(function: Function) -> Function:
@@ -70,7 +73,7 @@ def check(**constraints: Constraint) -> Callable[[Function], Function]:
             for name, constraint in constraints.items():
                 if name in bound.arguments:
                     bound.arguments[name] = checked(name, bound.arguments[name], constraint)
-            token = _inside.set(True)
+            token = _inside.set(not runs_callers_code)
             try:
                 return function(*bound.args, **bound.kwargs)
             finally:

@@ -12,9 +12,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import array_of, checked_key, random_stream, real_array  # noqa: F401
 from manyheads._fields import RANGE, allowed, judged, shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -233,21 +234,10 @@ def _checked_model(name: str, value: Any) -> Any:
     return checked_model(value, name)
 
 
-def checked_dtype(name: str, value: Any) -> str:
-    """The name of a precision, float32 or float64, of its name or of NumPy's type."""
-    try:
-        kind = np.dtype(value).name
-    except Exception:  # whatever a foreign object raises
-        kind = ""
-    if kind not in ("float32", "float64"):
-        raise ValueError(f"{name}={shown(value)} is not supported; choose 'float32' or 'float64'.")
-    return kind
-
-
 # "argument: annotation" -> its rule, where the words of the annotation say too little.
 SPECIAL: dict[str, Callable[[str], Rule | None]] = {
     "key: jax.Array": _raising(lambda name, value: checked_key(value)),
-    "dtype: str": _raising(checked_dtype),
+    "dtype: str": _raising(lambda name, value: _check.checked(name, value, _check.dtype)),
     "loss: str | Loss": _raising(_known_loss),
     "loss: str": _raising(_known_loss),
     "num_heads: float": _raising(_whole_heads),
@@ -293,54 +283,3 @@ def number_of(value) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return np.nan
-
-
-def array_of(values, name: str = "the array") -> np.ndarray:
-    """A NumPy array, or an empty one of objects if the values are ragged."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array; pass {name}.data without the masked entries.")
-    try:
-        if callable(
-            getattr(values, "detach", None)
-        ):  # a tensor of PyTorch, which may have a gradient
-            values = values.detach().cpu()
-            values = values.float() if str(values.dtype) == "torch.bfloat16" else values
-        array = np.asarray(values)
-        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-    except Exception:  # whatever a foreign object raises
-        return np.zeros(0, dtype=object)
-
-
-def real_array(name: str, values) -> np.ndarray:
-    """An array of real numbers."""
-    array = array_of(values, name)
-    if array.dtype.kind not in "fiub":
-        remedy = (
-            "Pad sequences of different length and pass mask=."
-            if array.dtype == object
-            else f"Convert with np.asarray({name}, dtype=float)."
-        )
-        raise ValueError(
-            f"{name} must be real numbers in one rectangular array; got dtype {array.dtype}. {remedy}"
-        )
-    return array
-
-
-def checked_key(key):
-    """One JAX random key, as `jax.random.key` makes it; a whole number is the seed of one."""
-    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < 2**32:
-        return jax.random.key(int(key))
-    try:
-        one = jax.random.key_data(key).ndim == 1
-    except (TypeError, ValueError, AttributeError):
-        one = False
-    if not one:
-        raise ValueError(
-            f"key={shown(key)} is not a JAX random key or a seed; pass key=jax.random.key(0), or key=0."
-        )
-    return key
-
-
-def random_stream(key) -> np.random.Generator:
-    """A float64 NumPy stream that depends on the whole JAX key, so that draws do not depend on JAX's dtype mode."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(checked_key(key))).ravel())

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from manyheads._check import REFUSED, Constraint
+from manyheads._check import REFUSED, Constraint, checked, checked_key, random_stream, whole
 from manyheads._fields import check, setting
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import checked_key, random_stream, whole
 from manyheads.data.source import SOURCES
 
 
@@ -145,7 +144,11 @@ class TokenizedMixture:
 
     def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences; labels are fair coins, and a small sample that holds one class only is an error."""
-        n, T, M = whole("num_examples", num_examples, 2), self.num_tokens, self.num_patterns
+        n, T, M = (
+            checked("num_examples", num_examples, whole(2)),
+            self.num_tokens,
+            self.num_patterns,
+        )
         fits_memory(
             f"{n:,} sequences",
             8.0 * 5 * n * T * self.dim + 16.0 * self.dim**2,

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from manyheads._check import checked, checked_key, random_stream, whole
 from manyheads._fields import check, setting
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import checked_key, random_stream, whole
 from manyheads.data.source import SOURCES
 
 LARGEST_DRAW = 200_000  # candidates tried before a margin filter is called hopeless
@@ -74,7 +74,7 @@ class Planted:
 
     def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences until `num_examples` pass the margin filter."""
-        n, T, d = whole("num_examples", num_examples, 2), self.num_tokens, self.dim
+        n, T, d = checked("num_examples", num_examples, whole(2)), self.num_tokens, self.dim
         teacher = self.teacher_heads * (d * d + T * d + max(256, n) * 4.0 * T * T)
         fits_memory(
             f"{n:,} sequences", 8.0 * (3 * max(256, n) * T * d + teacher), "draw fewer of them"
@@ -123,7 +123,7 @@ class RandomLabels:
 
     def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences and coin-flip labels."""
-        numbers = 2.0 * whole("num_examples", num_examples, 2) * self.num_tokens * self.dim
+        numbers = 2.0 * checked("num_examples", num_examples, whole(2)) * self.num_tokens * self.dim
         fits_memory(f"{num_examples:,} sequences", 8 * numbers, "draw fewer of them")
         rng = random_stream(key)
         tokens = rng.standard_normal((num_examples, self.num_tokens, self.dim))

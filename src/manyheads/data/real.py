@@ -9,15 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from manyheads._check import check as check_arguments
+from manyheads._check import whole
 from manyheads._fields import check, setting
 from manyheads.data.convert import paths_of
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
 from manyheads.data.files import BLOCK
 from manyheads.data.mapped import is_large
 from manyheads.data.source import SOURCES
-
-DIGIT = {"low": 0, "high": 9}
 
 
 @SOURCES.register("digits")
@@ -61,7 +60,7 @@ class Digits:
         )
 
 
-@guarded(first=DIGIT, second=DIGIT)
+@check_arguments(first=whole(0, 9), second=whole(0, 9))
 def digits(first: int = Digits.first, second: int = Digits.second) -> Dataset:
     """All images of two handwritten digits as token sequences; see `Digits`."""
     return Digits(first, second).load()

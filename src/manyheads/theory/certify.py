@@ -7,13 +7,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from manyheads import _check
 from manyheads._card import card
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads._check import RUNS_CALLERS_CODE, check, flag, none, positive, whole
+from manyheads.data.dataset import Dataset, is_dataset
+from manyheads.data.mixture import is_mixture
 from manyheads.theory.examination import Examination
 from manyheads.theory.ledger import about_runs, entry, papers
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis, Verdict, plain
-from manyheads.training.trajectory import Trajectory
+from manyheads.training.trajectory import Trajectory, is_trajectory
 
 BEYOND = Hypothesis(
     "its constants are within the range of float64", False, "rescale tokens, weights or step size"
@@ -71,7 +73,17 @@ class Certificates:
         return "\n\n".join(([self.title] if self.title else []) + [str(c) for c in self.items])
 
 
-@guarded()
+@check(
+    RUNS_CALLERS_CODE,
+    run=is_trajectory,
+    dataset=is_dataset,
+    test=is_dataset | none,
+    mixture=is_mixture | none,
+    token_radius=positive | none,
+    independent=flag,
+    from_step=whole(0) | none,
+    progress=_check.function | none,
+)
 def certify(
     run: Trajectory,
     dataset: Dataset,

@@ -17,14 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.data.dataset import Dataset
-from manyheads.data.door import guarded
+from manyheads._check import check, many, none, positive, whole
+from manyheads.data.dataset import Dataset, is_dataset
+from manyheads.data.mixture import is_mixture
 from manyheads.model.attention import MultiHead
+from manyheads.model.autodiff import is_model
+from manyheads.model.loss import is_loss
 from manyheads.theory.targets import (
     Direction,
     Target,
     along,
     attention_target,
+    is_direction,
     measure_target,
     proximal_target,
 )
@@ -121,7 +125,6 @@ class Decomposition:
         )
 
 
-@guarded()
 def decompose(walk: Walk) -> tuple[Decomposition, ...]:
     """The decomposition of a walk for each target it was measured against."""
     parts = []
@@ -136,7 +139,16 @@ def decompose(walk: Walk) -> tuple[Decomposition, ...]:
     return tuple(parts)
 
 
-@guarded()
+@check(
+    start=is_model,
+    dataset=is_dataset,
+    step_size=positive,
+    num_steps=whole(),
+    directions=many(is_direction),
+    mixture=is_mixture | none,
+    longer=whole() | none,
+    loss=is_loss,
+)
 def explain_run(
     start: Any,
     dataset: Dataset,

@@ -16,12 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from manyheads._check import a
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import finite, guarded
 from manyheads.model.attention import HIGHEST, Heads, MultiHead
-from manyheads.model.autodiff import flatten, float64, scores, slopes, unflatten
+from manyheads.model.autodiff import as_model, flatten, float64, scores, slopes, unflatten
 from manyheads.model.loss import Loss, get_loss
-from manyheads.model.protocol import checked_model
 from manyheads.model.variants import attention_of
 
 
@@ -59,19 +58,20 @@ class Direction:
         return parameter_norm(self.heads)
 
 
-@guarded(num_heads=None)
+is_direction = a(Direction, "mixture_direction and combined_direction make one")
+
+
 def with_heads(start: MultiHead, num_heads: float) -> MultiHead:
     """The same heads in the same shares, with another (possibly fractional or huge) total."""
-    counts = start.multiplicity * (finite("num_heads", num_heads) / start.num_heads)
+    counts = start.multiplicity * (num_heads / start.num_heads)
     return MultiHead(start.key_query, start.readout, counts, start.decoder, start.exponent)
 
 
-@guarded()
 def measure_target(
     name: str, start: Any, dataset: Dataset, displacement: Any, loss: str | Loss = "logistic"
 ) -> Target:
     """Loss, distance and norms of the point at `displacement` from the start."""
-    displacement, start = float64(displacement), checked_model(start, "start")
+    displacement, start = float64(displacement), as_model(start)
     point = start.displaced(displacement)
     full = attention_of(point)
     copies = np.ones(1) if start.copies is None else start.copies
@@ -85,7 +85,6 @@ def measure_target(
     )
 
 
-@guarded()
 def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> float:
     """Mean loss over a dataset, in float64."""
     margins = dataset.labels * scores(model, dataset)
@@ -93,7 +92,6 @@ def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> f
         return float(np.mean(np.asarray(get_loss(loss).value(jnp.asarray(margins)))))
 
 
-@guarded()
 def mixture_direction(start: MultiHead, mixture) -> Direction:
     r"""The paper's $\theta_*$ of Section 5.2: $(\bar U_*,\ \mathrm{sign}(\alpha_h)\bar W_*)$ in every head.
 
@@ -108,7 +106,6 @@ def mixture_direction(start: MultiHead, mixture) -> Direction:
     )
 
 
-@guarded()
 def combined_direction(
     name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray
 ) -> Direction:
@@ -128,14 +125,12 @@ def combined_direction(
     return Direction(name, jax.tree.map(lambda leaf: leaf * (math.sqrt(2) / norm), one))
 
 
-@guarded()
 def tangent_margins(direction: Direction, start: MultiHead, dataset: Dataset) -> np.ndarray:
     r"""$y_i\langle\nabla\tilde\Phi(X_i;\theta_0),\theta_*\rangle$ for every sequence."""
     unit = jax.tree.map(lambda leaf: leaf / math.sqrt(start.num_heads), direction.heads)
     return dataset.labels * slopes(start, dataset, unit)
 
 
-@guarded()
 def along(
     direction: Direction,
     scale: float,
@@ -150,7 +145,6 @@ def along(
     )
 
 
-@guarded()
 def attention_target(
     start: MultiHead,
     dataset: Dataset,
@@ -176,7 +170,6 @@ def attention_target(
     return measure_target("the attention target of Section 5.3", start, dataset, displacement, loss)
 
 
-@guarded()
 def proximal_target(
     start: Any,
     dataset: Dataset,
@@ -190,7 +183,7 @@ def proximal_target(
     Any point is a legitimate target; this one makes the certificate along the run small.
     """
     strength = 1 / (step_size * num_steps)
-    n, loss, start = dataset.num_examples, get_loss(loss), checked_model(start, "start")
+    n, loss, start = dataset.num_examples, get_loss(loss), as_model(start)
     with jax.enable_x64(True):
         parameters, objective = float64(start.parameters), start.objective(dataset)
         root, mean = np.sqrt(objective.copies), jnp.full(n, 1 / n)
@@ -215,7 +208,6 @@ def proximal_target(
     return measure_target("the proximal target", start, dataset, displacement, loss)
 
 
-@guarded()
 def losses_along(
     direction: Direction,
     scales: np.ndarray,

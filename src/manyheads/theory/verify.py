@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from manyheads.data.door import guarded
+from manyheads import _check
+from manyheads._check import RUNS_CALLERS_CODE, check, flag, none
 from manyheads.theory.finding import Effort, Finding
 from manyheads.theory.ledger import entry, ledger
 from manyheads.theory.statement import Statement
@@ -97,7 +98,7 @@ def share(value: float | None) -> str:
     return f"{value:.1e}"
 
 
-@guarded()
+@check(RUNS_CALLERS_CODE, quick=flag, seed=_check.seed, report=_check.function | none)
 def verify(
     statements: Sequence[str] = (),
     *,

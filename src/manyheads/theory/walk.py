@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import inner
 from manyheads.theory.targets import Target
@@ -57,7 +56,6 @@ class Walk:
         return self.start.displaced(self.displacement)
 
 
-@guarded(num_steps=FROM_ZERO)
 def follow(
     start: Any,
     dataset: Dataset,

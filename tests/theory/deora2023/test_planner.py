@@ -210,7 +210,7 @@ def test_undecided_is_not_told_as_proved(planned):
     [
         ({"target_loss": 0.0}, "target_loss=0.0 must be a finite number > 0"),
         ({"target_loss": 0.8}, "must be from 1e-100 to log 2"),
-        ({"start": "cold"}, "choose one of first_phase, zero, gaussian"),
+        ({"start": "cold"}, "start='cold' must be 'first_phase', 'zero' or 'gaussian'"),
         ({"planning_share": 1.0}, "planning_share=1.0"),
         ({"planning_share": 0.05}, "at least 8"),
         ({"num_steps": 0}, "num_steps=0"),

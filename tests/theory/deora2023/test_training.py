@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from paper_settings import setting
 
+from manyheads.theory.decomposition import explain_run
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.corollaries import heads_for_good_start
 from manyheads.theory.deora2023.initialization import good_start, reach
@@ -270,4 +271,4 @@ def test_impossible_goals_are_refused(literal):
     with pytest.raises(ValueError, match="certified=0.0 must be a finite number > 0"):
         smallest_heads(start, s.dataset, [direction], certified=0.0)
     with pytest.raises(ValueError, match="step_size=nan"):
-        follow(start, s.dataset, step_size=math.nan, num_steps=5)
+        explain_run(start, s.dataset, step_size=math.nan, num_steps=5)

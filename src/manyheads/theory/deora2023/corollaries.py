@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from manyheads.data.door import guarded
 from manyheads.model.loss import LOGISTIC
 from manyheads.theory import targets
 from manyheads.theory import walk as follower
@@ -52,7 +51,6 @@ HEADS_FORMULA = {
 }
 
 
-@guarded()
 def good_start_radius(good: GoodStart, num_steps: float) -> float:
     r"""$M=\|U_0\|_{2,\infty}+\max(1,c\|\theta_*\|_{2,\infty})$ of Corollary 2."""
     scale = reach(good, num_steps) / math.sqrt(2)
@@ -60,7 +58,6 @@ def good_start_radius(good: GoodStart, num_steps: float) -> float:
     return good.readout_norm + good.shape.repeat * moved
 
 
-@guarded()
 def heads_for_good_start(
     good: GoodStart, num_steps: float, variant: str = OURS, constant: float = HEADS_TRAINING
 ) -> float:
@@ -73,7 +70,6 @@ def heads_for_good_start(
     return good.shape.heads_printed(max(1.0, good.parameter_bound) ** 2, D) ** 2
 
 
-@guarded()
 def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[str, float]:
     """What a version of Corollary 2 allows as step size, by condition."""
     D, shape = reach(good, num_steps, variant), good.shape
@@ -101,19 +97,16 @@ def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[
     } | common
 
 
-@guarded()
 def largest_good_step(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     """The largest step size that a version of Corollary 2 allows."""
     return min(step_limits(good, num_steps, variant).values())
 
 
-@guarded()
 def train_bound(good: GoodStart, num_steps: float, step_size: float, variant: str = OURS) -> float:
     r"""Train loss: $2/K+5D^2/(4\eta K)$; printed with its own $g_0$."""
     return 2 / num_steps + 5 * reach(good, num_steps, variant) ** 2 / (4 * step_size * num_steps)
 
 
-@guarded()
 def gap_bound(
     good: GoodStart, num_steps: float, step_size: float, num_examples: int, variant: str = OURS
 ) -> float:
@@ -121,7 +114,6 @@ def gap_bound(
     return 17 * reach(good, num_steps, variant) ** 2 / (step_size * num_examples)
 
 
-@guarded()
 def good_start_conditions(
     good: GoodStart, *, num_steps: float, step_size: float, generalization: bool = False
 ) -> tuple[Conditions, ...]:

@@ -14,7 +14,6 @@ import numpy as np
 from scipy import optimize
 
 from manyheads.data import mixture as mixtures
-from manyheads.data.door import guarded
 from manyheads.measures import margin as margins
 from manyheads.model import attention as model
 from manyheads.theory import decomposition, targets
@@ -35,13 +34,11 @@ if TYPE_CHECKING:
     from manyheads.data.mixture import TokenizedMixture
 
 
-@guarded()
 def linear_margin_fixed_positions(mixture: TokenizedMixture) -> float:
     r"""$S\sqrt{\zeta T/2}$: the linear margin when the relevant positions are always the same (erratum E26)."""
     return mixture.signal * math.sqrt(mixture.sparsity * mixture.num_tokens / 2)
 
 
-@guarded()
 def logit_gap(mixture: TokenizedMixture) -> float:
     r"""Eq. (8): smallest logit gap of relevant and irrelevant keys under $W_*$: $S^4(1-4q+2q^2)$, $q\le1/2$."""
     q = noise_level(mixture, 0.5, "where the gap is proved")
@@ -69,7 +66,6 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
     return np.where(relevant[:, None], from_relevant[None, :], from_irrelevant)
 
 
-@guarded()
 def sharpness(mixture: TokenizedMixture, mass: float, *, printed: bool = False) -> float:
     r"""Proposition 3: $\Gamma_\epsilon$ for an irrelevant mass of at most `mass`.
 
@@ -86,7 +82,6 @@ def sharpness(mixture: TokenizedMixture, mass: float, *, printed: bool = False) 
     return max(0.0, math.sqrt(2 * (M + 1)) / (S**2 * (1 - 4 * q + 2 * q**2)) * log)
 
 
-@guarded()
 def attention_margin(mixture: TokenizedMixture, mass: float = 0.0) -> float:
     r"""(11): $\gamma_{attn}(\epsilon)=\frac{\sqrt T}{\sqrt2S}(S^2(1-\epsilon)-2\epsilon Z_\mu)$; $S\sqrt{T/2}$ at 0."""
     T, S = mixture.num_tokens, mixture.signal

@@ -15,18 +15,21 @@ import jax
 import numpy as np
 from scipy import optimize
 
+from manyheads._check import check, none, positive
 from manyheads.data import dataset as datasets
 from manyheads.data import planted
-from manyheads.data.door import guarded
+from manyheads.data.dataset import is_dataset
 from manyheads.measures import kernel as kernels
 from manyheads.measures import tangent as tangents
-from manyheads.model.loss import Loss, get_loss
+from manyheads.model.attention import is_multi_head
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.theory import targets
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.problem import small_problem, small_problems
 from manyheads.theory.deora2023.setting import model_scope
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
+from manyheads.theory.targets import is_direction
 from manyheads.theory.verdict import OURS, PRINTED, Bound, Certificate, Hypothesis, Verdict
 from manyheads.training import start as starts
 
@@ -134,7 +137,13 @@ class GoodStart:
         return "\n".join(str(h) for h in self.hypotheses())
 
 
-@guarded()
+@check(
+    start=is_multi_head,
+    dataset=is_dataset,
+    direction=is_direction | none,
+    token_radius=positive | none,
+    loss=is_loss,
+)
 def good_start(
     start: MultiHead,
     dataset: Dataset,
@@ -186,7 +195,6 @@ def target_norm(good: GoodStart, scale: float) -> float:
     return good.parameter_bound + scale * good.theta_star().head_norm() / math.sqrt(good.num_heads)
 
 
-@guarded()
 def realize(
     good: GoodStart, loss: float, allowance: float = ALLOWANCE
 ) -> tuple[Target, Certificate]:
@@ -211,7 +219,6 @@ def realize(
     return target, Certificate("prop7", claim, target.loss, (Bound(OURS, loss, hypotheses),))
 
 
-@guarded()
 def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     r"""$g_0(1/K)$: the distance within which a target with train loss $1/K$ is guaranteed to exist.
 

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from manyheads.data import mixture as mixtures
-from manyheads.data.door import guarded
 from manyheads.theory import targets
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
@@ -51,7 +50,6 @@ def noise_level(mixture: TokenizedMixture, limit: float, where: str) -> float:
     return q
 
 
-@guarded()
 def first_phase_error(mixture: TokenizedMixture, num_examples: int, failure: float) -> float:
     r"""Lemma 2, ours: $\|p\|\le P(\delta)$ with probability at least $1-\delta$.
 
@@ -66,7 +64,6 @@ def first_phase_error(mixture: TokenizedMixture, num_examples: int, failure: flo
     )
 
 
-@guarded()
 def printed_first_phase_error(
     mixture: TokenizedMixture, dim: int, num_examples: int, failure: float
 ) -> float:
@@ -88,7 +85,6 @@ def measured_first_phase_error(
     return float(np.linalg.norm(step - mixture.sparsity / 4 * mixture.u_star))
 
 
-@guarded()
 def linear_margin(mixture: TokenizedMixture) -> float:
     r"""$S\sqrt{T/2}\,(\zeta-2(1-\zeta)Z_\mu/S^2)$, the margin of $U_*$ at unit norm.
 
@@ -98,7 +94,6 @@ def linear_margin(mixture: TokenizedMixture) -> float:
     return S * math.sqrt(T / 2) * (zeta - 2 * (1 - zeta) * mixture.noise_mu / S**2)
 
 
-@guarded()
 def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""(7): $\gamma_*$ as printed, for $\|p\|\le$ `error`."""
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
@@ -108,7 +103,6 @@ def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     return attention - error * T**2.5 * (S + mixture.noise_norm) ** 3 + linear_margin(mixture)
 
 
-@guarded()
 def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error`.
 
@@ -127,7 +121,6 @@ def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     return attention - off + linear_margin(mixture)
 
 
-@guarded()
 def first_phase_bounds(
     mixture: TokenizedMixture, error: float, *, num_examples: int, failure: float
 ) -> FirstPhaseBounds:

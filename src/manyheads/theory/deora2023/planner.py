@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jax import random
 
+from manyheads import _check
 from manyheads._card import card
-from manyheads._registry import nearest
-from manyheads.data.door import guarded
+from manyheads._check import check, flag, none, one_of, positive, share, whole
+from manyheads._names import DECODERS
+from manyheads.data.dataset import is_dataset
 from manyheads.measures import kernel as kernels
 from manyheads.measures import margin as margins
 from manyheads.model import attention
-from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads.model.loss import LOGISTIC, Loss, get_loss, is_loss
 from manyheads.theory import walk as follower
 from manyheads.theory.deora2023.initialization import GoodStart, good_start
 from manyheads.theory.deora2023.regime import STEPS, Ray, fixed_plan, smallest_heads, whole_heads
@@ -234,7 +236,18 @@ class Plan:
         return f"A linear model on these tokens separates them, with margin {low:.4g}."
 
 
-@guarded()
+@check(
+    dataset=is_dataset,
+    start=one_of(*PLANNED),
+    target_loss=positive,
+    num_steps=whole() | none,
+    key=_check.key,
+    planning_share=share,
+    trials=flag,
+    decoder=one_of(*DECODERS),
+    loss=is_loss,
+    progress=_check.function | none,
+)
 def plan(
     dataset: Dataset,
     *,
@@ -257,8 +270,6 @@ def plan(
     those of the run; the paper's own versions are left out for others than its own.
     """
     tell, loss = progress or (lambda text: None), get_loss(loss)
-    if start not in PLANNED:
-        raise ValueError(f"start={start!r} is not known; {nearest(start, PLANNED)}.")
     if not 1e-100 <= target_loss < loss.at(0.0):
         nothing = "log 2 = 0.69" if loss is LOGISTIC else f"{loss.at(0.0):.4g}"
         raise ValueError(

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import optimize
 
-from manyheads.data.door import guarded
-from manyheads.model.loss import LOGISTIC, Loss, get_loss
+from manyheads._check import check, many, none, positive, whole
+from manyheads.data.dataset import is_dataset
+from manyheads.model.attention import is_multi_head
+from manyheads.model.loss import LOGISTIC, Loss, get_loss, is_loss
 from manyheads.theory import targets
 from manyheads.theory import walk as follower
 from manyheads.theory.deora2023 import initialization
@@ -40,6 +42,7 @@ from manyheads.theory.deora2023.training import (
     training_conditions,
 )
 from manyheads.theory.finding import Effort
+from manyheads.theory.targets import is_direction
 from manyheads.theory.verdict import EXPLICIT, OURS, Certificate
 from manyheads.training import start as starts
 
@@ -228,7 +231,15 @@ def heads_to_realize(
     return found
 
 
-@guarded()
+@check(
+    start=is_multi_head,
+    dataset=is_dataset,
+    directions=many(is_direction),
+    certified=positive,
+    num_steps=whole() | many(whole()),
+    token_radius=positive | none,
+    loss=is_loss,
+)
 def smallest_heads(
     start: MultiHead,
     dataset: Dataset,
@@ -315,7 +326,6 @@ def whole_heads(num_heads: float, start: MultiHead) -> float:
     return float(start.num_classes * math.ceil(num_heads / start.num_classes))
 
 
-@guarded()
 def run_literally(
     start: MultiHead,
     dataset: Dataset,

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads.data.door import guarded
+from manyheads._check import check, many, none, positive, real, whole
+from manyheads.data.dataset import is_dataset
 from manyheads.model import attention
-from manyheads.model.loss import Loss, get_loss
+from manyheads.model.attention import is_multi_head
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.theory import provenance
 from manyheads.theory.deora2023.setting import loss_scope
 from manyheads.theory.finding import Effort, Finding, Tally
@@ -33,6 +35,7 @@ from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.training import descent
 from manyheads.training import until as questions
+from manyheads.training.trajectory import is_trajectory
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -205,7 +208,14 @@ class Forecast:
     __repr__ = __str__
 
 
-@guarded()
+@check(
+    model=is_multi_head | is_trajectory,
+    dataset=is_dataset,
+    step_size=positive | many(positive) | none,
+    reduce=real(above=1),
+    most_pieces=whole(),
+    loss=is_loss | none,
+)
 def forecast(
     model: MultiHead | Trajectory,
     dataset: Dataset,
@@ -258,7 +268,7 @@ def followed(
     return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
 
 
-@guarded()
+@check(run=is_trajectory, dataset=is_dataset, reduce=real(above=1))
 def first_forecast(
     run: Trajectory, dataset: Dataset, *, reduce: float = 2.0
 ) -> tuple[int, Forecast] | None:

@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from manyheads.data import dataset as datasets
-from manyheads.data.door import guarded
 from manyheads.model import attention
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
@@ -107,7 +106,6 @@ def _log(value: Fraction) -> float:
     return math.log(value.numerator) - math.log(value.denominator)
 
 
-@guarded(num_tokens={"low": 3, "high": LONGEST})
 def parity_heads(num_tokens: int) -> CountHeads:
     """The heads of Theorem P: as few as can fit the parity of `num_tokens` >= 3 tokens, checked exactly."""
     heads = _odd(num_tokens) if num_tokens % 2 else _even(num_tokens)

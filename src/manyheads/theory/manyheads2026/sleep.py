@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, positive
 from manyheads.data import dataset as datasets
-from manyheads.data.door import SHARE, guarded
+from manyheads.data.dataset import is_dataset
 from manyheads.measures import margin as margins
+from manyheads.model.attention import is_multi_head
 from manyheads.theory import shift as shifts
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.deora2023.setting import require_scope
@@ -204,7 +207,7 @@ def _unmet(start: MultiHead, dataset: Dataset) -> list[Hypothesis]:
     return [hypothesis for hypothesis in needed if not hypothesis.holds]
 
 
-@guarded(moved=SHARE)
+@check(start=is_multi_head, dataset=is_dataset, step_size=positive, moved=_check.share)
 def attention_sleep(
     start: MultiHead, dataset: Dataset, *, step_size: float, moved: float = 0.05
 ) -> Sleep:

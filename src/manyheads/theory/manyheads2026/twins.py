@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from manyheads.data.door import guarded
 from manyheads.measures import hessian as hessians
 from manyheads.measures import neighborhood, stability
 from manyheads.model import autodiff
@@ -76,7 +75,6 @@ def _slope(m: np.ndarray) -> np.ndarray:
     return losses.LOGISTIC.slope_at(m)
 
 
-@guarded()
 def bound_twins(
     start: MultiHead, dataset: Dataset, *, step_size: float, num_steps: int
 ) -> TwinBound:
