@@ -340,7 +340,9 @@ def test_bad_input_is_one_line():
         "plain gradient descent": lambda: mh.forecast(
             dataclasses.replace(run, settings=run.settings | {"optimizer": "adam"}), s.dataset
         ),
-        "loss='hinge' must be 'logistic', 'hyperbolic'": lambda: mh.forecast(run, s.dataset, loss="hinge"),
+        "loss='hinge' must be 'logistic', 'hyperbolic'": lambda: mh.forecast(
+            run, s.dataset, loss="hinge"
+        ),
         "not its factors": lambda: mh.forecast(
             mh.gaussian_start(2, num_tokens=4, dim=6, rank=2, key=jax.random.key(0)),
             s.dataset,
