@@ -209,8 +209,10 @@ def _folded(heads, batch) -> Folded:
 
 def _chunk_parts(folded: Folded, piece) -> Parts:
     none = jnp.zeros(folded.num_classes)
-    _, A, B, phi, _ = scores_and_parts(folded, none, piece.tokens, piece.mask, piece.last, HIGHEST)
-    return Parts(A, B - phi[:, None, :])
+    _, A, _, rest, _ = scores_and_parts(
+        folded, none, piece.tokens, piece.mask, piece.last, HIGHEST
+    )
+    return Parts(A, rest)
 
 
 @partial(jax.jit, static_argnums=4)

@@ -362,16 +362,16 @@ def _features(heads, root, X, mask, last, *, form, squares):
         Folded.of(W, U, by_query=True), root, X, mask, last, HIGHEST, keys
     )
     q = Xq.shape[1]
-    A, B, phi = (
+    A, B, rest = (
         swapped(M, q) for M in parts
     )  # columns (query class): gradients come out query by query
     product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
-    errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi)
+    errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, rest)
     weight = jnp.tile(root, q)[None, None, :]
     AX = product(weight * A, keys) + jnp.sum(weight * A, axis=1)[:, :, None] * mean
     AX = AX.reshape(c, q, g, d)
     AX = AX if U.ndim == 3 else AX.sum(axis=1)
-    D = weight * A * (B - phi[:, None, :])
+    D = weight * A * rest
     Z = product(D, keys).reshape(c, q, g, d)
     if form == "jacobian":
         rest, terms = (_key_query_gradients(heads, Xq, Z),), jnp.zeros_like(terms)

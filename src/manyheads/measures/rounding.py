@@ -134,11 +134,12 @@ def _loss_derivatives(
     return slope, second, np.abs(above - below) / (2 * step)
 
 
-def gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi):
+def gradient_errors(heads, root, keys, mean, Xq, W, A, B, rest):
     r"""What rounding does to the gradients, followed through the formulas, and the terms of the one by W; squared.
 
     A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
-    that, and the centered readout to what B and the changes of A leave in it.
+    that, and the centered readout to what B and the changes of A leave in it. B is taken less its value at the key
+    with most attention, where nothing is lost.
     """
     (c, _, d), q, g = keys.shape, Xq.shape[1], W.shape[0]
     size = jnp.sqrt(jnp.sum(keys**2, axis=2))  # c, s
@@ -150,9 +151,13 @@ def gradient_errors(heads, root, keys, mean, Xq, W, A, B, phi):
     reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]
     logit = (reach * jnp.max(size, axis=1)[:, None, None]).reshape(c, 1, q * g)
     by_A = A * (1 + (1 - A) * logit)
-    centered = jnp.abs(B - phi[:, None, :])
-    moved = by_A * centered
-    by_D = moved + A * (jnp.abs(B) + jnp.sum(A * jnp.abs(B) + moved, axis=1, keepdims=True))
+    centered = jnp.abs(rest)
+    top = A == jnp.max(A, axis=1, keepdims=True)
+    of_top = jnp.max(jnp.where(top, jnp.abs(B), 0.0), axis=1, keepdims=True)
+    by_B = jnp.where(top, 0.0, jnp.abs(B) + of_top)
+    low = jnp.max(jnp.where(top, centered, 0.0), axis=1, keepdims=True)
+    by_mean = jnp.sum(A * by_B + jnp.where(top, 0.0, by_A * (centered + low)), axis=1)
+    by_D = by_A * centered + A * (by_B + by_mean[:, None, :])
 
     def over_keys(M):
         return jnp.sum(M * size[:, :, None], axis=1).reshape(c, q, g)

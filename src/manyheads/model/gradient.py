@@ -4,6 +4,9 @@ For one sequence X and one head (W, U), with S = X W Xᵀ, A = softmax of the ro
 
     Φ = Σ_ts A_ts B_ts,   ∂Φ/∂U = A X,   ∂Φ/∂W = Xᵀ D X,   D_ts = A_ts (B_ts − Σ_s' A_ts' B_ts').
 
+Where one key holds nearly all attention, both terms of its D cancel down to what the other keys hold. So B is taken less
+its value at that key: no term is then larger than the result, and D has the accuracy of A however small it becomes.
+
 Arrays are [sequence, key s, (class g, query t)]: the softmax runs over an axis that is not the last, so that the long
 last axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each;
 only S and the product with D are made one sequence at a time. W meets the keys and D the queries: with K = X Wᵀ, S is
@@ -226,7 +229,7 @@ def swapped(M, count: int):
 
 
 def attention_and_queries(folded: Folded, X, mask, last, precision, keys=None):
-    """The attention of one chunk as [c, s, (g t)], and the tokens t that look."""
+    """The attention of one chunk as [c, s, (g t)], which keys hold most of it, and the tokens t that look."""
     (c, T, _), g = X.shape, folded.num_classes
     Xq = folded.queries(X, last)
     q = Xq.shape[1]
@@ -234,26 +237,36 @@ def attention_and_queries(folded: Folded, X, mask, last, precision, keys=None):
     if mask is not None:
         S = jnp.where(mask[:, :, None], S, -jnp.inf)
     E = jnp.exp(S - jax.lax.stop_gradient(jnp.max(S, axis=1, keepdims=True)))
-    A = E / jnp.sum(E, axis=1, keepdims=True)
+    A, top = E / jnp.sum(E, axis=1, keepdims=True), E == 1
     if mask is not None and q == T:
         A = (A.reshape(c, T, g, q) * mask[:, None, None, :].astype(A.dtype)).reshape(c, T, g * q)
-    return A, Xq
+        top = (top.reshape(c, T, g, q) & mask[:, None, None, :]).reshape(c, T, g * q)
+    return A, top, Xq
+
+
+def mean_and_rest(A, top, B):
+    """The mean of B under the attention, and B less that mean, exact where the attention is nearly all on one key."""
+    most = jnp.max(jnp.where(top, B, -jnp.inf), axis=1, keepdims=True)
+    most = jax.lax.stop_gradient(jnp.where(jnp.isneginf(most), 0.0, most))  # of a masked query, 0
+    above = B - most
+    mean = jnp.sum(A * above, axis=1, keepdims=True)
+    return (most + mean)[:, 0], above - mean
 
 
 def scores_and_parts(folded: Folded, of_class, X, mask, last, precision, keys=None):
-    """Scores of one chunk and what its gradient needs: A, B in layout [c, s, (g t)], their phi and the query tokens.
+    """Scores of one chunk and what its gradient needs: A, B and B less its mean as [c, s, (g t)], and the query tokens.
 
     With `keys`, other tokens are looked at and read out than those that look.
     """
     c, g = X.shape[0], folded.num_classes
-    A, Xq = attention_and_queries(folded, X, mask, last, precision, keys)
+    A, top, Xq = attention_and_queries(folded, X, mask, last, precision, keys)
     q = Xq.shape[1]
     B = folded.readouts(X if keys is None else keys, q, precision)
-    phi = jnp.sum(A * B, axis=1)  # c, (g t): the part of each query in the score
+    phi, rest = mean_and_rest(A, top, B)  # c, (g t): the part of each query in the score
     by_class = phi.reshape(c, g, q).sum(axis=2) * of_class.astype(phi.dtype)[None, :]
     # Without the barrier multiply and add may fuse; equal classes of opposite sign would not cancel to the last bit.
     scores = jax.lax.optimization_barrier(by_class).sum(axis=1)
-    return scores, A, B, phi, Xq
+    return scores, A, B, rest, Xq
 
 
 def loss_and_gradient(
@@ -302,11 +315,13 @@ def evaluate(
     def one_chunk(carry, piece):
         total, sums, mass = carry
         (X, y, mask, last), w, flags = piece
-        scores, A, B, phi, Xq = scores_and_parts(folded, weights.of_class, X, mask, last, precision)
+        scores, A, _, rest, Xq = scores_and_parts(
+            folded, weights.of_class, X, mask, last, precision
+        )
         margins = y * scores
         total = total + jnp.sum(w * loss.value(margins))
         slope = (w * loss.slope(margins) * y * weights.of_head)[:, None, None]
-        sums = sums.plus(A * (B - phi[:, None, :]), A, slope, X, Xq, precision)
+        sums = sums.plus(A * rest, A, slope, X, Xq, precision)
         if flags is not None:
             looked = partial(_mass_of_chunk, flags=flags, use=w > 0, mask=mask, num_classes=g)
             mass = mass + jax.lax.cond(due, looked, lambda A: jnp.zeros(g, A.dtype), A)

@@ -28,6 +28,7 @@ from manyheads.model.gradient import (
     Weights,
     attention_and_queries,
     head_weights,
+    mean_and_rest,
     prepare,
 )
 from manyheads.model.loss import softmax
@@ -40,11 +41,11 @@ def _rows(readout: Any, decoder: str) -> jax.Array:
 
 
 def _pooled(folded: Folded, X, mask, last, rows: int, precision):
-    """Attention, the tokens that look, and P as (c, g, rows, d): summed over the queries that share a readout."""
-    A, Xq = attention_and_queries(folded, X, mask, last, precision)
+    """Attention, its top keys, the tokens that look, and P as (c, g, rows, d): summed over the queries that share a readout."""
+    A, top, Xq = attention_and_queries(folded, X, mask, last, precision)
     P = jax.lax.dot_general(A, X, EACH_KEY, precision=precision)
     P = P.reshape(X.shape[0], folded.num_classes, Xq.shape[1], X.shape[2])
-    return A, Xq, P if P.shape[2] == rows else P.sum(axis=2, keepdims=True)
+    return A, top, Xq, P if P.shape[2] == rows else P.sum(axis=2, keepdims=True)
 
 
 def loss_and_gradient(
@@ -70,7 +71,7 @@ def loss_and_gradient(
     def one_chunk(carry, piece):
         total, dW, dU = carry
         (X, codes, mask, last), w = piece
-        A, Xq, P = _pooled(folded, X, mask, last, U.shape[2], precision)
+        A, top, Xq, P = _pooled(folded, X, mask, last, U.shape[2], precision)
         scores = jnp.einsum("cgrd,ogrd->co", P, by_class, precision=precision)
         values, slopes = softmax(scores, codes)
         slopes = slopes * (w * weights.of_head)[:, None]
@@ -78,7 +79,7 @@ def loss_and_gradient(
         folding = jnp.einsum("co,ogrd->cgrd", slopes, U, precision=precision)
         B = jnp.einsum("csd,cgrd->csgr", X, folding, precision=precision)
         B = jnp.broadcast_to(B, (*B.shape[:3], Xq.shape[1])).reshape(A.shape)
-        D = A * (B - jnp.sum(A * B, axis=1, keepdims=True))
+        D = A * mean_and_rest(A, top, B)[1]
         dW = dW + folded.key_query_sum(D, 1.0, X, Xq, precision)
         return (total + jnp.sum(w * values), dW, dU), scores
 
@@ -110,7 +111,7 @@ def batch_scores(
     by_class = U * weights.of_class[None, :, None, None]
 
     def one_chunk(piece):
-        P = _pooled(folded, piece.tokens, piece.mask, piece.last, U.shape[2], precision)[2]
+        P = _pooled(folded, piece.tokens, piece.mask, piece.last, U.shape[2], precision)[3]
         return jnp.einsum("cgrd,ogrd->co", P, by_class, precision=precision)
 
     return jax.lax.map(one_chunk, batch).reshape(-1, U.shape[0])
