@@ -209,9 +209,7 @@ def _folded(heads, batch) -> Folded:
 
 def _chunk_parts(folded: Folded, piece) -> Parts:
     none = jnp.zeros(folded.num_classes)
-    _, A, _, rest, _ = scores_and_parts(
-        folded, none, piece.tokens, piece.mask, piece.last, HIGHEST
-    )
+    _, A, _, rest, _ = scores_and_parts(folded, none, piece.tokens, piece.mask, piece.last, HIGHEST)
     return Parts(A, rest)
 
 
