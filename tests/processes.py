@@ -1,9 +1,7 @@
 """Processes that tests start: waited for by events, never by seconds, and ended whatever happens to the test."""
 
 import contextlib
-import multiprocessing
 import os
-import resource
 import signal
 import subprocess
 import time
@@ -12,7 +10,6 @@ import psutil
 
 LIMIT = 600.0  # seconds; far beyond what a busy machine needs, so that only a test that hangs reaches it
 LOOK_EVERY = 0.05
-SESSION = "MANYHEADS_TEST_SESSION"  # in the environment of everything that this process starts
 
 
 def wait_until(condition, process=None, what="the event", limit=LIMIT):
@@ -66,37 +63,6 @@ def processes():
     finally:
         for process in started:
             end(process)
-
-
-def mark_session():
-    """From now on, `left_behind` recognizes what this process starts, however deep, also without its parent."""
-    os.environ[SESSION] = str(os.getpid())
-
-
-def ever_started():
-    """Changes when a process has been started and waited for; None while there is one, ended or not."""
-    multiprocessing.active_children()  # waits for those that have ended
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return None
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
-
-
-def left_behind(before=frozenset()):
-    """The processes of this session that are not in `before`: {pid: command line}."""
-    own, found = os.getpid(), {}
-    for process in psutil.process_iter():
-        if process.pid == own or process.pid in before:
-            continue
-        with contextlib.suppress(psutil.Error):
-            zombie = process.status() == psutil.STATUS_ZOMBIE
-            if process.ppid() == own or (not zombie and process.environ().get(SESSION) == str(own)):
-                line = "not waited for" if zombie else " ".join(process.cmdline())
-                if (
-                    "multiprocessing.resource_tracker" not in line
-                ):  # one for as long as this process lives
-                    found[process.pid] = line
-    return found
 
 
 def _group(number):
