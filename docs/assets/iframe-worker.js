@@ -1,5 +1,5 @@
 // Browsers start no workers in a page that is opened from a folder. There the script of a worker (that of the search)
-// runs in a hidden frame, with the same two functions: it listens to "message" events and answers by postMessage.
+// runs in a hidden frame, with the same two functions: it listens to "message" events and answers by postMessage or the property onmessage.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
@@ -20,10 +20,15 @@ if (location.protocol === "file:") {
           Object.assign(script, { src: source, onload: resolve, onerror: reject });
           inside.document.body.append(script);
         });
-      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      inside.postMessage = (data) => this.answer(new MessageEvent("message", { data }));
       inside.importScripts = (...sources) =>
         sources.reduce((before, source) => before.then(() => load(source)), Promise.resolve());
       return load(url);
+    }
+
+    answer(event) {
+      this.dispatchEvent(event);
+      this.onmessage?.(event);
     }
 
     postMessage(data) {
