@@ -11,12 +11,11 @@ help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) ## ask the theory: studies, answers and one page, in minutes (ARGS="heads --scale full" runs one at length)
-	@$(BIN)/manyheads run $(ARGS)
+run: $(READY) ## all studies at quick scale and their page, under 2 minutes (ARGS="scaling --scale full" runs one at length)
+	@$(BIN)/python -m studies $(ARGS)
 
-report: $(READY) ## draw docs/report anew: all studies at full scale (hours; interrupt it, the same command resumes)
-	@$(BIN)/manyheads run all --scale full --out results/full $(ARGS)
-	@$(BIN)/manyheads report results/full --light docs/report
+report: $(READY) ## docs/report: all studies at full scale (half an hour; interrupt it, the same command resumes)
+	@$(BIN)/python -m studies --scale full --page docs/report $(ARGS)
 
 test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)
 	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)

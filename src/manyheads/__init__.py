@@ -73,4 +73,4 @@ _HOME = {
 }
 
 
-__getattr__, __dir__ = front_door(__name__, _HOME)
+__getattr__, __dir__ = front_door(__name__, _HOME, rooms=("lab",))

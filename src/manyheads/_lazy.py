@@ -24,11 +24,15 @@ class _Lazy:
         return getattr(importlib.import_module(self._name), attribute)
 
 
-def front_door(module: str, homes: Mapping[str, str]) -> tuple[Callable, Callable]:
+def front_door(
+    module: str, homes: Mapping[str, str], rooms: tuple[str, ...] = ()
+) -> tuple[Callable, Callable]:
     """`__getattr__` and `__dir__` of a package whose public names load their module at first use."""
     names = vars(sys.modules[module])
 
     def get(name: str) -> Any:
+        if name in rooms:
+            return importlib.import_module(f"{module}.{name}")
         if name not in homes:
             raise AttributeError(
                 f"module {module!r} has no attribute {name!r}; it offers {', '.join(sorted(homes))}"
@@ -36,7 +40,7 @@ def front_door(module: str, homes: Mapping[str, str]) -> tuple[Callable, Callabl
         names[name] = getattr(importlib.import_module(homes[name]), name)
         return names[name]
 
-    return get, lambda: sorted({*names, *homes})
+    return get, lambda: sorted({*names, *homes, *rooms})
 
 
 def compiled(**options: Any) -> Callable[[Callable], Callable]:

@@ -1,0 +1,1 @@
+"""What was done with the library: one file a question. `python -m studies` runs them."""
