@@ -14,16 +14,18 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "explorer" / "index.html"
 
 # In the order in which they are joined: while it loads, a script uses names of earlier ones only.
-ENGINE = ("random", "model", "data", "start", "descent", "theory", "setup")
+ENGINE = ("random", "model", "data", "start", "descent", "theory", "cloud", "setup")
 VIEWS = (
     *("palette", "settings", "presets", "format", "terms", "chart", "charts", "tokens", "maps"),
-    *("picture", "controls", "runs", "python", "verdicts", "takeaways", "tour", "main"),
+    *("cloud", "bowl", "task", "picture", "controls", "runs", "python", "verdicts"),
+    *("takeaways", "tour", "main"),
 )
 # What the engine offers to the views, the worker and the tests.
 OFFERED = (
     *("LOSSES", "Objective", "Run", "Mixture", "decompose", "prepare", "leaveOneOut", "lookAt"),
     *("dataFromLists", "modelFromLists", "admissibleStep", "theorem1", "paperTarget"),
     *("attentionTarget", "measureTarget", "findEdge", "fullNorm", "readoutNorm", "makeRandom"),
+    *("zeroStart", "averages", "wholeReadout", "viewDirections", "slice", "PARITY_SIGNAL"),
 )
 
 

@@ -66,7 +66,8 @@ const ANSWERS = {
     prepared = Engine.prepare(settings, own);
     run = new Engine.Run(prepared.spec);
     const { spec, parts, theory } = prepared;
-    say({ type: "ready", id, model: spec.model, train: parts.train, test: parts.test, fresh: parts.fresh, theory, row: firstRow() });
+    say({ type: "ready", id, model: spec.model, train: parts.train, test: parts.test, fresh: parts.fresh, theory, row: firstRow(),
+      patterns: parts.source?.patterns || null, oracle: parts.source instanceof Engine.Mixture && spec.model.decoder === "full" ? parts.source.oracle : null });
   },
   train({ id, perSecond }) { slice((active = {}), id, 15, perSecond || Infinity); },
   pause() { active = null; },

@@ -1,4 +1,4 @@
-// Where sequences come from, as in the library's data sources: tokenized mixture, random labels, planted attention.
+// Where sequences come from, as in the library's data sources: tokenized mixture, random labels, planted attention, parity.
 // A dataset is { n, T, d, tokens (n*T*d), labels (n), mask, relevant, pattern (n*T, -1 where unknown), name }.
 
 function emptyData(n, T, d, name) {
@@ -130,7 +130,30 @@ class Planted {
   }
 }
 
-const SOURCES = { mixture: Mixture, random: RandomLabels, planted: Planted };
+class Parity {
+  // All sequences of two kinds of tokens; the label is +1 if the second kind occurs an even number of times. With
+  // positions, each token also says where it stands. Nothing is drawn, and there is nothing to test on.
+  constructor(settings) { Object.assign(this, settings); }
+
+  sample() {
+    const { T, positions } = this, n = 2 ** T, d = positions === "yes" ? 2 + T : 2, data = emptyData(n, T, d, "parity");
+    data.kinds = new Uint8Array(n);
+    for (let i = 0; i < n; i++) {
+      for (let t = 0; t < T; t++) {
+        const second = (i >> (T - 1 - t)) & 1, at = (i * T + t) * d;
+        data.tokens[at + second] = PARITY_SIGNAL;
+        if (positions === "yes") data.tokens[at + 2 + t] = PARITY_SIGNAL;
+        data.pattern[i * T + t] = second;
+        data.kinds[i] += second;
+      }
+      data.labels[i] = data.kinds[i] % 2 ? -1 : 1;
+    }
+    return data;
+  }
+}
+
+const PARITY_SIGNAL = 2;
+const SOURCES = { mixture: Mixture, random: RandomLabels, planted: Planted, parity: Parity };
 
 function makeSource(settings) {
   const kind = SOURCES[settings.data];

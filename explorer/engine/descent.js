@@ -5,7 +5,8 @@
 const isRecorded = (step, last) => step <= 100 || step === last || step % Math.floor(step / 40) === 0;
 
 class Run {
-  // spec: { model, train, test, loss, optimizer, stepSize, numSteps, target: as measured or null, recordSteps: list or null }
+  // spec: { model, train, test, loss, optimizer, stepSize, numSteps, target: as measured or null, recordSteps: list or null,
+  //   scaling: "paper", or "mean_field", in which the step of W is multiplied by the number of heads }
   constructor(spec) {
     Object.assign(this, spec);
     const { model } = spec;
@@ -16,10 +17,11 @@ class Run {
     this.dU = new Float64Array(model.U.length);
     this.W = model.W.slice();
     this.U = model.U.slice();
+    this.turn = spec.scaling === "mean_field" ? model.H : 1;
     this.step = 0;
     this.status = "running"; // then "finished" or "diverged"
     if (spec.optimizer === "adam") this.adam = [this.dW, this.dU].map((x) => ({ m: new Float64Array(x.length), v: new Float64Array(x.length) }));
-    const watched = spec.optimizer === "gd" && !(this.wanted && this.wanted.size === 0);
+    const watched = spec.optimizer === "gd" && this.turn === 1 && !(this.wanted && this.wanted.size === 0);
     this.identity = watched ? new Identity(this, spec.target) : null;
   }
 
@@ -35,7 +37,7 @@ class Run {
     const row = due ? this.record(loss, margin, gradientNorm) : null;
     if (this.step >= this.numSteps) { this.status = "finished"; return row; }
     if (this.identity) this.identity.leave(loss, gradientNorm);
-    this.move(loss, gradientNorm);
+    this.move(loss);
     this.step++;
     return row;
   }
@@ -54,14 +56,14 @@ class Run {
     };
   }
 
-  move(loss, gradientNorm) {
+  move(loss) {
     const { gW, gU } = this.objective;
     if (this.adam) {
       this.shiftByAdam(this.dW, gW, this.adam[0]);
       this.shiftByAdam(this.dU, gU, this.adam[1]);
     } else {
-      const size = this.optimizer === "gd" ? this.stepSize : this.unitSize(loss, gradientNorm);
-      for (let k = 0; k < gW.length; k++) this.dW[k] += -size * gW[k];
+      const size = this.optimizer === "gd" ? this.stepSize : this.unitSize(loss);
+      for (let k = 0; k < gW.length; k++) this.dW[k] += -size * this.turn * gW[k];
       for (let k = 0; k < gU.length; k++) this.dU[k] += -size * gU[k];
     }
     const { W, U } = this.model;
@@ -69,14 +71,21 @@ class Run {
     for (let k = 0; k < U.length; k++) this.U[k] = U[k] + this.dU[k];
   }
 
+  // The norm of the gradient that the rules divide by: in the mean-field scaling W is measured in units of sqrt(H).
+  slopeNorm() {
+    const { gW, gU } = this.objective, root = Math.sqrt(this.turn);
+    return fullNorm(this.model, this.turn === 1 ? gW : gW.map((x) => root * x), gU);
+  }
+
   // The factor of the gradient for "normalized" and "polyak"; where the loss underflows, everything shares one scale factor.
-  unitSize(loss, gradientNorm) {
+  unitSize(loss) {
+    let gradientNorm = this.slopeNorm();
     const { labels } = this.train, { scores, loss: kind } = this.objective;
     let top = -Infinity, largest = this.stepSize;
     for (let i = 0; i < labels.length; i++) top = Math.max(top, kind.logSlope(labels[i] * scores[i]));
     if (top < 0.5 * Math.log(2.2250738585072014e-308)) {
       loss = this.objective.evaluate(this.W, this.U, false, top).loss;
-      gradientNorm = fullNorm(this.model, this.objective.gW, this.objective.gU);
+      gradientNorm = this.slopeNorm();
       largest = Math.exp(Math.log(this.stepSize) + top);
     }
     if (!(gradientNorm > 0)) return 0;

@@ -27,8 +27,11 @@ const LOSSES = {
 function makeModel({ W, U, counts, T, d, decoder = "full", exponent = 0.5 }) {
   const G = counts.length, H = counts.reduce((a, b) => a + b, 0), scale = H ** -exponent;
   return { W, U, counts, T, d, G, H, decoder, exponent, ofHead: scale, ofClass: counts.map((N) => N * scale),
-    rows: decoder === "full" ? T : 1 };
+    rows: decoder === "full" ? T : 1, sizeW: decoder === "query" ? d : d * d };
 }
+
+// The last token asks alone, and so does a learned query, which has a vector w in place of W X^T x.
+const asksOnce = (decoder) => decoder === "last" || decoder === "query";
 
 class Objective {
   // Loss, scores, gradient of one head of each class, and attention on the relevant tokens, on fixed data.
@@ -38,14 +41,14 @@ class Objective {
     this.data = data;
     this.loss = LOSSES[loss];
     const { n, T, d } = data, { G, rows } = model;
-    this.queries = model.decoder === "last" ? 1 : T;
+    this.queries = asksOnce(model.decoder) ? 1 : T;
     this.A = new Float64Array(G * this.queries * T);
     this.D = new Float64Array(G * this.queries * T);
     this.Q = new Float64Array(d);
     this.P = new Float64Array(this.queries * d);
     this.phi = new Float64Array(G);
     this.scores = new Float64Array(n);
-    this.gW = new Float64Array(G * d * d);
+    this.gW = new Float64Array(G * model.sizeW);
     this.gU = new Float64Array(G * rows * d);
     this.mass = new Float64Array(G);
     this.last = new Int32Array(n).fill(T - 1);
@@ -55,14 +58,15 @@ class Objective {
   // Attention A, its derivative D and the part of each class in the score, for sequence i.
   forward(W, U, i) {
     const { T, d, tokens, mask } = this.data, { G, rows, decoder } = this.model, { A, D, Q, queries } = this;
-    const X = i * T * d, full = decoder === "full";
+    const X = i * T * d, full = decoder === "full", learned = decoder === "query", { sizeW } = this.model;
     for (let g = 0; g < G; g++) {
       let total = 0;
       for (let t = 0; t < queries; t++) {
         const query = decoder === "last" ? this.last[i] : t, row = (g * queries + t) * T;
-        if (mask && !mask[i * T + query]) { A.fill(0, row, row + T); D.fill(0, row, row + T); continue; }
-        const x = X + query * d, w = g * d * d, u = (g * rows + (full ? t : 0)) * d;
-        for (let b = 0; b < d; b++) {
+        if (mask && !learned && !mask[i * T + query]) { A.fill(0, row, row + T); D.fill(0, row, row + T); continue; }
+        const x = X + query * d, w = g * sizeW, u = (g * rows + (full ? t : 0)) * d;
+        if (learned) for (let b = 0; b < d; b++) Q[b] = W[w + b];
+        else for (let b = 0; b < d; b++) {
           let sum = 0;
           for (let a = 0, k = w + b; a < d; a++, k += d) sum += tokens[x + a] * W[k];
           Q[b] = sum;
@@ -140,6 +144,7 @@ class Objective {
           P[p + b] = weight * turn;
         }
       }
+      if (decoder === "query") { for (let b = 0; b < d; b++) gW[g * d + b] += P[b]; continue; }
       for (let a = 0; a < d; a++) {
         const w = g * d * d + a * d;
         for (let b = 0; b < d; b++) {
@@ -155,7 +160,7 @@ class Objective {
   addMass(i) {
     const { n, T, relevant, mask } = this.data, { A, queries } = this;
     let real = queries;
-    if (mask && this.model.decoder !== "last") { real = 0; for (let t = 0; t < T; t++) real += mask[i * T + t]; }
+    if (mask && !asksOnce(this.model.decoder)) { real = 0; for (let t = 0; t < T; t++) real += mask[i * T + t]; }
     for (let g = 0; g < this.model.G; g++) {
       let on = 0;
       for (let t = 0; t < queries; t++) {

@@ -11,7 +11,7 @@ function dataFromLists({ tokens, labels, mask, relevant, name, labelNames }) {
 function modelFromLists({ keyQuery, readout, multiplicity, decoder, exponent }, T) {
   const flat = (rows) => Float64Array.from(rows.flat(3));
   return makeModel({ W: flat(keyQuery), U: flat(readout), counts: Float64Array.from(multiplicity), T,
-    d: keyQuery[0].length, decoder, exponent });
+    d: decoder === "query" ? keyQuery[0].length : keyQuery[0][0].length, decoder, exponent });
 }
 
 // Some sequences of a dataset, in order.
@@ -30,7 +30,7 @@ function subset(data, index) {
 // Fresh, training and test parts: drawn here, or cut from the user's own data.
 function makeParts(settings, own) {
   if (own) {
-    const all = dataFromLists(own), order = makeRandom(settings.seed, "train").shuffled(all.n), quarter = Math.floor(all.n / 4);
+    const all = own.tokens instanceof Float64Array ? own : dataFromLists(own), order = makeRandom(settings.seed, "train").shuffled(all.n), quarter = Math.floor(all.n / 4);
     const fresh = settings.start === "first_phase" ? Math.min(settings.nFresh, quarter) : 0, test = Math.min(settings.nTest, quarter);
     const cut = (from, to) => (to > from ? subset(all, order.slice(from, to)) : null);
     return { source: null, fresh: cut(0, fresh), test: cut(fresh, fresh + test), train: bothClasses(cut(fresh + test, all.n)) };
@@ -52,9 +52,9 @@ function prepare(settings, own = null) {
   const { source, train } = parts, radius = source && source.tokenRadius;
   const oracle = source instanceof Mixture && settings.decoder === "full" ? source.oracle : null;
   const spec = { model, train, test: parts.test, loss: settings.loss, optimizer: settings.optimizer,
-    stepSize: settings.stepSize, numSteps: settings.numSteps, target: null };
+    scaling: settings.optimizer === "adam" ? "paper" : settings.scaling, stepSize: settings.stepSize, numSteps: settings.numSteps, target: null };
   const theory = { admissible: admissibleStep(model, train, radius), radius: radius || tokenRadius(train), target: null, targets: {} };
-  if (oracle && settings.optimizer === "gd") {
+  if (oracle && settings.optimizer === "gd" && spec.scaling !== "mean_field") {
     const scale = settings.target || bestScale(model, train, settings.loss, oracle, settings.stepSize, settings.numSteps);
     const measured = (target) => measureTarget(model, train, settings.loss, target), paper = measured(paperTarget(model, oracle, scale));
     theory.targets = { paper, attention: measured(attentionTarget(model, train.n, source)) };

@@ -1,3 +1,6 @@
+// The size of letters on canvases: larger on a wall.
+const typeSize = () => (document.body.classList.contains("presenting") ? 17 : 12);
+
 // A line chart on a canvas: log or linear axes, labels at the ends of the curves, a cursor, values on hover or tap.
 class Chart {
   // options: { title, unit, log (vertical axis), floor, lines: [{ y, label }] }
@@ -73,7 +76,7 @@ class Chart {
     canvas.height = Math.round(height * ratio);
     const c = canvas.getContext("2d");
     c.scale(ratio, ratio);
-    c.font = "11px ui-sans-serif, system-ui, sans-serif";
+    c.font = `${typeSize()}px ui-sans-serif, system-ui, sans-serif`;
     const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(`${label} ↓`).width);
     this.room = Math.min(Math.max(54, 14 + Math.ceil(Math.max(0, ...words))), 0.36 * width);
     const s = (this.scale = this.scales(width, height));
@@ -87,7 +90,17 @@ class Chart {
     c.beginPath();
     c.rect(s.left, 0, s.right - s.left + 4, s.bottom + 1);
     c.clip();
-    for (const one of this.series) this.stroke(c, this.points(one, s), one.color, one.dash, 2);
+    // What lies after the shown step is faint, so that a run that plays draws its curve.
+    const shown = this.cursor === null || this.cursor === undefined ? s.right : s.x(this.cursor);
+    for (const [from, to, alpha] of [[0, shown + 0.5, 1], [shown + 0.5, width, 0.22]]) {
+      c.save();
+      c.globalAlpha = alpha;
+      c.beginPath();
+      c.rect(from, 0, Math.max(to - from, 0), height);
+      c.clip();
+      for (const one of this.series) this.stroke(c, this.points(one, s), one.color, one.dash, 2);
+      c.restore();
+    }
     c.restore();
     this.labels(c, s);
     const at = this.pointer ? this.pointer.step : this.cursor;

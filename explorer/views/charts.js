@@ -1,10 +1,14 @@
 // The curves of a run, with those of the pinned one beside them, and the exact decomposition at the shown step.
+// Panels of the theory are folded until they are asked for, and cost nothing until then.
+const isSeen = (selector) => !document.body.classList.contains("simple") || $(selector).classList.contains("pointed");
+// What the theory is about.
+const isPlain = ({ optimizer, scaling }) => optimizer === "gd" && scaling === "paper";
 const headsText = (H) => `${number(H)} head${H === 1 ? "" : "s"}`;
 
-// Classes by name: + and − heads after a first phase, all heads from zero, single heads where all differ.
+// Classes by name: two halves after a first phase, all heads from zero, single heads where all differ.
 function classNames(run) {
   const { counts } = run.model;
-  if (run.settings.start === "first_phase" && counts.length > 1) return ["+ heads", "− heads"];
+  if (run.settings.start === "first_phase" && counts.length > 1) return ["first half", "second half"];
   return counts.length === 1 ? [counts[0] === 1 ? "the head" : "all heads"] : Array.from(counts, (_, g) => `head ${g + 1}`);
 }
 
@@ -23,7 +27,7 @@ const meanMass = (run, row) => (row.mass ? row.mass.reduce((sum, share, g) => su
 class Charts {
   constructor(place, pick) {
     const make = (id, term_, options) => {
-      const box = el("figure", { class: "panel", id }, el("figcaption", {}, term(term_), el("span", {}, options.unitText)));
+      const box = el("figure", { class: id === "lossChart" ? "panel" : "panel deep", id }, el("figcaption", {}, term(term_), el("span", {}, options.unitText)));
       place.append(box);
       const chart = new Chart(box, { title: LEDGER.terms[term_].title, ...options });
       chart.onpick = pick;
@@ -37,7 +41,9 @@ class Charts {
   show(run, pinned, cursor, line = null) {
     const sets = [{ run, dash: [], tail: "" }];
     if (pinned) sets.push({ run: pinned, dash: [3, 3], tail: " · pinned" });
-    const curve = (set, label, role, of, extra) => ({ label: label + set.tail, color: ink(role), dash: set.dash.length ? set.dash : extra || [],
+    const untested = sets.every(({ run: one }) => one.rows[0].testLoss === null), [own, other] = sets.map(({ run: one }) => one.settings.heads);
+    if (untested && pinned && own !== other) sets.forEach((set) => { set.name = `${short(set.run.settings.heads)} head${set.run.settings.heads === 1 ? "" : "s"}`; });
+    const curve = (set, label, role, of, extra) => ({ label: set.name && label === "train" ? set.name : label + set.tail, color: ink(role), dash: set.dash.length ? set.dash : extra || [],
       steps: set.run.steps, values: set.run.rows.map(of) });
     const loss = [], margin = [], mass = [];
     for (const set of sets) {
@@ -50,8 +56,8 @@ class Charts {
     const even = run.evenShare;
     this.mass.options.lines = even === null ? [] : [{ y: even, label: "even" }, line].filter(Boolean);
     this.loss.show(loss, cursor);
-    this.margin.show(margin, cursor);
-    this.mass.show(mass, cursor);
+    if (isSeen("#marginChart")) this.margin.show(margin, cursor);
+    if (isSeen("#focusChart")) this.mass.show(mass, cursor);
   }
 }
 
@@ -78,13 +84,13 @@ class Decomposition {
 
   show(run, row, asked, pinned) {
     for (const option of this.choice.options) option.disabled = option.value !== "end" && !run.theory.targets[option.value];
-    const plain = run.settings.optimizer === "gd", shown = plain && row.step > 0, target = Decomposition.target(run, asked);
+    const plain = isPlain(run.settings), shown = plain && row.step > 0, target = Decomposition.target(run, asked);
     this.choice.value = target.name;
     this.choice.disabled = !plain;
     this.when.textContent = shown ? `mean train loss of steps 1 to ${number(row.step)}` : "";
     this.place.classList.toggle("empty", !shown);
     if (!shown) {
-      fill(this.body, el("p", { class: "note" }, plain ? "It appears with the first step." : "The identity holds for plain gradient descent; choose it on the left."));
+      fill(this.body, el("p", { class: "note" }, plain ? "Take a step to fill this panel." : "This needs plain gradient descent in the paper's scaling; choose both on the left."));
       return;
     }
     const terms = Engine.decompose(run.model, run.settings.stepSize, row, target), used = terms.distanceTerm - terms.returned;

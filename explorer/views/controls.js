@@ -10,49 +10,58 @@ function fromPosition(field, position) {
 const toPosition = (field, value) => LOG_STEPS * Math.log(value / field.low) / Math.log(field.high / field.low);
 
 class Controls {
-  // `change(name, value)` is called with every value that is allowed; `complain(text)` with a sentence otherwise.
-  constructor(place, change, complain) {
+  // `change(name, value)` is called with every value that is allowed, and with undefined after one that is not.
+  constructor(place, change) {
     this.nodes = {};
-    const wide = matchMedia("(min-width: 900px)").matches;
-    const groups = Object.fromEntries(["Model", "Start", "Descent", "Data"].map((group) => [group, place.appendChild(el("details", { class: "group", open: wide }, el("summary", {}, group)))]));
+    // What a newcomer tries first is open, the rest is folded.
+    const groups = Object.fromEntries(["Try", "Model", "Start", "Descent", "Data"].map((group) => [group, place.appendChild(group === "Try" ? el("div", {}) : el("details", { class: "group" }, el("summary", {}, group)))]));
     for (const [name, field] of Object.entries(SETTINGS)) {
-      const node = field.kind === "choice" ? this.choice(name, field, change) : this.slider(name, field, change, complain);
+      const node = field.kind === "choice" ? this.choice(name, field, change) : this.slider(name, field, change);
       groups[field.group].append(node.box);
       this.nodes[name] = node;
     }
   }
 
   choice(name, field, change) {
-    const input = el("select", { id: `set-${name}`, name }, Object.entries(field.choices).map(([value, text]) => el("option", { value }, text)));
+    const input = el("select", { id: `set-${name}`, name, "aria-label": field.label }, Object.entries(field.choices).map(([value, text]) => el("option", { value }, text)));
     input.addEventListener("change", () => change(name, input.value));
-    return { input, box: el("div", { class: "control" }, el("label", { for: `set-${name}` }, term(field.term, field.label)), input) };
+    return { input, box: el("div", { class: "control" }, term(field.term, field.label), input) };
   }
 
-  slider(name, field, change, complain) {
+  slider(name, field, change) {
     const log = field.kind === "log";
-    const range = el("input", { type: "range", id: `set-${name}`, name, min: log ? 0 : field.low, max: log ? LOG_STEPS : field.high, step: log ? 1 : field.step || 1 });
+    const range = el("input", { type: "range", id: `set-${name}`, name, "aria-label": field.label, min: log ? 0 : field.low, max: log ? LOG_STEPS : field.high, step: log ? 1 : field.step || 1 });
     const box = el("input", { type: "text", inputmode: "decimal", class: "value", "aria-label": `${field.label}, exact value` });
-    const marks = el("div", { class: "marks" });
+    const marks = el("div", { class: "marks" }), problem = el("p", { class: "problem", id: `problem-${name}`, role: "alert", hidden: true });
     range.addEventListener("input", () => change(name, log ? fromPosition(field, Number(range.value)) : Number(range.value)));
+    // What is refused stays out of the run: the field shows the value that runs, and the reason stands below it.
+    const judge = (text = "") => {
+      problem.textContent = text;
+      problem.hidden = !text;
+      box.classList.toggle("bad", Boolean(text));
+      if (text) { box.setAttribute("aria-invalid", "true"); box.setAttribute("aria-describedby", problem.id); }
+      else { box.removeAttribute("aria-invalid"); box.removeAttribute("aria-describedby"); }
+    };
+    box.addEventListener("input", () => judge());
     box.addEventListener("change", () => {
       const value = parsed(name, box.value);
-      if (value === null) complain(`${field.label}: “${box.value.slice(0, 40)}” is not possible; it must be ${allowed(name)}.`);
-      change(name, value === null ? undefined : value);
+      judge(value === null ? `“${box.value.slice(0, 40)}” is not possible; it must be ${allowed(name)}.` : "");
+      if (value === null) box.value = ""; // so that the value that runs is written again
+      change(name, value === null ? undefined : value, box);
     });
-    return { input: range, value: box, marks, field, log,
-      box: el("div", { class: "control" }, el("label", { for: `set-${name}` }, term(field.term, field.label)), box,
-        el("div", { class: "track" }, range, marks)) };
+    return { input: range, value: box, marks, field, log, judge,
+      box: el("div", { class: "control" }, term(field.term, field.label), box, el("div", { class: "track" }, range, marks), problem) };
   }
 
   show(settings, hasOwn) {
     for (const [name, node] of Object.entries(this.nodes)) {
       const field = SETTINGS[name], own = settings.data === "own";
-      const hidden = (field.only && field.only !== settings.data) || (field.when && !field.when(settings)) || (own && field.drawn);
+      const hidden = (field.only && field.only !== settings.data) || (settings.data === "parity" && ["d", "n", "nTest"].includes(name)) || (field.when && !field.when(settings)) || (own && field.drawn);
       node.box.hidden = Boolean(hidden);
       if (!node.value) { node.input.value = settings[name]; continue; }
       if (name === "relevant") node.input.max = settings.T - 1;
       node.input.value = node.log ? toPosition(field, settings[name]) : settings[name];
-      if (document.activeElement !== node.value) node.value.value = field.zero && !settings[name] ? field.zero : number(settings[name]);
+      if (document.activeElement !== node.value || !node.value.value) node.value.value = field.zero && !settings[name] ? field.zero : number(settings[name]);
       node.input.setAttribute("aria-valuetext", withUnit(settings[name], field.unit));
     }
   }

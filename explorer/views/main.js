@@ -1,19 +1,27 @@
 // The page: one state, one place that redraws. Training happens in the worker; here are only records and views.
 class App {
   constructor() {
-    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: 0, playing: null, wanted: null, against: "paper" });
+    Object.assign(this, { settings: DEFAULTS, own: null, run: null, pinned: null, cursor: null, sequence: 0, perSecond: 0, playing: null, wanted: null, against: "paper", goal: null, deep: false });
     this.worker = new Worker_((heard) => this.hear(heard));
     this.edgeWorker = null;
-    this.controls = new Controls($("#controls"), (name, value) => this.change(name, value), (text) => this.say(text, true));
+    this.controls = new Controls($("#controls"), (name, value) => this.change(name, value));
     this.controls.onmark = (value) => this.change("stepSize", roundedDown(value));
+    this.clouds = new Clouds($("#cloud"));
+    this.bowl = new Bowl($("#bowl"));
     this.charts = new Charts($("#charts"), (step) => this.scrub(step));
     this.decomposition = new Decomposition($("#identity"), (name) => { this.against = name; this.showLink(); this.redraw(); });
     this.maps = new Maps($("#mapsBody"), this);
     this.takeaways = new Takeaways($("#takeawaysBody"), (one, sets) => this.showTwo(one, sets), (one, sets) => { if (this.tour.asking) this.showTwo(one, sets); });
     this.tour = new Tour($("#tour"), this);
     this.bind();
-    if (location.hash.length < 2) this.say("Press Train and watch eight heads learn what to look at. New here? Take the tour.");
-    this.open(location.hash);
+    this.unfold(false);
+    if (location.hash.length < 2) this.welcome(); else this.open(location.hash);
+  }
+
+  // What a newcomer sees first: one head beside a million heads, trained in silence and played once.
+  welcome() {
+    this.invitation = "That was one head beside a million heads. Now drag the number of heads.";
+    this.visit(OPENING, BESIDE, "play");
   }
 
   // Show what a link says: settings, a pinned run, a stop of the tour.
@@ -22,8 +30,27 @@ class App {
     if (said.length) this.say(said.join(" "), true);
     this.sequence = Math.max(0, (Math.floor(Number(extra.seq)) || 1) - 1);
     this.against = Object.hasOwn(TARGETS, extra.against || "") ? extra.against : "paper";
+    if (extra.all) this.unfold(true);
+    const step = Number(extra.at), goal = extra.at && step >= 0 ? step : Boolean(extra.run);
     if (extra.stop && TOUR[Number(extra.stop) - 1]) this.tour.go(Number(extra.stop) - 1);
-    else this.visit(settings, pin && pin.settings, Boolean(extra.run));
+    else this.visit(settings, pin && pin.settings, goal);
+  }
+
+  // Three panels, or all of them.
+  unfold(deep) {
+    this.deep = deep;
+    this.folding();
+    $("#depth").textContent = deep ? "Show less: cloud, map and loss" : "Show more: margin, attention, the model at work, the theory";
+    $("#depth").setAttribute("aria-expanded", deep);
+    this.redraw();
+  }
+
+  // The tour keeps theory folded until it comes to it.
+  folding() {
+    const { at } = this.tour;
+    const simple = at === null ? !this.deep : !TOUR[at].theory, loss = $("#lossChart");
+    document.body.classList.toggle("simple", simple);
+    if (simple && at === null) $("#maps").after(loss); else $("#charts").prepend(loss); // three panels fit one screen
   }
 
   bind() {
@@ -34,11 +61,14 @@ class App {
     $("#play").addEventListener("click", () => this.play());
     $("#time").addEventListener("input", (event) => { this.stopPlaying(); this.cursorAt(Number(event.target.value)); });
     $("#speed").addEventListener("change", (event) => { this.perSecond = Number(event.target.value); if (this.training) this.start(); });
-    $("#share").addEventListener("click", () => this.copy(this.link(), "The link is copied; it contains the whole state."));
+    $("#share").addEventListener("click", () => this.copy(this.link(), "The link is copied. It trains this run again and shows this step."));
     $("#python").addEventListener("click", () => this.run && this.copy(pythonCode(this.run), "The Python code is copied; the library repeats this run with it."));
     $("#download").addEventListener("click", () => this.download());
     $("#startTour").addEventListener("click", () => this.tour.go(0));
-    $("#preset").addEventListener("change", (event) => { if (event.target.value) { this.say(""); this.visit(PRESETS[event.target.value].settings, null, false); } });
+    $("#preset").addEventListener("change", (event) => this.preset(PRESETS[event.target.value]));
+    $("#depth").addEventListener("click", () => { this.unfold(!this.deep); this.showLink(); });
+    $("#message").addEventListener("click", () => this.say(""));
+    $("#present").addEventListener("click", () => this.present());
     fill($("#preset"), el("option", { value: "" }, "choose …"), Object.entries(PRESETS).map(([name, { title }]) => el("option", { value: name }, title)));
     $(".theme").addEventListener("click", () => this.theme(dark() ? "light" : "dark", true));
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) this.open(location.hash); });
@@ -51,12 +81,28 @@ class App {
   key(event) {
     if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     const act = {
-      " ": () => this.toggle(), s: () => this.stepOnce(), r: () => this.prepare(), p: () => this.pin(),
-      ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1), Escape: () => this.tour.at !== null && this.tour.go(null),
+      " ": () => this.toggle(), s: () => this.stepOnce(), r: () => this.prepare(), p: () => this.pin(), f: () => this.present(),
+      ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1),
+      Escape: () => (document.body.classList.contains("presenting") ? this.present() : this.tour.at !== null && this.tour.go(null)),
     }[event.key];
     if (!act || (event.key === " " && event.target.matches("button, summary, a"))) return;
     event.preventDefault();
     act();
+  }
+
+  // Cloud, map and curve alone, in large type; the same key, or Escape, ends it.
+  present() {
+    document.body.classList.toggle("presenting");
+    if (this.tour.at !== null) this.tour.go(null);
+    this.redraw();
+  }
+
+  // An example shows its hint and starts.
+  preset(chosen) {
+    if (!chosen) return;
+    this.say("");
+    $("#hint").textContent = chosen.says;
+    this.visit(chosen.settings, chosen.pin || null, "play");
   }
 
   // Settings ------------------------------------------------------------------------------------------------
@@ -68,15 +114,27 @@ class App {
       return;
     }
     if (name === "data" && value !== "own") this.own = null;
-    const { settings, said } = mended({ ...this.settings, [name]: value });
+    const { settings, said } = mended({ ...this.settings, [name]: value }), trained = this.run && this.run.step > 0 && !this.queue;
     this.settings = settings;
     if (said.length) this.say(said.join(" "), true); else this.say("");
     $("#preset").value = "";
-    this.prepare();
+    $("#hint").textContent = "";
+    $("#controls .invited")?.classList.remove("invited");
+    // While a run is shown, its pictures follow the sliders: the new run is trained at once.
+    const follows = trained && settings.numSteps <= MOST_FOLLOWED;
+    this.prepare(false);
+    clearTimeout(this.following);
+    if (follows) this.following = setTimeout(() => { if (this.settings === settings && !this.training && !this.run?.step) this.follow(settings); }, 250);
   }
 
-  // Show a state; with `pin`, first train that run unless it exists, pin it, then train this one.
+  follow(settings) {
+    if (this.run && this.run.settings === settings) this.start(); else this.wanted = true;
+  }
+
+  // Show a state; with `pin`, first train that run unless it exists, pin it, then train this one. `train` is false; true:
+  // show it at its end; "play": train in silence, then play; or a step: train in silence, then show that one.
   visit(settings, pin, train) {
+    this.goal = train === false || train === true ? null : train;
     this.visiting = true;
     const there = (one) => one && one.status === "finished" && !one.own && pin && toLink(one.settings) === toLink(mended({ ...pin }).settings);
     this.own = null;
@@ -87,14 +145,16 @@ class App {
       this.say("The link refers to its author's own data, which it does not contain; the mixture is shown.", true);
     }
     const first = pin && !this.pinned;
-    this.queue = first ? { settings: fitted.settings, train } : null;
+    this.queue = first ? { settings: fitted.settings, train: train !== false } : null;
     this.settings = first ? mended({ ...pin }).settings : fitted.settings;
-    this.prepare(first ? true : train);
+    this.goalOf = this.queue ? this.queue.settings : this.settings;
+    this.prepare(first ? true : train !== false);
   }
 
   prepare(train = false) {
     this.stopPlaying();
     this.wanted = train;
+    if (this.goalOf !== this.settings && !this.queue) this.goal = null;
     this.training = false;
     this.cursor = null;
     this.controls.show(this.settings);
@@ -122,7 +182,8 @@ class App {
 
   showMarks() {
     const { admissible } = this.run.theory, found = this.edge && Number.isFinite(this.edge.edge) ? this.edge : null;
-    const marks = [{ value: admissible, label: `guaranteed up to ${number(admissible, 2)}`, kind: "theory" }];
+    const { settings: s } = this.run, promised = isPlain(s) && s.decoder === "full" && s.loss === "logistic";
+    const marks = promised ? [{ value: admissible, label: `guaranteed up to ${number(admissible, 2)}`, kind: "theory" }] : [];
     if (found) marks.push({ value: found.edge, label: `works up to ${number(found.edge, 2)}${found.capped ? " or more" : ""}`, kind: "edge" });
     this.controls.mark(marks);
   }
@@ -149,7 +210,9 @@ class App {
     if (heard.status !== "running") {
       this.training = false;
       if (this.queue) { this.pinAndGoOn(); return; }
+      this.reach();
     }
+    if (this.training && this.goal !== null) { this.numbers(this.run.rows[0]); this.tour.follow(); return; } // in silence
     this.later();
   }
 
@@ -160,19 +223,37 @@ class App {
     this.prepare(train);
   }
 
+  // A run that was trained in silence is there: play it, or show the step that was asked for.
+  reach() {
+    const { goal } = this;
+    this.goal = null;
+    if (goal === null) return;
+    if (typeof goal === "number") { this.cursor = goal >= this.run.last.step ? null : goal; this.showLink(); }
+    else if (still.matches) { this.cursor = null; this.invite(); }
+    else this.play();
+  }
+
+  // After the first play the page asks for a hand on the slider.
+  invite() {
+    if (!this.invitation) return;
+    $("#hint").textContent = this.invitation;
+    this.invitation = null;
+    this.controls.nodes.heads.box.classList.add("invited");
+  }
+
   start() {
     if ($("#message").className === "told") this.say("");
     this.training = true;
     this.run.status = "running";
     this.stopPlaying();
-    this.cursor = null;
+    this.cursor = this.goal === null ? null : 0;
     this.worker.tell("train", { perSecond: this.perSecond });
     this.buttons();
   }
 
   toggle() {
     if (!this.run) return;
-    if (this.training) { this.worker.tell("pause"); this.training = false; this.run.status = "paused"; this.redraw(); }
+    if (this.training) { this.worker.tell("pause"); this.training = false; this.goal = this.cursor = null; this.run.status = "paused"; this.redraw(); }
     else if (["finished", "diverged"].includes(this.run.status)) this.prepare(true);
     else this.start();
     this.buttons();
@@ -210,13 +291,17 @@ class App {
 
   move(by) { if (this.run) this.cursorAt(Math.max(0, (this.cursor === null ? this.run.steps.length - 1 : recordAt(this.run.steps, this.cursor)) + by)); }
 
+  // Six seconds from the shown step to the last one; the early steps, in which most happens, take most of the time.
   play() {
     if (this.playing) { this.stopPlaying(); return; }
-    const began = performance.now(), { steps } = this.run, from = this.cursor === null ? 0 : recordAt(steps, this.cursor);
+    const began = performance.now(), { last } = this.run, from = this.cursor === null || this.cursor >= last.step ? 0 : this.cursor;
+    const [low, high] = [Math.log1p(from), Math.log1p(last.step)];
     const frame = () => {
-      const index = Math.round(from + (steps.length - 1) * (performance.now() - began) / 6000);
-      this.cursorAt(index);
-      if (index >= steps.length - 1) this.stopPlaying(); else this.playing = requestAnimationFrame(frame);
+      const part = Math.min((performance.now() - began) / PLAY_TIME, 1);
+      this.cursor = part < 1 ? Math.expm1(low + (high - low) * part) : null;
+      if (part < 1) this.playing = requestAnimationFrame(frame);
+      else { this.stopPlaying(); this.invite(); }
+      this.redraw();
     };
     this.playing = requestAnimationFrame(frame);
     this.buttons();
@@ -236,11 +321,16 @@ class App {
     time.value = cursor === null ? run.steps.length - 1 : recordAt(run.steps, cursor);
     time.setAttribute("aria-valuetext", `step ${row.step}`);
     this.numbers(row);
-    this.charts.show(run, pinned, row.step, this.tour.line);
-    this.decomposition.show(run, look, this.against, pinned);
+    const theme = dark();
+    if (this.taskFor !== run.train || this.taskTheme !== theme) showTask($("#task"), run);
+    Object.assign(this, { taskFor: run.train, taskTheme: theme });
+    this.clouds.show(run, pinned, cursor);
+    this.charts.show(run, pinned, cursor === null ? row.step : cursor, this.tour.line);
     this.maps.show(run, pinned, cursor);
-    showPicture($("#picture"), run, this.sequence, look);
-    showVerdicts($("#verdictsBody"), run, row);
+    if (isSeen("#identity")) this.decomposition.show(run, look, this.against, pinned);
+    if (isSeen("#work")) showPicture($("#picture"), run, this.sequence, look);
+    if (isSeen("#verdicts")) showVerdicts($("#verdictsBody"), run, row);
+    if (isSeen("#bowl")) this.bowl.show(run);
     $("#pinned").textContent = this.tour.asking ? this.tour.shownFor() : pinned ? `Pinned: ${pinned.name}${pinned.settings.n === this.run.settings.n ? "" : `, n = ${pinned.settings.n}`}${pinned.settings.optimizer === this.run.settings.optimizer || pinned.settings.optimizer !== "gd" ? "" : ", plain descent"}` : "";
     this.buttons();
     this.tour.follow();
@@ -257,7 +347,8 @@ class App {
     show("#nowTest", row.testLoss);
     show("#nowMargin", row.margin);
     show("#nowFocus", focus);
-    $("#status").textContent = this.training ? "training" : this.run.status;
+    const share = Math.round(100 * this.run.step / this.run.settings.numSteps), part = this.queue ? "1 of 2, " : "";
+    $("#status").textContent = this.training ? `training ${part}${share}%` : this.run.status;
     document.documentElement.dataset.status = this.training ? "training" : this.run.status;
   }
 
@@ -272,7 +363,8 @@ class App {
 
   // Links, code, messages -----------------------------------------------------------------------------------
   link() {
-    const extra = { run: this.run && this.run.step > 0 ? "1" : "", pin: this.pinned ? toLink(this.pinned.settings) : "", seq: this.sequence ? this.sequence + 1 : "",
+    const step = this.run && this.run.recordAt(this.cursor).step;
+    const extra = { at: step ? String(step) : "", all: this.deep ? "1" : "", pin: this.pinned ? toLink(this.pinned.settings) : "", seq: this.sequence ? this.sequence + 1 : "",
       against: this.against === "paper" ? "" : this.against };
     return `${location.href.split("#")[0]}#${toLink(this.settings, extra)}`;
   }
@@ -301,7 +393,12 @@ class App {
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
-  say(text, warn = false) { const node = $("#message"); node.textContent = text; node.hidden = !text; node.className = warn ? "warning" : "told"; }
+  // A message; one that is no warning goes away by itself.
+  say(text, warn = false) {
+    clearTimeout(this.saying);
+    if (text && !warn) this.saying = setTimeout(() => this.say(""), 8000);
+    const node = $("#message"); node.textContent = text; node.hidden = !text; node.className = warn ? "warning" : "told";
+  }
 
   theme(mode, keep) {
     document.documentElement.dataset.theme = mode;
@@ -310,7 +407,9 @@ class App {
   }
 }
 
+const PLAY_TIME = 6000, MOST_FOLLOWED = 2000; // milliseconds; steps of a run that follows the sliders
+const still = matchMedia("(prefers-reduced-motion: reduce)");
 const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
 document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const app = new App();
-window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms, stops: TOUR, takeaways: TAKEAWAYS };
+window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms, stops: TOUR, presets: PRESETS, takeaways: TAKEAWAYS };

@@ -12,7 +12,8 @@ class Maps {
     this.told = el("p", { class: "note", id: "mapTold", "aria-live": "polite" });
     const arrow = (label, by, text) => el("button", { type: "button", class: "mini", "aria-label": label, onclick: move(by) }, text);
     const chooser = el("label", {}, "Sequence ", arrow("Previous sequence", -1, "◀"), this.sequence, arrow("Next sequence", 1, "▶"));
-    place.append(el("div", { class: "row" }, chooser, this.count, el("label", {}, "Heads ", this.which)), this.grid, this.told);
+    this.legend = el("p", { class: "note", id: "mapLegend" });
+    place.append(el("div", { class: "row" }, chooser, this.count, (this.whose = el("label", {}, "Heads ", this.which))), this.grid, this.told, this.legend);
   }
 
   changed() {
@@ -27,7 +28,11 @@ class Maps {
     this.sequence.max = run.train.n;
     if (document.activeElement !== this.sequence) this.sequence.value = i + 1;
     this.count.textContent = `of ${run.train.n}, label ${labelOf(run.train, run.train.labels[i])}`;
-    const options = names.length === 2 ? ["both classes", ...names] : names.length > 2 ? ["mean of all", ...names] : names;
+    const kind = `${run.train.pattern[0] < 0 ? "strips" : run.settings.data}${run.model.decoder}${run.train.relevant ? 1 : 0}`;
+    if (this.kind !== kind) fill(this.legend, mapLegend(run));
+    this.kind = kind;
+    const options = names.length === 2 ? ["both halves", ...names] : names.length > 2 ? ["mean of all", ...names] : names;
+    this.whose.hidden = options.length < 2;
     if (this.which.dataset.options !== options.join()) {
       fill(this.which, options.map((name, k) => el("option", { value: k }, name)));
       this.which.dataset.options = options.join();
@@ -63,7 +68,7 @@ class Maps {
       if (s < 0 || t < 0 || s >= T || t >= queries) return;
       const query = panel.one.model.decoder === "last" ? T - 1 : t;
       const name = (k) => `${k + 1} (${tokenName(panel.one.train, panel.at, k)})`, weight = number(box.values[t * T + s], 3);
-      this.told.textContent = `${panel.title}: query ${name(query)} gives ${weight} of its attention to key ${name(s)}.`;
+      this.told.textContent = `${panel.title}: ${panel.one.model.decoder === "query" ? "the learned query" : `query ${name(query)}`} gives ${weight} of its attention to key ${name(s)}.`;
     };
     canvas.addEventListener("pointermove", tell);
     canvas.addEventListener("pointerdown", tell);
@@ -95,7 +100,8 @@ class Maps {
         c.fillRect(edge + s * cell + 0.5, edge + t * cell + 0.5, cell - 1, cell - 1);
       }
       const query = one.model.decoder === "last" ? T - 1 : t;
-      drawToken(c, one.train, at, query, edge / 2, edge + (t + 0.5) * cell, Math.min(edge, cell) * 0.8);
+      if (one.model.decoder === "query") { c.fillStyle = paint("--ink"); c.font = "600 12px ui-sans-serif, system-ui, sans-serif"; c.textAlign = "center"; c.textBaseline = "middle"; c.fillText("?", edge / 2, edge + 0.5 * cell); }
+      else drawToken(c, one.train, at, query, edge / 2, edge + (t + 0.5) * cell, Math.min(edge, cell) * 0.8);
     }
     for (let s = 0; s < T; s++) {
       drawToken(c, one.train, at, s, edge + (s + 0.5) * cell, edge / 2, Math.min(edge, cell) * 0.8);
@@ -105,6 +111,16 @@ class Maps {
       c.strokeRect(edge + s * cell, edge, cell, cell * queries);
     }
   }
+}
+
+// What a row, a column, a shade and a glyph mean.
+function mapLegend(run) {
+  const { train, model } = run, asks = model.decoder === "query" ? "The one row is a query that was learned" : model.decoder === "last" ? "The one row is the last token, which looks" : "Row: a token that looks";
+  const glyphs = train.pattern[0] < 0 ? "A strip of bars shows the numbers of a token, green up for positive and brown down for negative ones."
+    : run.settings.data === "parity" ? "The two marks are the two kinds of tokens." : "Filled marks carry the label (framed), open ones distract.";
+  const [r, g, b] = rgb(ink("train")), ramp = [0, 0.05, 0.15, 0.4, 1].map((x) => `rgba(${r},${g},${b},${0.04 + 0.96 * Math.sqrt(x)}) ${100 * x}%`);
+  return [el("span", { class: "scale" }, "0", el("i", { style: `background:linear-gradient(90deg,${ramp.join(",")})` }), "1"),
+    ` share of its attention. ${asks}; column: a token looked at. ${glyphs}`];
 }
 
 const rgb = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));

@@ -1,5 +1,5 @@
 // A picture of the model with the numbers of one sequence flowing through it: tokens, classes of heads, score, loss.
-const PICTURE = { width: 424, tokens: 46, heads: 112, box: 118, score: 298, top: 34 };
+const PICTURE = { width: 372, tokens: 44, heads: 88, box: 128, score: 268, top: 34 };
 
 function showPicture(place, run, sequence, row) {
   const { train, model } = run, i = Math.min(sequence, train.n - 1), { T } = train;
@@ -7,7 +7,7 @@ function showPicture(place, run, sequence, row) {
   const shown = names.length <= 3 ? names.map((_, g) => g) : [0, 1, names.length - 1];
   const height = 64 + Math.max(shown.length * 68, 136), room = height - 48;
   const tokenY = (t) => PICTURE.top + (t + 0.5) * room / T, headY = (k) => PICTURE.top + (k + 0.5) * room / shown.length;
-  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, how they vote", SOFT)];
+  const parts = [words(8, 16, "tokens", SOFT), words(PICTURE.heads, 16, "heads: where they look, their vote", SOFT)];
   const most = Math.max(...seen.parts.map(Math.abs), 1e-12), middle = height / 2 + 6;
   shown.forEach((g, k) => {
     for (let t = 0; t < T; t++) parts.push(looking(seen, g, train, i, t, tokenY(t), headY(k)));
@@ -15,8 +15,8 @@ function showPicture(place, run, sequence, row) {
   });
   if (shown.length < names.length) parts.push(words(PICTURE.heads, height - 2, `and ${names.length - shown.length} more heads`, SOFT));
   parts.push(...outcome(run, seen.score, train.labels[i], middle));
-  const [minus, plus] = train.labelNames.map(signed), kinds = names[0] === "+ heads";
-  const told = `Sequence ${i + 1} alone; “On relevant” at the top is the mean of all. A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The + heads began with one gradient step on fresh sequences, the − heads with its opposite." : ""}`;
+  const [minus, plus] = train.labelNames.map(signed), kinds = names[0] === "first half";
+  const told = `Sequence ${i + 1} alone; “On relevant” at the top is the mean of all. A vote is what these heads add to the score; the score says label ${plus} above 0 and ${minus} below.${kinds ? " The first half of the heads began with one gradient step on fresh sequences, the second half with its opposite." : ""}`;
   if ($("#workTold").textContent !== told) $("#workTold").textContent = told;
   const label = `Sequence ${i + 1}: score ${number(seen.score, 3)}, label ${labelOf(train, train.labels[i])}`;
   const svg = el("svg:svg", { viewBox: `0 0 ${PICTURE.width} ${height}`, role: "img", "aria-label": label }, parts);
@@ -27,8 +27,10 @@ function showPicture(place, run, sequence, row) {
   });
 }
 
-const SOFT = { fill: "var(--soft)", "font-size": 11 };
-const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 12, fill: "var(--ink)", ...more }, text);
+const SOFT = { fill: "var(--soft)", "font-size": 12 };
+const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 13, fill: "var(--ink)", ...more }, text);
+// Few enough digits for its frame.
+const short3 = (score) => (Math.abs(score) >= 1e4 ? number(score, 1) : number(score, 3));
 const signed = (name) => name.replace(/^-(?=\d)/, "−");
 const labelOf = (data, label) => signed(data.labelNames[label > 0 ? 1 : 0]);
 
@@ -41,15 +43,14 @@ function looking(seen, g, train, i, t, from, to) {
 
 // A class of heads, and its contribution to the score.
 function headBox(run, seen, g, name, on, y, middle, most) {
-  const part = seen.parts[g], role = part >= 0 ? "plus" : "minus", right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
+  const part = seen.parts[g], role = ["first", "second", "third"][g % 3], right = PICTURE.heads + PICTURE.box, x = PICTURE.heads + 8;
   return [
     el("svg:path", { d: `M${right} ${y} C ${right + 24} ${y}, ${right + 18} ${middle}, ${PICTURE.score - 22} ${middle}`, fill: "none", class: "flow",
       stroke: ink(role), "stroke-width": 1 + 7 * Math.abs(part) / most, "stroke-opacity": 0.6 }),
     el("svg:rect", { x: PICTURE.heads, y: y - 28, width: PICTURE.box, height: 56, rx: 8, fill: "var(--raised)", stroke: "var(--line)" }),
-    words(x, y - 15, name, { "font-weight": 600 }),
-    words(x, y - 3, `${short(run.model.counts[g])} head${run.model.counts[g] === 1 ? "" : "s"}`, SOFT),
-    words(x, y + 9, on === null ? "" : `${number(100 * on, 3)}% on relevant`, SOFT),
-    words(x, y + 22, `vote ${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
+    words(x, y - 14, run.model.counts[g] === 1 ? name : `${name}: ${short(run.model.counts[g])}`, { "font-weight": 600 }),
+    words(x, y + 3, on === null ? "" : `${number(100 * on, 3)}% on relevant`, SOFT),
+    words(x, y + 20, `vote ${part > 0 ? "+" : ""}${number(part, 3)}`, { fill: ink(role), "font-weight": 600 }),
   ];
 }
 
@@ -58,12 +59,12 @@ function outcome(run, score, y, middle) {
   const m = y * score, x = PICTURE.score, loss = Engine.LOSSES[run.settings.loss].value(m);
   const center = { "text-anchor": "middle" }, [said, color] = m > 0 ? ["right", "--holds"] : m < 0 ? ["wrong", "--violated"] : ["undecided", "--soft"];
   return [
-    el("svg:circle", { cx: x, cy: middle, r: 22, fill: "var(--tint)", stroke: "var(--accent)" }),
-    words(x, middle + 4, number(score, 3), { ...center, "font-weight": 600 }),
-    words(x, middle - 28, "score", { ...SOFT, ...center }),
-    words(x + 28, middle - 8, `label ${labelOf(run.train, y)}`, SOFT),
-    words(x + 28, middle + 5, said, { fill: `var(${color})`, "font-weight": 600 }),
-    words(x + 28, middle + 19, `loss ${number(loss, 2)}`),
+    el("svg:rect", { x: x - 27, y: middle - 17, width: 54, height: 34, rx: 17, fill: "var(--tint)", stroke: "var(--accent)" }),
+    words(x, middle + 4, short3(score), { ...center, "font-weight": 600 }),
+    words(x, middle - 25, "score", { ...SOFT, ...center }),
+    words(x + 31, middle - 12, `label ${labelOf(run.train, y)}`, SOFT),
+    words(x + 31, middle + 4, said, { fill: `var(${color})`, "font-weight": 600 }),
+    words(x + 31, middle + 20, `loss ${number(loss, 2)}`),
   ];
 }
 

@@ -3,7 +3,7 @@ const MOST_BYTES = 48e6; // of parameters kept for scrubbing; beyond it every ot
 
 class ShownRun {
   constructor(settings, own, ready) {
-    Object.assign(this, { settings, own, model: ready.model, train: ready.train, test: ready.test, fresh: ready.fresh, theory: ready.theory,
+    Object.assign(this, { settings, own, model: ready.model, train: ready.train, test: ready.test, fresh: ready.fresh, theory: ready.theory, patterns: ready.patterns, oracle: ready.oracle,
       rows: [ready.row], steps: [0], step: 0, status: "ready", edge: null });
     const { relevant, n, T, mask } = ready.train;
     const real = mask ? mask.reduce((a, b) => a + b, 0) : n * T;
@@ -35,7 +35,7 @@ class ShownRun {
 
   get name() {
     const { settings: s } = this;
-    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}step size ${number(s.stepSize)}`;
+    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}${s.scaling === "paper" ? "" : "attention's step times heads, "}step size ${number(s.stepSize)}`;
   }
 }
 

@@ -4,9 +4,9 @@ const SHAPES = ["circle", "square", "triangle", "diamond", "down", "cross", "bar
 
 function tokenName(data, i, t) {
   const which = data.pattern[i * data.T + t];
-  if (which === 0) return "μ₊";
-  if (which === 1) return "μ₋";
-  return which > 1 ? `ν${String(which - 1).replace(/\d/g, (c) => "₀₁₂₃₄₅₆₇₈₉"[c])}` : `token ${t + 1}`;
+  if (data.kinds) return which ? "second kind" : "first kind";
+  if (which === 0 || which === 1) return `label ${which ? "−1" : "+1"}`;
+  return which > 1 ? `distraction ${which - 1}` : `token ${t + 1}`;
 }
 
 function drawToken(c, data, i, t, x, y, size) {
@@ -15,7 +15,7 @@ function drawToken(c, data, i, t, x, y, size) {
   c.translate(x, y);
   if (!real) { c.globalAlpha = 0.25; }
   if (which < 0) drawStrip(c, data, i, t, size);
-  else drawMark(c, which, size);
+  else drawMark(c, data.kinds ? [2, 4][which] : which, size);
   c.restore();
 }
 
@@ -45,7 +45,7 @@ function drawStrip(c, data, i, t, size) {
   for (let j = 0; j < d; j++) most = Math.max(most, Math.abs(tokens[at + j]));
   for (let j = 0; j < d; j++) {
     const value = tokens[at + j] / most;
-    c.fillStyle = ink(value >= 0 ? "plus" : "minus");
+    c.fillStyle = ink(value >= 0 ? "first" : "second");
     const height = Math.abs(value) * size / 2;
     c.fillRect(-size / 2 + j * width, value >= 0 ? -height : 0, Math.max(width - 0.5, 0.8), height);
   }

@@ -1,8 +1,9 @@
-// The paper's story in eight stops. Each sets the state and frames its subject on the page. `text` says what is being done,
-// `first` is shown instead while the run to be pinned is trained, and `seen` says what to look at once the run is done: parts,
-// each with the elements it frames, its text, and the theory card it refers to, if any. A wide screen shows all parts at once,
-// a narrow one shows them one by one, or several that frame the same elements and fit together.
-const ONE_HEAD = { ...STUDY_MIXTURE, n: 80, heads: 1, start: "zero", stepSize: 0.5, numSteps: 600 };
+// The story in nine stops. Each sets the state and frames its subject on the page. `text` says what is being done, `first`
+// is shown instead while the run to be pinned is trained, and `seen` says what to look at once the run is done: parts, each
+// with the elements it frames, its text, and the theory card it refers to, if any. A wide screen shows all parts at once, a
+// narrow one shows them one by one, or several that frame the same elements and fit together. From the first stop with
+// `theory` on, the panels of the theory are open.
+const ONE_HEAD = { ...OPENING, nTest: 60 }, MANY = { ...ONE_HEAD, heads: 1e6 };
 const SLEEPER = { ...STUDY_MIXTURE, n: 40, nTest: 0, start: "zero", stepSize: 2, numSteps: 3000 };
 const OPEN = { ...HARD_MIXTURE, n: 60, nTest: 0, heads: 64, stepSize: 0.5, numSteps: 300 };
 const UNSEEN = { ...PRESETS.generalization.settings, nTest: 300 };
@@ -11,56 +12,63 @@ const TOUR = [
     text: "The task: say which of two patterns a sequence of eight tokens carries. Two of the tokens (filled marks) show it; the other six (open marks) are distractions, and the model is not told which are which.",
     seen: [
       [["#maps"], "An attention head lets every token look at all tokens and average what it sees. The map shows where each token (row) looks (column). Now all squares have the same shade: every token looks at all tokens equally. A good head would learn to look at the two framed columns."],
-      [["#work"], "“The model at work” follows one sequence. All that its tokens saw is multiplied by weights (the readout) and added up to a score: above 0 the model says label +1, below 0 label −1. Nothing is learned yet, so the score is 0. The arrows above the map show other sequences, of both labels."]] },
+      [["#cloud"], "In the cloud every sequence stands at the average that its head saw. The crosses are the two patterns: an average of them alone would stand there. Now six distractions of eight pull every average to the middle, and up or down."],
+      [["#cloud"], "What the tokens saw is multiplied by weights, the readout, and added up to a score: above 0 the model says label +1, below 0 label −1. Nothing is learned yet, so the score is 0."]] },
   { title: "One head", at: ["#lossChart"], settings: ONE_HEAD, train: true,
     text: "One head learns by plain gradient descent, the method of the paper: at every step all numbers of the model move a little in the direction that lowers the loss. The loss says how wrong the model is on the training sequences: 0.69 is guessing, 0 is perfect.",
     seen: [
-      [["#lossChart"], "The loss has fallen, on the training sequences and on new ones (test)."],
-      [["#marginChart"], "The margin is the score of the worst training sequence, counted toward its right label. Above 0, all of them are classified correctly."],
-      [["#focusChart"], "A little after the loss fell, the attention on the relevant tokens rose: the head has found them."],
-      [["#maps"], "In the map the framed columns have the strongest color. Drag the time slider at the top to see how this happened."]] },
-  { title: "Many heads: the lazy regime", at: ["#lossChart"], settings: { ...ONE_HEAD, heads: 1e6 }, train: true, pin: ONE_HEAD,
+      [["#lossChart"], "The loss falls, on the training sequences and on new ones (test)."],
+      [["#cloud"], "The two clouds contract onto the crosses: the head looks at the tokens that carry the label, and passes on little else. The arrow is the readout; it points along the pattern of label +1."],
+      [["#maps"], "In the map the framed columns get the strongest color. Press Play, or drag the time slider, to see it again."]] },
+  { title: "Many heads: attention sleeps", at: ["#lossChart"], settings: MANY, train: true, pin: ONE_HEAD,
     first: "Two runs will be compared. First comes the one with one head, as before.",
     text: "A million heads; their answers are added up and divided by a thousand, the square root of their number. The run with one head is pinned beside it (dashed).",
     seen: [
       [["#lossChart"], "The loss fell here too, though less far than with one head."],
-      [["#focusChart"], "But the attention did not move: each of the million heads moves only about a thousandth as far (one over the square root of their number)."],
-      [["#maps"], "In the map of this run all squares still have nearly the same shade. What learned is the readout: the readouts of all heads move the same way, so a million moves of a thousandth, divided by a thousand, make 10⁶ × 1/1000 × 1/1000 = 1, as much as one head alone. Where a head looks is not such a sum, and hardly changes. This is called the lazy regime."],
-      [["#lossChart"], "The paper's theorem is about this regime: with enough heads the loss is nearly convex, shaped like a bowl, so descent cannot get stuck. How many are enough depends on the task and on the loss asked for: here about 23 million."]] },
-  { title: "How long attention stays asleep", at: ["#focusChart"], settings: { ...SLEEPER, heads: 64 }, train: true, pin: { ...SLEEPER, heads: 4 }, measure: measureSleep, line: { y: 0.3, label: "awake" },
-    first: "Two runs will be compared again: first 4 heads, then 64.",
-    text: "A smaller version of the task (40 sequences, larger steps) with 64 heads; the run with 4 heads is pinned beside it (dashed).",
+      [["#cloud"], "But the cloud of the million heads did not move. What learned is the readout alone: the readouts of all heads move the same way, so a million small moves add up. Where a head looks is not such a sum, and hardly changes. This is called the lazy regime."],
+      [["#bowl"], "The paper's theorem is about this regime. On the line from the start to a good solution, the loss of one head has a hill and flat ground, that of a million heads is a bowl: descent cannot get stuck in a bowl. How many heads are needed depends on the task and on the loss asked for: here about 9 million, to promise a loss as low as that of a solution with loss 0.12."]] },
+  { title: "Why it sleeps, and what wakes it", at: ["#cloud"], settings: { ...MANY, scaling: "mean_field" }, train: true, pin: MANY, measure: measureSleep,
+    first: "Two runs will be compared again: first the million heads in the paper's scaling.",
+    text: "The same million heads with one change: the step of the attention weights is multiplied by the number of heads. The run before is pinned.",
     seen: [
-      [["#focusChart"], "Call a model awake when its attention on the relevant tokens is 0.05 above the even share, 0.25 (upper thin line). The larger model gets there much later (the steps are on a logarithmic axis)."],
-      [["#maps"], "In its map the framed columns stand out less than in the map of the 4 heads (pinned). Why: the push on the attention is only as strong as the loss that is left, and the readouts soon make that small. With more heads a push moves each head less, so it takes many more pushes, which get weaker and weaker."],
-      [["#focusChart"], "The sleeping time grows exponentially with the square root of the number of heads. The paper does not say this; it is a result of this project, with a proof that attention cannot wake before a time that grows this way. Measure it for 1 to 49 heads:"]] },
-  { title: "Where the theorem is silent", at: ["#work"], settings: { ...STUDY_MIXTURE, n: 80, heads: 8, stepSize: 0.5, numSteps: 300 }, train: true,
-    text: "Eight heads, an ordinary run. Until now all weights started at zero; the paper starts with one gradient step on fresh sequences. Half of the heads (“+ heads” in “The model at work”) take that step and half (“− heads”) its opposite, so that their votes cancel at the start. A vote is what these heads add to the score.",
+      [["#cloud"], "Now a million heads learn to look, exactly like one head: compare the numbers with those of the stop before. So it was not the number of heads that put attention to sleep."],
+      [["#lossChart"], "Heads that start alike stay alike. Together they are exactly one head; in the paper's scaling it is one whose attention learns slower by the number of heads. More heads that are all alike add nothing else."],
+      [["#lossChart"], "How long does attention sleep in the paper's scaling? The push on it is only as strong as the loss that is left, and the readout soon makes that small. So the time grows exponentially with the square root of the number of heads. This is a result of this project, with a proof that attention cannot wake sooner. Measure it for 1 to 49 heads:"]] },
+  { title: "What several heads can do", at: ["#cloud"], settings: { ...PARITY, heads: 8 }, train: true, pin: { ...PARITY, heads: 1 },
+    first: "Another task, on which one head will get stuck. Here it comes.",
+    text: "Another task, parity: the label says whether the second kind of tokens occurs an even number of times. Eight heads that start differently learn it; the run with one head is pinned.",
+    seen: [
+      [["#cloud"], "Across: how many of the four tokens are of the second kind. Up or down: what the heads say. The right answers go up, down, up, down, up. Eight heads learn that; one head cannot, whatever its weights. It gets stuck."],
+      [["#lossChart"], "The loss of one head stays close to guessing. It is proved how many heads parity needs: half as many as tokens, here two; it is a result of this project. Training finds such weights more easily with more than two."],
+      [["#lossChart"], "This holds for tokens that do not know their position. If they do (“Positions” under Data), one head can learn the parity of a few tokens."]] },
+  { title: "Where the theorem is silent", at: ["#work"], theory: true, settings: { ...STUDY_MIXTURE, n: 80, heads: 8, stepSize: 0.5, numSteps: 300 }, train: true,
+    text: "Eight heads, an ordinary run. Until now all weights started at zero; the paper starts with one gradient step on fresh sequences. The first half of the heads takes that step and the second half its opposite, so that their votes cancel at the start (see “The model at work”). A vote is what these heads add to the score.",
     seen: [
       [["#verdicts"], "The run works: its loss has fallen. Theorem 1, the paper's guarantee about training, says: the lower the loss you ask for, the more heads and the smaller steps it needs, but any loss can be reached.", "theorem1"],
-      [["#verdicts"], "About this run it says nothing: it needs vastly more heads and far smaller steps. Silent does not mean wrong, it means that the guarantee does not apply. The card shows what is needed and what this run has, so you see how far apart they are.", "theorem1"]] },
-  { title: "Where it applies", at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
-    text: "A smaller task, so fewer heads are needed: 100,000 are enough, and the step size is one that Theorem 1 allows. Heads of one kind (+ or −) stay equal, so the page computes all of them exactly at the cost of two.",
+      [["#verdicts"], "About this run it says nothing: it needs vastly more heads and far smaller steps. Silent does not mean wrong, it means that the guarantee does not apply. The card shows what is needed and what this run has, so you see how far apart they are.", "theorem1"],
+      [["#verdicts"], "What is proved at 8 heads? That every step lowers the loss, if the step is small enough (the mark on the step-size slider). And this project's forecast: some steps into a run it proves, from the weights alone, how low the loss will get, for any number of heads. The page does not compute it; “Copy as Python” ends with it.", "descent"]] },
+  { title: "Where it applies", theory: true, at: ["#verdicts"], settings: { ...PRESETS.literal.settings }, train: true,
+    text: "A smaller task, so fewer heads are needed: 100,000 are enough, and the step size is one that Theorem 1 allows. The heads of each half stay alike, so the page computes all of them exactly at the cost of two.",
     seen: [
       [["#verdicts"], "Every condition of Theorem 1 is met, so it bounds the loss, averaged over the run, and the run stays far below the bound. The bound uses the loss and the distance of a target: a solution near the start that can be named in advance. The run need not go there and may do better, as here.", "theorem1"],
       [["#identity"], "The exact decomposition shows how the proof works. The mean loss is exactly the target's loss, plus the cost of moving toward it (distance used up), plus the cost of a loss that is not a bowl (convexity gap) and of steps that are too large (descent defect). The last two are costs only above zero. A true bowl and small steps make them zero or less; with enough heads they cannot get far above it, and that is the theorem."],
       [["#focusChart"], "The attention has not moved: 0.5 on the relevant tokens is the even share, two of four."],
       [["#verdicts"], "“Every step descends” is a simpler guarantee, that the loss falls at every single step; it needs smaller steps and stays silent.", "descent"]] },
-  { title: "Generalization and leave-one-out", at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut, follows: true,
+  { title: "Generalization and leave-one-out", theory: true, at: ["#lossChart"], settings: UNSEEN, train: true, measure: measureLeftOut, follows: true,
     text: "Does it work on sequences it has not seen? The test loss tells. The training sequences here are few and noisy.",
     seen: [
       [["#lossChart"], "The test loss stays above the train loss: part of what was learned is noise. The difference is called the gap."],
       [["#verdicts"], "Theorem 2 bounds the gap by asking how far the result moves when one training sequence is left out: if no single sequence matters much, little can have been memorized. About this run it says nothing: it needs far more heads, and even with them its bound would be above the loss of guessing.", "theorem2"],
       [["#lossChart"], "Measure it with ten runs, each without one sequence; then try 160 sequences. Four times as many make leaving one out matter about a quarter as much: compare the first row, and the row “what leaving it out adds”. The gap shrinks like that too, but only on average over many data sets."]],
     also: { label: "Try 160 sequences", act: (app) => app.visit({ ...UNSEEN, n: 160 }, UNSEEN, true), after: 160 } },
-  { title: "What is open", at: ["#focusChart"], settings: { ...OPEN, optimizer: "normalized" }, train: true, pin: OPEN,
+  { title: "What is open", theory: true, at: ["#focusChart"], settings: { ...OPEN, optimizer: "normalized" }, train: true, pin: OPEN,
     first: "A harder task: one relevant token of eight, and more noise. First, 64 heads trained by plain descent.",
     text: "A harder task: one relevant token of eight, and more noise. 64 heads learn by normalized descent: the gradient is divided by its length, so steps do not fade as the loss gets small. Plain descent is pinned beside it (dashed).",
     seen: [
       [["#focusChart"], "Normalized descent moves the attention of the heads much further than plain descent in the same number of steps."],
       [["#maps"], "In the maps of this run nearly all color is in the framed column, in the pinned maps it is not. Neither the paper nor this project has a theorem that says why. That is open."],
       [["#focusChart"], "To sum up. The paper claims: if a good solution lies near the start, then with enough heads and small steps plain descent trains attention to any loss, and what it learns carries over to new sequences if there are enough of them."],
-      [["#focusChart"], "It is silent at the few heads used in practice, and about how attention finds the relevant tokens, because in its regime attention hardly moves. To finish, put five popular sentences about the paper to the test."]],
+      [["#focusChart"], "It says nothing about the few heads used in practice, and nothing about how attention finds the relevant tokens, because in its regime attention hardly moves. To finish, put five popular sentences about the paper to the test."]],
     also: { label: "Show the five sentences", act: (app) => app.tour.ask() } },
 ];
 
@@ -148,12 +156,13 @@ class Tour {
     Object.assign(this, { at: stop ? k : null, part: 0, done: false, asking: false, answer: null, measured: null, measuring: null, columns: new Map() });
     body.classList.remove("asking");
     this.place.hidden = !stop;
-    if (!stop) { this.point(null); this.app.showLink(); this.app.redraw(); return; }
+    if (!stop) { this.app.folding(); this.point(null); this.app.showLink(); this.app.redraw(); return; }
     this.app.say("");
     this.fill(stop, k);
     this.turn(0);
     $("#tourNext").focus({ preventScroll: true });
-    this.app.visit(stop.settings, stop.pin || null, stop.train);
+    this.app.folding();
+    this.app.visit(stop.settings, stop.pin || null, stop.train && "play");
     this.follow();
   }
 
@@ -304,6 +313,7 @@ class Tour {
     if (!selectors) return;
     const nodes = selectors.map($), box = (node) => node.getBoundingClientRect();
     for (const node of nodes) node.classList.add("pointed");
+    this.app.later(); // what was folded until now is drawn
     document.body.style.setProperty("--bar", `${$(".transport").offsetHeight}px`);
     scrollTo({ top: 0, behavior: "instant" });
     const end = narrow.matches ? box(this.place).top : innerHeight;

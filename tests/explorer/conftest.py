@@ -28,10 +28,15 @@ def pytest_collection_modifyitems(items):
             )
 
 
+# All panels, and all settings: most tests look at them.
+WHOLE = """() => { explorer.app.unfold(true);
+  for (const group of document.querySelectorAll('details')) group.open = true; }"""
+
+
 class Tab:
     """A page of the explorer, its complaints, and its requests to anything but itself."""
 
-    def __init__(self, context, address):
+    def __init__(self, context, address, whole=True):
         self.context, self.page, self.complaints, self.requests = (
             context,
             context.new_page(),
@@ -46,12 +51,14 @@ class Tab:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
         self.until("document.documentElement.dataset.ready === 'yes'")
+        if whole:
+            self.page.evaluate(WHOLE)
 
     def visit(self, link):
         """Show what a link says, in this tab."""
         self.page.evaluate(
             """(link) => { const { app } = explorer; window.before = app.run; document.activeElement.blur();
-              app.tour.go(null); app.say(""); app.open(link); }""",
+              app.tour.go(null); app.say(""); app.open(link); app.unfold(true); }""",
             link,
         )
         self.until(
@@ -126,14 +133,20 @@ def opened(browser):
     contexts = []
 
     def open_tab(
-        link="", address=None, width=1440, height=900, scheme="light", motion="no-preference"
+        link="",
+        address=None,
+        width=1440,
+        height=900,
+        scheme="light",
+        motion="no-preference",
+        whole=True,
     ):
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion=motion
         )
         contexts.append(context)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
-        return Tab(context, (address or PAGE.as_uri()) + link)
+        return Tab(context, (address or PAGE.as_uri()) + link, whole)
 
     yield open_tab
     for context in contexts:

@@ -20,6 +20,7 @@ CONTROLS = {
     "n": (33, "run.train.n === 33"),
     "nTest": (50, "run.test.n === 50"),
     "heads": ("10^12", "run.model.H === 1e12 && run.model.G === 2"),
+    "scaling": ("mean_field", "run.settings.scaling === 'mean_field' && run.theory.target === null"),
     "decoder": ("pooled", "run.model.U.length === 2 * 6"),
     "start": ("zero", "run.model.G === 1 && run.model.U.every((x) => x === 0)"),
     "nFresh": (40, "run.fresh.n === 40"),
@@ -41,6 +42,7 @@ def test_every_control_is_tested(desk):
         "teacherHeads",
         "teacherScale",
         "margin",
+        "positions",
     }  # in the test below
     assert names == set(CONTROLS) | others
 
@@ -68,6 +70,9 @@ def test_controls_of_other_data_and_starts(desk):
     tab.set("tokenNorm", 3)
     assert tab.ask("Math.hypot(...explorer.app.run.train.tokens.slice(0, 6))") == pytest.approx(3)
     assert tab.page.locator("#set-signal").is_hidden() and tab.text("#nowFocus") == "none"
+    tab.set("data", "parity")
+    tab.set("positions", "yes")
+    assert tab.ask("[explorer.app.run.train.n, explorer.app.run.train.d]") == [16, 6]
     tab.set("data", "planted")
     for name, value in {"teacherHeads": 2, "teacherScale": 2, "margin": 0.2}.items():
         tab.page.evaluate("() => { window.before = explorer.app.run; }")
@@ -115,7 +120,7 @@ def test_the_step_size_slider_has_the_marks_of_theory_and_of_the_edge(desk):
     [
         ("#heads=-3", "heads=-3; it must be a whole number from 1 to 10¹²"),
         ("#heads=1e400&T=abc", "T=abc; it must be a whole number from 2 to 24"),
-        ("#data=../../secret", "it must be one of mixture, random, planted, own"),
+        ("#data=../../secret", "it must be one of mixture, parity, random, planted, own"),
         (
             "#start=gaussian&heads=1000000&n=4&nTest=0&T=2&d=2&data=random",
             "Gaussian heads all differ",
@@ -141,8 +146,14 @@ def test_a_typed_value_that_is_not_possible_is_refused_in_words(desk):
     tab = desk
     tab.visit(SMALL)
     tab.set("stepSize", "many")
-    assert "“many” is not possible; it must be a number from 10⁻⁵ to 1,000" in tab.text("#message")
-    assert tab.ask("explorer.app.settings.stepSize") == 0.5
+    assert "“many” is not possible; it must be a number from 10⁻⁵ to 1,000" in tab.text(
+        "#problem-stepSize"
+    )
+    box = tab.page.get_by_label("Step size, exact value")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert tab.ask("explorer.app.settings.stepSize") == 0.5 and box.input_value() == "0.5"
+    tab.set("stepSize", "0.25")
+    assert box.get_attribute("aria-invalid") is None
 
 
 def test_every_preset_trains(desk):
@@ -157,8 +168,8 @@ def test_every_preset_trains(desk):
         tab.page.select_option("#preset", name)
         tab.until("explorer.app.run !== before")
         assert tab.page.locator("#message").is_hidden(), tab.text("#message")
-        tab.page.click("#train")
-        tab.until("explorer.app.run.last.step > 3")
+        assert tab.text("#hint") == tab.ask(f"explorer.presets['{name}'].says")
+        tab.until("!explorer.app.queue && explorer.app.run.last.step > 3")  # it starts by itself
         tab.page.click("#reset")  # what was seen is enough
     assert tab.complaints == []
 

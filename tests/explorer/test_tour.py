@@ -10,29 +10,32 @@ pytestmark = pytest.mark.browser
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
 # what each stop speaks of, and so what it frames
 FRAMED = [
-    ["maps", "work"],
-    ["lossChart", "marginChart", "focusChart", "maps"],
-    ["lossChart", "focusChart", "maps"],
-    ["focusChart", "maps"],
+    ["maps", "cloud"],
+    ["lossChart", "cloud", "maps"],
+    ["lossChart", "cloud", "bowl"],
+    ["cloud", "lossChart"],
+    ["cloud", "lossChart"],
     ["verdicts", "work"],
     ["verdicts", "identity", "focusChart"],
     ["lossChart", "verdicts"],
     ["focusChart", "maps"],
 ]
+SILENT, SPEAKS, UNSEEN_DATA, LAST = 5, 6, 7, 8  # places of stops
 WORDS = {
     "maps": "map",
+    "cloud": "head",
+    "bowl": "bowl",
     "lossChart": "loss",
-    "marginChart": "margin",
     "focusChart": "attention",
     "verdicts": "Theorem",
     "identity": "exact decomposition",
     "work": "model at work",
 }
-SHORTEN = """() => { for (const [k, steps] of [[1, 60], [2, 60], [3, 150], [4, 60], [6, 20], [7, 60]]) for (const plan of [explorer.stops[k].settings, explorer.stops[k].pin]) {
+SHORTEN = """() => { for (const [k, steps] of [[1, 60], [2, 60], [3, 60], [4, 60], [5, 60], [7, 20], [8, 60]]) for (const plan of [explorer.stops[k].settings, explorer.stops[k].pin]) {
   if (plan) Object.assign(plan, { n: 12, nTest: plan.nTest === 0 ? 0 : 12, numSteps: steps });
 } }"""
 # where only the layout is looked at
-SHORTEST = re.sub(r"\[(\d), \d+\]", r"[\1, 15]", SHORTEN).replace("[7, 15]", "[7, 15], [5, 15]")
+SHORTEST = re.sub(r"\[(\d), \d+\]", r"[\1, 15]", SHORTEN).replace("[7, 15]", "[7, 15], [6, 15]")
 # framed panels that cannot be seen whole: not in the window, or under the words of the tour or the bar that sticks to the top
 UNSEEN = """() => { const box = (e) => e.getBoundingClientRect(), covers = ['#tour', '.transport'].map((e) => box(document.querySelector(e)));
   const under = (it) => covers.some((top) => it.left < top.right - 1 && it.right > top.left + 1 && it.top < top.bottom - 1 && it.bottom > top.top + 1);
@@ -68,14 +71,14 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
         words = desk.text("#tour")
         assert all(WORDS[name] in words for name in framed), words
         all_is_seen(desk, f"stop {place + 1}")
-        if place == 4:  # silent, with both sides of each condition
+        if place == SILENT:  # silent, with both sides of each condition
             assert (
                 desk.page.locator(
                     "#verdictsBody [data-verdict=SILENT]", has_text="you have 8"
                 ).count()
                 >= 1
             )
-        if place == 5:  # here the theorem speaks, and the run keeps its promise
+        if place == SPEAKS:  # here the theorem speaks, and the run keeps its promise
             assert (
                 desk.page.locator(
                     "#verdictsBody [data-verdict=HOLDS]", has_text="Theorem 1"
@@ -86,11 +89,11 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
                 "[explorer.app.run.theory.target.theorem.bound, explorer.app.run.last.identity.meanLoss]"
             )
             assert mean <= bound < np.log(2)  # and says more than nothing
-        if place == 7:
+        if place == LAST:
             desk.page.click("#tourAlso")
             assert desk.page.locator("#tour #takeaways").is_visible()
         desk.page.click("#tourNext")
-    assert desk.page.locator("#tour").is_hidden() and len(set(titles)) == 8
+    assert desk.page.locator("#tour").is_hidden() and len(set(titles)) == 9
     assert desk.page.locator("#middle #takeaways").is_visible()  # back in its place
     assert desk.page.locator(".pointed").count() == 0 and desk.complaints == []
 
@@ -98,7 +101,7 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
 def test_on_a_tablet_all_that_a_stop_speaks_of_is_seen(opened):
     tab = opened(SMALL, width=1024, height=768, motion="reduce")
     tab.page.evaluate(SHORTEST)
-    for place in range(8):
+    for place in range(9):
         tab.page.evaluate("(place) => explorer.app.tour.go(place)", place)
         end_of_stop(tab, place)
         all_is_seen(tab, f"stop {place + 1}")
@@ -113,7 +116,7 @@ def test_on_a_phone_the_tour_comes_in_parts_that_fit(opened):
     said, framed = "", set()
     while True:
         end_of_stop(tab, place)
-        where = f"stop {place + 1} of 8, part {part + 1}"
+        where = f"stop {place + 1} of 9, part {part + 1}"
         assert tab.text("#tour .kicker").lower().startswith(where)
         assert tab.page.locator(".pointed").count() == 1
         all_is_seen(tab, where)
@@ -126,14 +129,14 @@ def test_on_a_phone_the_tour_comes_in_parts_that_fit(opened):
                 f"[explorer.stops[{place}].text, ...explorer.stops[{place}].seen.map(([, text]) => text)]"
             )
             assert all(text in said for text in every) and framed == set(FRAMED[place])
-            if place == 7:
+            if place == LAST:
                 break
             place, part, said, framed = place + 1, 0, "", set()
         else:
             part += 1
         tab.page.click("#tourNext")
     tab.page.click("#tourBack")
-    assert tab.text("#tour .kicker").lower().startswith(f"stop 8 of 8, part {part}")
+    assert tab.text("#tour .kicker").lower().startswith(f"stop 9 of 9, part {part}")
     assert tab.complaints == []
 
 
@@ -158,7 +161,7 @@ def test_the_tour_stands_still(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEST)
     places = set()
-    for place in range(8):
+    for place in range(9):
         desk.page.evaluate("(place) => explorer.app.tour.go(place)", place)
         places.add(
             tuple(
@@ -190,8 +193,8 @@ def test_the_words_do_not_run_ahead_of_the_run(desk):
 def test_leaving_one_out_is_measured_on_the_run_shown_and_moves(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEN)
-    desk.page.evaluate("() => { explorer.app.tour.go(6); }")
-    end_of_stop(desk, 6)
+    desk.page.evaluate("() => { explorer.app.tour.go(7); }")
+    end_of_stop(desk, UNSEEN_DATA)
     desk.set("n", 14)
     desk.page.evaluate("""() => { window.moves = []; const out = document.querySelector('#measureTold');
       new MutationObserver(() => moves.push(out.textContent)).observe(out, { childList: true, subtree: true }); }""")
@@ -207,8 +210,8 @@ def test_leaving_one_out_is_measured_on_the_run_shown_and_moves(desk):
 def test_what_was_measured_follows_the_run(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEN)
-    desk.page.evaluate("() => { explorer.app.tour.go(6); }")
-    end_of_stop(desk, 6)
+    desk.page.evaluate("() => { explorer.app.tour.go(7); }")
+    end_of_stop(desk, UNSEEN_DATA)
     assert desk.page.locator("#tourAlso").is_disabled()  # it waits for what it is compared with
     desk.page.click("#measureIt")
     desk.until(
@@ -244,9 +247,7 @@ def test_what_was_measured_follows_the_run(desk):
 def test_waking_times_are_a_plot(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEN)
-    desk.page.evaluate(
-        "() => { Object.assign(explorer.stops[3].settings, { numSteps: 5 }); explorer.app.tour.go(3); }"
-    )
+    desk.page.evaluate("() => explorer.app.tour.go(3)")
     end_of_stop(desk, 3)
     desk.page.click("#measureIt")
     desk.until("document.querySelectorAll('.waking circle').length >= 3")
@@ -301,8 +302,8 @@ def test_takeaways_wait_for_each_other_and_each_gets_its_verdict(desk):
 def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
     desk.visit(SMALL)
     desk.page.evaluate(SHORTEN)
-    desk.page.evaluate("() => explorer.app.tour.go(7)")
-    end_of_stop(desk, 7)
+    desk.page.evaluate("() => explorer.app.tour.go(8)")
+    end_of_stop(desk, LAST)
     desk.page.click("#tourAlso")
     desk.page.evaluate(
         """() => { const one = explorer.takeaways[0]; one.runs = () => [1, 64].map((heads) => [{ n: 20, nTest: 0, heads, numSteps: 30 }]); }"""
@@ -313,14 +314,14 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
     )
     desk.status("finished")
     assert (
-        desk.ask("explorer.app.tour.at") == 7 and desk.page.locator("#tour #takeaways").is_visible()
+        desk.ask("explorer.app.tour.at") == LAST and desk.page.locator("#tour #takeaways").is_visible()
     )
     assert desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)") == ["lossChart"]
     assert "150 steps of equal size" in desk.text("#takeaway-more-heads")
     assert "64 heads; pinned (dashed): 1 head" in desk.text("#takeaway-more-heads")
     desk.page.click("#tourBack")
     assert (
-        desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == 7
+        desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == LAST
     )
     desk.page.click("#tourEnd")
     assert desk.complaints == []
@@ -328,11 +329,11 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
 
 def test_on_a_phone_an_answer_is_seen_whole_beside_the_runs_that_it_names(opened):
     tab = opened(SMALL, width=390, height=844, motion="reduce")
-    tab.page.evaluate("""() => { window.told = []; explorer.stops[7].pin = null; Object.assign(explorer.stops[7].settings, { n: 12, numSteps: 5 });
+    tab.page.evaluate("""() => { window.told = []; explorer.stops[8].pin = null; Object.assign(explorer.stops[8].settings, { n: 12, numSteps: 5 });
       for (const one of explorer.takeaways) { const runs = one.runs; one.runs = () => runs().map((set) => set.slice(0, 1).map((plan) => ({ ...plan, n: 12, nTest: plan.nTest && 12, numSteps: 30, heads: Math.min(plan.heads, 64) }))); }
       new MutationObserver(() => told.push(document.querySelector('#pinned').textContent)).observe(document.querySelector('#pinned'), { childList: true });
-      explorer.app.tour.go(7); }""")
-    end_of_stop(tab, 7)
+      explorer.app.tour.go(8); }""")
+    end_of_stop(tab, LAST)
     tab.page.evaluate("() => explorer.app.tour.ask()")
     for name in ("generalize", "more-heads"):
         claim = tab.page.evaluate(
@@ -366,6 +367,8 @@ def test_numbers_in_the_words_are_those_of_the_cards(opened):
     )
     need = tab.ask("explorer.app.run.theory.target.theorem.headsNeeded")
     assert f"here about {need / 1e6:.0f} million" in tab.ask("explorer.stops[2].seen.at(-1)[1]")
+    loss = tab.ask("explorer.app.run.theory.target.targetLoss")
+    assert f"with loss {loss:.2f}" in tab.ask("explorer.stops[2].seen.at(-1)[1]")
 
 
 @pytest.mark.browser

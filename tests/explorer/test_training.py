@@ -141,8 +141,8 @@ def test_a_second_run_is_pinned_beside_the_first_and_a_link_shares_both(opened):
     tab = opened(SMALL + "&heads=1")
     tab.train()
     tab.page.click("#pin")
-    tab.set("heads", 1000)
-    tab.train()
+    tab.set("heads", 1000)  # a run that is shown follows the sliders
+    tab.status("finished")
     assert tab.text("#pinned").startswith("Pinned: 1 head,")
     assert tab.ask("explorer.app.charts.loss.series.map((one) => one.label)") == [
         "train",

@@ -75,7 +75,7 @@ def test_controls_speak_in_words_and_explain_themselves(desk):
     desk.visit(SMALL)
     desk.until("document.querySelector('.mark.edge')")
     texts = desk.ask(
-        "[...document.querySelectorAll('#controls label, #controls option, .mark, #verdictsBody')].map((e) => e.textContent)"
+        "[...document.querySelectorAll('#controls .term, #controls option, .mark, #verdictsBody')].map((e) => e.textContent)"
     )
     assert [text for text in texts if any(sign in text for sign in "_₂≥ηθζμν")] == []
     terms = set(
@@ -144,11 +144,11 @@ def test_the_maps_follow_their_controls_and_tell_their_values(desk):
     desk.train()
     titles = lambda: desk.page.locator(".map p").all_inner_texts()  # noqa: E731
     picture = "document.querySelector('.map canvas').toDataURL()"
-    assert titles() == ["+ heads", "− heads"]
+    assert titles() == ["first half", "second half"]
     first = desk.ask(picture)
-    desk.page.select_option("#headClass", label="− heads")
-    assert titles() == ["− heads"]
-    desk.page.select_option("#headClass", label="both classes")
+    desk.page.select_option("#headClass", label="second half")
+    assert titles() == ["second half"]
+    desk.page.select_option("#headClass", label="both halves")
     desk.page.get_by_label("Next sequence").click()
     assert desk.page.locator("#sequence").input_value() == "2" and desk.ask(picture) != first
     desk.page.fill("#sequence", "999")
