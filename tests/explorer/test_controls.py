@@ -20,7 +20,10 @@ CONTROLS = {
     "n": (33, "run.train.n === 33"),
     "nTest": (50, "run.test.n === 50"),
     "heads": ("10^12", "run.model.H === 1e12 && run.model.G === 2"),
-    "scaling": ("mean_field", "run.settings.scaling === 'mean_field' && run.theory.target === null"),
+    "scaling": (
+        "mean_field",
+        "run.settings.scaling === 'mean_field' && run.theory.target === null",
+    ),
     "decoder": ("pooled", "run.model.U.length === 2 * 6"),
     "start": ("zero", "run.model.G === 1 && run.model.U.every((x) => x === 0)"),
     "nFresh": (40, "run.fresh.n === 40"),

@@ -314,14 +314,16 @@ def test_in_the_tour_the_curves_are_those_of_the_answer(desk):
     )
     desk.status("finished")
     assert (
-        desk.ask("explorer.app.tour.at") == LAST and desk.page.locator("#tour #takeaways").is_visible()
+        desk.ask("explorer.app.tour.at") == LAST
+        and desk.page.locator("#tour #takeaways").is_visible()
     )
     assert desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)") == ["lossChart"]
     assert "150 steps of equal size" in desk.text("#takeaway-more-heads")
     assert "64 heads; pinned (dashed): 1 head" in desk.text("#takeaway-more-heads")
     desk.page.click("#tourBack")
     assert (
-        desk.page.locator("#tour #takeaways").count() == 0 and desk.ask("explorer.app.tour.at") == LAST
+        desk.page.locator("#tour #takeaways").count() == 0
+        and desk.ask("explorer.app.tour.at") == LAST
     )
     desk.page.click("#tourEnd")
     assert desk.complaints == []
