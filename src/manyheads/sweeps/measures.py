@@ -64,7 +64,7 @@ def find_measure(name: str) -> Callable[[Run], Mapping[str, Any]]:
 @MEASURES.register("risk")
 def risk(run: Run) -> dict[str, Any]:
     """Loss and share of errors at the end, on train and test data, and the gap between the losses."""
-    from manyheads.measures.risk import risk as risk_of
+    from manyheads.measures.held_out import risk as risk_of
 
     dataset, test = run.setup.dataset, run.setup.test
     found = risk_of(run.trajectory.final, dataset, test or dataset, loss=run.setup.cell.train.loss)

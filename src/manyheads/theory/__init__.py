@@ -3,4 +3,25 @@
 A folder holds a `PAPER` and one file per section; its statements are found automatically.
 """
 
+from manyheads._names import public
+
 FIRST = "deora2023"  # its statements are called by their short ids
+
+PUBLIC = {
+    "statement": ("Statement", "Paper"),
+    "verdict": ("Hypothesis", "Bound", "Certificate", "Verdict"),
+    "finding": ("Effort", "Finding", "Tally"),
+    "certify": ("Certificates",),
+    "verify": ("Verification",),
+    "manyheads2026.forecast": ("forecast", "first_forecast", "Forecast"),
+    "manyheads2026.sleep": ("attention_sleep", "Sleep"),
+    "manyheads2026.parity": ("parity_heads", "CountHeads"),
+    "deora2023.initialization": ("good_start", "GoodStart"),
+    "deora2023.regime": ("smallest_heads", "Threshold"),
+    "deora2023.planner": ("plan", "Plan"),
+    "tarzanagh2023.selection": ("token_selection", "Selection"),
+    "decomposition": ("explain_run", "Decomposition"),
+    "targets": ("mixture_direction", "combined_direction", "Direction"),
+}
+
+__getattr__, __dir__ = public(__name__, PUBLIC)

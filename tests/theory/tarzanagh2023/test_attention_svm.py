@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+import manyheads as mh
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
 from manyheads.model.variants import frozen
@@ -161,3 +162,15 @@ def test_an_infeasible_run_leaves_half():
     problem = section.contradiction(np.random.default_rng(0))
     assert not problem.feasible
     assert problem.worst_mass(np.random.default_rng(1).standard_normal(16)) >= 0.5
+
+
+def test_the_solution_is_public_and_separates_at_one(data):
+    """W_svm has every gap at least 1, is no longer than 1/γ, and is where a run turns to."""
+    model = MultiHead.create(np.zeros((1, 5, 5)), np.eye(5)[:1], decoder="last")
+    problem = mh.theory.token_selection(frozen(model, "readout"), data)
+    assert problem.margin(problem.W_svm.reshape(-1)) == pytest.approx(1.0, abs=1e-9)
+    assert np.linalg.norm(problem.W_svm) == pytest.approx(1 / problem.upper, rel=1e-6)
+    W = run(data).final.full.key_query[0]
+    assert np.sum(W * problem.W_svm) > 0.99 * np.linalg.norm(W) * np.linalg.norm(problem.W_svm)
+    with pytest.raises(ValueError, match='one head with a last-token readout, .* decoder="last"'):
+        mh.theory.token_selection(mh.zero_start(2, num_tokens=3, dim=5), data)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.measures.optimism import optimism
+from manyheads.measures.expected_gap import optimism
 from manyheads.measures.stability import leave_one_out
 from manyheads.studies.kit.cells import descend
 from manyheads.sweeps.plan import Cell

@@ -19,16 +19,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from manyheads._check import a, check
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures import margin as margins
+from manyheads.model.attention import MultiHead
+from manyheads.model.variants import Frozen
 from manyheads.theory import search
 from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate
 
 if TYPE_CHECKING:
-    from manyheads.data.dataset import Dataset
     from manyheads.measures.margin import MarginInterval
-    from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
 
@@ -81,6 +83,16 @@ class Selection:
     def direction(self) -> np.ndarray:
         """(d²,): the direction of W_svm, of norm 1."""
         return self.dual / np.linalg.norm(self.dual)
+
+    @property
+    def W_svm(self) -> np.ndarray:
+        """(d, d): the matrix of least norm with every gap at least 1, 1/γ times `direction`."""
+        if not self.feasible:
+            raise ValueError(
+                "no matrix selects the best token of every sequence; use more dimensions, or fewer tokens."
+            )
+        d = math.isqrt(len(self.direction))
+        return self.direction.reshape(d, d) / self.lower
 
     @cached_property
     def lower(self) -> float:
@@ -227,6 +239,29 @@ SELECTION = Statement(
 def whole(model):
     """The MultiHead, of which a block may be frozen."""
     return getattr(model, "full", model)
+
+
+is_one_head = a((MultiHead, Frozen), 'make it with decoder="last"')
+
+
+@check(model=is_one_head, dataset=is_dataset)
+def token_selection(model: MultiHead | Frozen, dataset: Dataset) -> Selection:
+    """The problem of selecting the best token of each sequence: its margin, and `W_svm`.
+
+    `model` is one head (or equal heads) with a last-token readout, which scores the tokens; its key-query matrix does
+    not matter. With `margin(W)` and `attention(W)` any other matrix, as a vector, is compared with the solution.
+    """
+    full = whole(model)
+    if full.decoder != "last" or full.num_classes > 1 or full.num_outputs is not None:
+        raise ValueError(
+            f"token selection is about one head with a last-token readout, not {full}; make it with "
+            'decoder="last", and give equal heads one class with collapse.'
+        )
+    if dataset.num_tokens < 2 or dataset.mask is not None or dataset.dim != full.dim:
+        raise ValueError(
+            f"token selection is about two tokens or more of dimension {full.dim}, without padding; use equal lengths."
+        )
+    return problem_of(full, dataset)
 
 
 def problem_of(model: MultiHead, data: Dataset) -> Selection:
