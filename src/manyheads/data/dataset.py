@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from manyheads.data.door import array_of, checked_key, finite, guarded, real_arr
 from manyheads.data.files import write_npz
 from manyheads.data.labels import labels_of, signs
 from manyheads.data.mapped import Mapped
+from manyheads.data.origin import Origin
 
 FORMAT_VERSION = 2
 LARGEST_TOKEN = (
@@ -32,7 +33,7 @@ class Dataset:
     `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are
     known, `label_names` says which of the user's values became -1 and +1. `norm_bound` is a number that no token of
     the distribution exceeds in norm, where one is known: the bounded data sources have it, and statements about
-    sequences not yet seen need it. Make one with `Dataset.from_arrays`, `from_lists`, `from_pandas` or `load`, or the
+    sequences not yet seen need it. `origin` is the file or data source, and which of its sequences these are. Make one with `Dataset.from_arrays`, `from_lists`, `from_pandas` or `load`, or the
     `sample` method of a data model. It has a length, slices are datasets, and iterating gives real tokens with the
     name of their label.
     """
@@ -44,6 +45,7 @@ class Dataset:
     label_names: tuple[str, str] = ("-1", "+1")
     name: str = "data"
     norm_bound: float | None = None
+    origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
         X, y = self.tokens, self.labels
@@ -129,7 +131,9 @@ class Dataset:
         needs all tokens at once says so if there is no room. The rest is as for `from_arrays`.
         """
         meta: dict[str, Any] = {}
+        origin = Origin()
         if isinstance(tokens, str | Path):
+            origin = _file_origin(tokens, labels)
             second = labels if isinstance(labels, str | Path) else None
             found = read_file(tokens, second, newest=FORMAT_VERSION, mapped=True)
             meta, tokens, usual = found.meta, found.tokens, Path(tokens).stem
@@ -154,7 +158,7 @@ class Dataset:
         _check_sizes(X)
         y, names = signs(labels, len(X), positive, like)
         bound = _bound(meta.get("norm_bound") if norm_bound is None else norm_bound, X)
-        data = cls(X, y, real, known, names, str(name or meta.get("name", usual)), bound)
+        data = cls(X, y, real, known, names, str(name or meta.get("name", usual)), bound, origin)
         return data._checked(both=like is None)
 
     @property
@@ -237,6 +241,7 @@ class Dataset:
             self.label_names,
             self.name,
             self.norm_bound,
+            self.origin.chosen(index % n),
         )
 
     def without(self, i: int) -> Dataset:
@@ -324,7 +329,7 @@ class Dataset:
         names, second = labels_of(found, path)
         if positive is None and like is None:
             positive = second
-        return cls.from_arrays(
+        data = cls.from_arrays(
             found.tokens,
             names,
             mask=found.mask,
@@ -334,6 +339,7 @@ class Dataset:
             name=found.meta.get("name", Path(path).stem),
             norm_bound=found.meta.get("norm_bound"),
         )
+        return replace(data, origin=_file_origin(path, labels))
 
     def __str__(self) -> str:
         up = int((self.labels > 0).sum())
@@ -369,6 +375,11 @@ class Dataset:
                 f"{self.label_names[0]} (-1)": self.num_examples - ups,
             },
         )
+
+
+def _file_origin(path: str | Path, labels: Any) -> Origin:
+    second = f",{labels}" if isinstance(labels, str | Path) else ""
+    return Origin(f"{path}{second}")
 
 
 def split_order(num_examples: int, key) -> np.ndarray:

@@ -21,6 +21,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.data.door import FROM_ZERO, guarded, shown
 from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.data.labels import check_same_labels
+from manyheads.data.origin import Origin
 from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.protocol import Model, checked_model, norm
@@ -55,7 +56,7 @@ from manyheads.training.problem import (
     precision_of,
 )
 from manyheads.training.progress import Bar
-from manyheads.training.resume import check_same_run, fingerprint, restore
+from manyheads.training.resume import check_same_run, restore, sources_of
 from manyheads.training.rules import Optax, Rule
 from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved
 from manyheads.training.until import Questions
@@ -168,10 +169,7 @@ def train(
         sample_weight = checked_weight(sample_weight, dataset.num_examples)
     if test is not None:
         check_same_labels(dataset, checked_dataset(test, "test"))
-    known = {} if before is None else before.sources
-    sources = {"data": fingerprint(dataset, sample_weight, like=known.get("data")), "test": None}
-    if test is not None:
-        sources["test"] = fingerprint(test, like=known.get("test"))
+    sources = sources_of(dataset, sample_weight, test)
     if before is not None:
         check_same_run(before, model, settings, sources)
         record_steps = np.union1d(before.steps, record_steps[record_steps >= before.last_step])
@@ -220,6 +218,8 @@ def train(
             jax.device_put(parts, where) if mesh is None else on_mesh(parts, mesh)
         )
         finish = Finish(model, observers, settings, sources, int(state.step), questions.records)
+        finish.origins = {"data": dataset.origin}
+        finish.origins |= {} if test is None else {"test": test.origin}
         status, saved = "finished", time.monotonic()
         with Bar(num_steps, int(state.step), progress) as bar:
             try:
@@ -354,6 +354,7 @@ class Finish:
     ):
         self.model, self.settings, self.sources, self.first = model, settings, sources, first
         self.more = more or (lambda steps: {})  # further records by name
+        self.origins: dict[str, Origin] = {}
         self.steps = {name: np.asarray(o.steps, np.int64) for name, o in observers.items()}
 
     def model_at(self, state: State) -> Model:
@@ -399,6 +400,7 @@ class Finish:
             sources=self.sources,
             optimizer_state=tuple(jax.tree.leaves(run.optimizer)),
             observed=observed | self.more(steps),
+            origins=self.origins,
             **{name: rows["records"].get(name) for name in RECORDS},
         )
 

@@ -19,31 +19,36 @@ from manyheads.training.trajectory import Trajectory
 SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
 
 
-def fingerprint(
-    dataset: Dataset, sample_weight: np.ndarray | None = None, *, like: str | None = None
-) -> str:
-    """A short hash of what enters a loss or a record: equal for equal data and weights.
-
-    Names, shapes and dtypes are part of it. The hashes in earlier files have no dash and knew shapes and bytes alone;
-    `like` one of those, the result is of their kind.
-    """
-    old = like is not None and "-" not in like
+def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> str:
+    """A short hash of what enters a loss: equal for equal data and weights."""
     digest = hashlib.sha256()
-    fields = {name: getattr(dataset, name) for name in ("tokens", "labels", "mask", "relevant")}
+    fields = {name: getattr(dataset, name) for name in ("tokens", "labels", "mask")}
     for name, values in (fields | {"weight": sample_weight}).items():
-        if values is not None:
-            kind = np.dtype(bool if name in ("mask", "relevant") and not old else np.float64)
-            about = f"{values.shape}" if old else f"{name} {kind.str} {values.shape} "
-            digest.update(about.encode())
-            mapped = isinstance(values, Mapped)
-            for block in (block for _, block in values.blocks()) if mapped else (values,):
-                if mapped and not np.isfinite(block).all():
-                    raise ValueError(
-                        f"the tokens of {dataset.name!r} are no longer finite: the file has changed since it was "
-                        "opened; repair it, and open it again with Dataset.open."
-                    )
-                digest.update(np.ascontiguousarray(block, kind).data)
-    return ("" if old else "2-") + digest.hexdigest()[:16]
+        if values is None:
+            continue
+        kind = np.dtype(bool if name == "mask" else np.float64)
+        digest.update(f"{name} {kind.str} {values.shape} ".encode())
+        mapped = isinstance(values, Mapped)
+        for block in (block for _, block in values.blocks()) if mapped else (values,):
+            if mapped and not np.isfinite(block).all():
+                raise ValueError(
+                    f"the tokens of {dataset.name!r} are no longer finite: the file has changed since it was "
+                    "opened; repair it, and open it again with Dataset.open."
+                )
+            digest.update(np.ascontiguousarray(block, kind).data)
+    return digest.hexdigest()[:16]
+
+
+def sources_of(
+    dataset: Dataset, sample_weight: np.ndarray | None, test: Dataset | None
+) -> dict[str, str | None]:
+    """Hashes of all data that enter a record of a run."""
+    relevant = dataset.relevant
+    return {
+        "data": fingerprint(dataset, sample_weight),
+        "relevant": None if relevant is None else hashlib.sha256(np.ascontiguousarray(relevant)).hexdigest()[:16],
+        "test": None if test is None else fingerprint(test),
+    }
 
 
 def check_same_run(before: Trajectory, model: Model, settings: dict, sources: dict) -> None:
@@ -60,6 +65,7 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
             )
     for name, words in (
         ("data", "other data or sample weights"),
+        ("relevant", "other relevant tokens"),
         ("test", "other test data, or none"),
     ):
         if before.sources.get(name, sources[name]) != sources[name]:

@@ -14,6 +14,7 @@ from manyheads._check import a
 from manyheads._names import DECODERS
 from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, read_npz, write_npz
+from manyheads.data.origin import Origin
 from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
 
@@ -52,7 +53,8 @@ class Trajectory:
     `snapshots` are displacements of the parameters of `start` at `snapshot_steps`; `displacement` is the last one, at
     `last_step`. `status` is "finished", "diverged" (the loss or gradient became non-finite after `last_step`),
     "interrupted" or "stopped" by a condition (`reason` is the sentence that says why). `sources` holds short hashes of
-    the data it was made with, which a resumed run must share.
+    the data it was made with, which a resumed run must share; `origins` say where the training ("data") and the test
+    data ("test") come from.
     """
 
     start: Any
@@ -73,6 +75,7 @@ class Trajectory:
     optimizer_state: tuple[np.ndarray, ...] = ()
     sources: dict = field(default_factory=dict)
     observed: dict[str, np.ndarray] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
@@ -131,6 +134,12 @@ class Trajectory:
             "status": self.status,
             "settings": self.settings,
             "sources": self.sources,
+            "origins": {name: origin.fields for name, origin in self.origins.items()},
+        }
+        arrays |= {
+            f"rows_{name}": origin.rows
+            for name, origin in self.origins.items()
+            if origin.rows is not None
         }
         if isinstance(self.start, MultiHead):
             arrays["multiplicity"] = self.start.multiplicity
@@ -195,7 +204,7 @@ class Trajectory:
         records: dict[str, Any] = {
             name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL
         }
-        optimizer = named("optimizer_")
+        optimizer, rows = named("optimizer_"), named("rows_")
         return cls(
             start=_moved_to(like, start)
             if "model" in meta
@@ -210,6 +219,10 @@ class Trajectory:
             sources=meta.get("sources", {}),
             optimizer_state=tuple(optimizer[str(i)] for i in range(len(optimizer))),
             observed=named("observed_"),
+            origins={
+                name: Origin(**fields, rows=rows.get(name))
+                for name, fields in meta.get("origins", {}).items()
+            },
             **records,
             **{name: arrays.get(f"record_{name}") for name in OPTIONAL},
         )
