@@ -81,127 +81,38 @@ def test_unknown_statements_get_one_line_and_exit_two(verb, capsys):
     assert out == "" and err.startswith("error:") and "did you mean" in err and err.count("\n") == 1
 
 
-def test_certify_data(data_file, capsys):
-    options = [
-        "--steps",
-        "20",
-        "--heads",
-        "10^6",
-        "--step-size",
-        "0.1",
-        "--statement",
-        "def1.p3",
-        "identity",
-        "thm1",
-        "--quiet",
-    ]
-    assert main(["certify", str(data_file), *options]) == 0
-    out = capsys.readouterr().out
-    assert "1000000 heads" in out and "HOLDS     def1.p3" in out and "identity" in out
+@pytest.fixture(scope="module")
+def small_run(data_file, tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "run.npz"
+    options = ["--heads", "2", "--steps", "5", "--out", str(path), "--quiet"]
+    assert main(["train", str(data_file), *options]) == 0
+    return str(path)
 
 
-def test_certify_is_silent_with_exit_three_and_json(data_file, capsys):
-    assert (
-        main(
-            [
-                "certify",
-                str(data_file),
-                "--steps",
-                "5",
-                "--heads",
-                "2",
-                "--statement",
-                "thm2",
-                "--json",
-                "--quiet",
-            ]
-        )
-        == 3
-    )
+def test_certify_is_silent_with_exit_three_and_json(small_run, capsys):
+    assert main(["certify", small_run, "--statement", "thm2", "--json", "--quiet"]) == 3
     stored = json.loads(capsys.readouterr().out)
     assert stored["verdict"] == "SILENT"
     hypotheses = stored["certificates"][0]["bounds"][-1]["hypotheses"]
     assert any(not h["holds"] and h["remedy"] for h in hypotheses)
 
 
-def test_certify_a_saved_run(data_file, tmp_path, capsys):
-    run = tmp_path / "run.npz"
-    assert (
-        main(
-            ["train", str(data_file), "--heads", "4", "--steps", "20", "--out", str(run), "--quiet"]
-        )
-        == 0
-    )
-    capsys.readouterr()
-    assert (
-        main(
-            [
-                "certify",
-                str(run),
-                "--data",
-                str(data_file),
-                "--statement",
-                "identity",
-                "cor1.3",
-                "--full",
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+def test_certify_in_full(small_run, capsys):
+    words = ["--statement", "identity", "cor1.3", "--full", "--quiet"]
+    assert main(["certify", small_run, *words]) == 0
     assert "explained from the proximal target" in capsys.readouterr().out
-    assert main(["certify", str(run), "--quiet"]) == 2
-    assert "pass --data" in capsys.readouterr().err
-    assert main(["certify", str(data_file), "--data", str(data_file), "--quiet"]) == 2
-    assert (
-        main(
-            [
-                "certify",
-                str(run),
-                "--data",
-                str(data_file),
-                "--seed",
-                "9",
-                "--statement",
-                "identity",
-                "--quiet",
-            ]
-        )
-        == 2
-    )
-    assert "trained on" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("start", ["zero", "gaussian"])
-def test_runs_from_other_starts_are_certified_with_the_same_options(
-    data_file, tmp_path, capsys, start
-):
-    """Such a run sets nothing aside for a first phase, and certify must find the same training data."""
-    run = tmp_path / "run.npz"
-    options = [
-        str(data_file),
-        "--start",
-        start,
-        "--heads",
-        "2",
-        "--steps",
-        "20",
-        "--out",
-        str(run),
-        "--quiet",
-    ]
-    assert main(["train", *options]) == 0
-    assert (
-        main(["certify", str(run), "--data", str(data_file), "--statement", "identity", "--quiet"])
-        == 0
-    )
-    out = capsys.readouterr().out
-    assert "HOLDS     identity" in out and "60 sequences" in out.split("R assumed")[0]
+def test_a_silent_line_says_what_would_help(small_run, capsys):
+    assert main(["certify", small_run, "--statement", "thm1", "--quiet"]) == 3
+    assert "heads or more, or a target nearer to the start" in capsys.readouterr().out
 
 
-def test_a_first_phase_without_data_is_refused(data_file, capsys):
-    assert main(["certify", str(data_file), "--first-phase-examples", "0", "--quiet"]) == 2
-    assert "--first-phase-examples 0 leaves the first phase without data" in capsys.readouterr().err
+def test_certify_needs_a_run(data_file, capsys):
+    assert main(["certify", str(data_file), "--quiet"]) == 2
+    assert "does not hold a trajectory" in capsys.readouterr().err
+    assert main(["certify", "mixture", "--quiet"]) == 2
+    assert "make a run with `manyheads train DATA --out" in capsys.readouterr().err
 
 
 def test_json_is_not_colored_on_a_terminal(capsys, monkeypatch):
@@ -210,26 +121,6 @@ def test_json_is_not_colored_on_a_terminal(capsys, monkeypatch):
     for words in (["verify", "E7", "--quick", "--quiet"], ["explain"]):
         assert main([*words, "--json"]) == 0
         json.loads(capsys.readouterr().out)
-
-
-def test_a_silent_line_says_what_would_help(data_file, capsys):
-    assert (
-        main(
-            [
-                "certify",
-                str(data_file),
-                "--steps",
-                "5",
-                "--heads",
-                "2",
-                "--statement",
-                "thm1",
-                "--quiet",
-            ]
-        )
-        == 3
-    )
-    assert "heads or more, or a target nearer to the start" in capsys.readouterr().out
 
 
 def test_certify_bad_files(tmp_path, capsys):

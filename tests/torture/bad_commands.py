@@ -67,22 +67,12 @@ OPTIONS = {
         "--data": "path",
         "--plan": "path",
         "--statement": "name",
-        "--heads": "heads",
-        "--start": "name",
-        "--scale": "number",
-        "--steps": "steps",
-        "--step-size": "number",
-        "--examples": "count",
-        "--first-phase-examples": "count",
-        "--test-examples": "count0",
-        "--seed": "seed",
+        "--token-radius": "number",
     },
     "forecast": {
         "--data": "path",
         "--reduce": "number",
         "--step-size": "number",
-        "--examples": "count",
-        "--seed": "seed",
     },
     "plan": {
         "--target-loss": "number",
@@ -268,17 +258,7 @@ def base(verb: str, folder: Path) -> list[str]:
     missing = str(folder / "missing")
     return {
         "train": ["random_labels", "--steps", "2", "--examples", "6", "--test-examples", "4"],
-        "certify": [
-            "random_labels",
-            "--steps",
-            "2",
-            "--examples",
-            "6",
-            "--test-examples",
-            "4",
-            "--statement",
-            "descent",
-        ],
+        "certify": [missing, "--statement", "descent"],
         "plan": ["random_labels", "--examples", "24", "--no-trials"],
         "fit": [
             "random_labels",

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import numpy as np
 import pytest
@@ -107,28 +105,6 @@ def test_a_truncated_file_is_refused(run, tmp_path):
     (tmp_path / "run.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:3000])
     with pytest.raises(ValueError, match="is not a readable .npz file"):
         mh.Trajectory.load(tmp_path / "run.npz")
-
-
-def test_a_file_of_version_0_1_is_read_and_its_run_goes_on():
-    """`run_0.1.npz` was written before trajectories were of any model."""
-    old = mh.Trajectory.load(Path(__file__).with_name("run_0.1.npz"))
-    mix = mh.TokenizedMixture(num_tokens=4, dim=4, num_patterns=2, sparsity=0.5, frame="axis")
-    data, test = mix.sample(6, key=jax.random.key(1)), mix.sample(5, key=jax.random.key(2))
-    options = dict(rule=mh.Adam(0.1), test=test, snapshots=[3])
-    assert (
-        old.status == "finished"
-        and old.last_step == 6
-        and old.observed == {}
-        and old.readout_norm is not None
-    )
-    longer = mh.train(old.start, data, num_steps=12, resume=old, **options)
-    whole = mh.train(old.start, data, num_steps=12, **options)
-    # float32; the file was written on another machine, so that bits may differ
-    for a, b in zip(
-        jax.tree.leaves(longer.displacement), jax.tree.leaves(whole.displacement), strict=True
-    ):
-        assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert np.allclose(longer.snapshots.readout, whole.snapshots.readout, rtol=1e-5, atol=1e-6)
 
 
 def test_records_as_a_table_and_as_an_xarray_dataset(run):

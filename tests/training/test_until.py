@@ -82,13 +82,14 @@ def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
     options = OPTIONS | {"forecast": True, "until": "certified"}
     run = mh.train(start, data, checkpoint=tmp_path / "run.npz", **options)
     assert run.status == "stopped" and 0 < run.last_step <= 5
+    last = told[-1]
     promise = mh.forecast(run, data)
     assert promise.speaks and run.observed["steps_to_half"][-1] == promise.steps_to_reduce
     assert run.reason == (
         f"from step {run.last_step} on the loss, {promise.loss:.4g}, is proved to halve within "
         f"{promise.steps_to_reduce} more steps"
     )
-    assert "falls to 0." in told[-1] and "(proved) (indicator 1" in told[-1]
+    assert "falls to 0." in last and "(proved) (indicator 1" in last
     assert np.all(np.isinf(run.observed["steps_to_half"][:-1]))
     assert run.observed["indicator"][-1] == promise.indicator
     part = mh.train(start, data, **options | {"num_steps": 2})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from manyheads._fields import settings
-from manyheads.data.convert import TABLES, paths_of
+from manyheads.data.convert import paths_of
+from manyheads.data.origin import Origin
 from manyheads.data.source import SOURCES, make_source
 from manyheads.training.start import STARTS
 
@@ -41,11 +43,22 @@ def source(data: str, key: Any) -> Any:
     return SOURCES["file"](data)
 
 
-def parts(data: str, keys, examples: int, first: int, held_out: int, positive: str | None = None):
+DRAWN_WITH = {"first phase": 1, "training": 2, "test": 3}  # part -> which of the keys of a seed
+
+
+def drawn(name: str, seed: int, part: str, count: int):
+    """One part of a generated task, the same again for the same seed."""
+    keys = _keys(seed)
+    data = source(name, keys[0]).sample(count, key=keys[DRAWN_WITH[part]])
+    return replace(data, origin=Origin(name, seed, part, count))
+
+
+def parts(data: str, seed: int, examples: int, first: int, held_out: int, positive=None):
     """The data source and three disjoint parts: fresh data for the start, training data, test data.
 
     A part for the start or the test with zero sequences is None. `positive` is the label that becomes +1.
     """
+    keys = _keys(seed)
     for name, count in (("first-phase", first), ("test", held_out)):
         if count < 0:
             raise ValueError(f"--{name}-examples {count} must be 0 or more.")
@@ -55,9 +68,9 @@ def parts(data: str, keys, examples: int, first: int, held_out: int, positive: s
             raise ValueError(
                 f"--positive {positive} is for data of your own; leave it out for {data}."
             )
-        test = task.sample(held_out, key=keys[3]) if held_out else None
-        fresh = task.sample(first, key=keys[1]) if first else None
-        return task, fresh, task.sample(examples, key=keys[2]), test
+        test = drawn(data, seed, "test", held_out) if held_out else None
+        fresh = drawn(data, seed, "first phase", first) if first else None
+        return task, fresh, drawn(data, seed, "training", examples), test
     loaded = whole(data, keys, examples, positive)
     quarter = loaded.num_examples // 4
     if quarter < 2 and (first or held_out):
@@ -73,7 +86,13 @@ def parts(data: str, keys, examples: int, first: int, held_out: int, positive: s
         )
     if rest.in_place:
         rest = rest.subset(rest.tokens.file_order)  # read from one end to the other
-    return task, fresh, rest, test
+
+    def named(part, name):
+        return part and replace(
+            part, origin=replace(part.origin, source=data, seed=seed, part=name)
+        )
+
+    return task, named(fresh, "first phase"), named(rest, "training"), named(test, "test")
 
 
 def whole(data: str, keys, examples: int, positive: str | None = None):
@@ -205,27 +224,42 @@ def warn_of_time(steps: int, dataset: Any, model: Any, tell: Callable[[str], Any
 
 
 def holds_run(path: str) -> bool:
-    """Whether a file holds a trajectory rather than data; False for the name of a data source."""
+    """Whether a file holds a trajectory rather than data."""
     from manyheads.data.files import read_npz
 
-    other = Path(path).suffix.lower() in (".npy", *TABLES)
-    return not other and Path(path).exists() and read_npz(path)[1].get("kind") == "trajectory"
+    return Path(path).suffix == ".npz" and read_npz(path)[1].get("kind") == "trajectory"
 
 
-def stored_run(path: str, data: str | None, keys, examples: int, first: int, held_out: int):
-    """A saved run, its data source, and its training and test data, set aside as `train` did."""
-    import numpy as np
+def stored_run(path: str, data: str | None):
+    """A saved run, its data source, and data that hold its training sequences; also its test data if these do not.
 
+    `data` may be left out where the run says what it was trained on.
+    """
     from manyheads.training.trajectory import Trajectory
 
-    if data is None:
+    if not Path(path).is_file():
         raise ValueError(
-            f"{path} is a run; pass --data with what it was trained on, a file or a data source"
+            f"{path!r} is not a file; make a run with `manyheads train DATA --out {Path(path).stem}.npz`."
         )
     run = Trajectory.load(path)
-    heads = run.start.heads  # after a first phase W is zero and U is not
-    phased = not np.any(heads.key_query) and bool(np.any(heads.readout))
+    origin, test = (run.origins.get(name, Origin()) for name in ("data", "test"))
+    name = data or origin.source
+    if not name:
+        raise ValueError(
+            f"{path} does not say what it was trained on; pass --data with the file or the data source."
+        )
+    if origin.drawn and name == origin.source and not Path(name).exists():
+        again = [
+            drawn(name, part.seed or 0, part.part, part.drawn) if part.drawn else None
+            for part in (origin, test)
+        ]
+        return run, source(name, _keys(origin.seed or 0)[0]), *again
     names = run.settings.get("label_names")
-    positive = names[1] if names and isinstance(source(data, keys[0]), SOURCES["file"]) else None
-    task, _, dataset, test = parts(data, keys, examples, first if phased else 0, held_out, positive)
-    return run, task, dataset, test
+    positive = names[1] if names and Path(paths_of(name)[0]).is_file() else None
+    return run, None, whole(name, _keys(0), run.settings["num_examples"], positive), None
+
+
+def _keys(seed: int):
+    import jax
+
+    return jax.random.split(jax.random.key(seed), 5)

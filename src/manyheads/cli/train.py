@@ -181,7 +181,7 @@ def command(
             loss, fresh, split = found.loss, None, True
         else:
             count = 100 if examples is None else examples
-            task, fresh, dataset, test = parts(data, keys, count, first, test_examples, positive)
+            task, fresh, dataset, test = parts(data, seed, count, first, test_examples, positive)
             split = hasattr(task, "load")
             if split and examples is not None:
                 raise ValueError(

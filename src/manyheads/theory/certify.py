@@ -98,13 +98,15 @@ def certify(
 ) -> Certificates:
     """What the theory says about a stored run on its training data.
 
-    The run is repeated in float64 (and compared with its records); every number comes from the repetition. `statements`
-    names one or more statements about a run (default: all that need no leave-one-out runs). `test` adds the
-    generalization gap, `mixture` the paper's own targets, `token_radius` R if it is known (otherwise the bound stored
-    with the data, or else the largest norm seen, is assumed). `independent` states that start, step size, heads and
-    number of steps were chosen without this sample; otherwise, and if R is only the largest norm seen, the
-    generalization statements are SILENT. "lemma3" and "loo" train once per sequence. "forecast" is evaluated at
-    `from_step` of the run, by default at the first step where it is not silent.
+    `dataset` is what the run was trained on, or the whole of which that is a part: the run knows which sequences it saw.
+    The run is repeated and compared with all its records, whatever the statement; numbers come from a repetition in
+    float64. `statements` names one or more statements about a run (default: all that need no leave-one-out runs).
+    `test` adds the generalization gap (by default the run's own test sequences, where `dataset` holds them), `mixture`
+    the paper's own targets, `token_radius` R if it is known (otherwise the bound stored with the data, or else the
+    largest norm seen, is assumed). `independent` states that start, step size, heads and number of steps were chosen
+    without this sample; otherwise, and if R is only the largest norm seen, the generalization statements are SILENT.
+    "lemma3" and "loo" train once per sequence. "forecast" is evaluated at `from_step` of the run, by default at the
+    first step where it is not silent.
     """
     statements = [statements] if isinstance(statements, str) else statements
     wanted = [entry(name) for name in statements] or [
@@ -148,4 +150,4 @@ def certify(
     known = "assumed, largest seen"
     if work.bounded:
         known = "of the data source" if token_radius is None else "given"
-    return Certificates(tuple(items), f"{run.start}\n{dataset}\nR {known}: {work.radius:.6g}")
+    return Certificates(tuple(items), f"{run.start}\n{work.dataset}\nR {known}: {work.radius:.6g}")

@@ -37,7 +37,10 @@ class Examination:
         from_step: int | None = None,
         progress: Callable[[str], None] | None = None,
     ):
-        provenance.check_data(run, dataset)
+        whole, dataset = dataset, provenance.trained_on(run, dataset)
+        if test is None and whole is not dataset:
+            test = provenance.tested_on(run, whole)
+        provenance.check_records(run, dataset)
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
         bound = distribution_radius(token_radius, dataset)
         self.radius, self.bounded = known_radius(bound, dataset, test), bound is not None

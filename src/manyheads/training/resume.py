@@ -46,7 +46,9 @@ def sources_of(
     relevant = dataset.relevant
     return {
         "data": fingerprint(dataset, sample_weight),
-        "relevant": None if relevant is None else hashlib.sha256(np.ascontiguousarray(relevant)).hexdigest()[:16],
+        "relevant": None
+        if relevant is None
+        else hashlib.sha256(np.ascontiguousarray(relevant)).hexdigest()[:16],
         "test": None if test is None else fingerprint(test),
     }
 

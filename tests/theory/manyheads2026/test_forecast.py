@@ -183,7 +183,7 @@ def test_the_first_step_is_found_wherever_the_indicator_sends_the_search(last, s
             return SimpleNamespace(speaks=c.model >= f)
 
         monkeypatch.setattr(lens, "followed", speaks)
-        assert mh.first_forecast(run, data) == (None if first > last else (first, first))
+        assert lens.earliest_forecast(run, data) == (None if first > last else (first, first))
         assert len(tried) == len(set(tried)) <= 12
 
 
@@ -338,7 +338,7 @@ def test_bad_input_is_one_line():
         "each entry a finite number": lambda: mh.forecast(run, s.dataset, step_size=[1.0, -1.0]),
         "reduce=1 must be a finite number > 1": lambda: mh.forecast(run, s.dataset, reduce=1),
         "plain gradient descent": lambda: mh.forecast(
-            dataclasses.replace(run, settings=run.settings | {"optimizer": "adam"}), s.dataset
+            mh.train(run.start, s.dataset, rule=mh.Adam(0.1), num_steps=1), s.dataset
         ),
         "loss='hinge' must be 'logistic', 'hyperbolic'": lambda: mh.forecast(
             run, s.dataset, loss="hinge"

@@ -232,7 +232,8 @@ def forecast(
     nothing is promised after the last of them.
     """
     if hasattr(model, "settings"):
-        provenance.check_data(model, dataset)
+        dataset = provenance.trained_on(model, dataset)
+        provenance.check_ends(model, dataset)
     schedule = np.array(step_size) if isinstance(step_size, list) else None
     model, eta, loss = checked(
         model, step_size if schedule is None else max(schedule, default=0), reduce, loss=loss
@@ -279,7 +280,15 @@ def first_forecast(
     later ones until one is certified, and the interval before it is halved down to one step. The answer is the earliest
     step if certification, once reached, is never lost; it is None only if all these steps are silent.
     """
-    provenance.check_data(run, dataset)
+    dataset = provenance.trained_on(run, dataset)
+    provenance.check_ends(run, dataset)
+    return earliest_forecast(run, dataset, reduce)
+
+
+def earliest_forecast(
+    run: Trajectory, dataset: Dataset, reduce: float = 2.0
+) -> tuple[int, Forecast] | None:
+    """`first_forecast` of a run that is known to be one on these data."""
     _, eta, loss = checked(run, None, reduce)
     models = _Path(run.start, dataset, eta, loss)
     grid = [int(k) for k in np.union1d(questions.asked_steps(run.last_step), [run.last_step])]
@@ -411,7 +420,7 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     work.progress("the forecast along the run")
     claim, where = "steps in which the loss is halved", "some step"
     if work.from_step is None:
-        found = first_forecast(work.run, work.dataset)
+        found = earliest_forecast(work.run, work.dataset)
     else:
         where, found = f"step {work.from_step}", _at(work.run, work.dataset, work.from_step)
     if found is None:
