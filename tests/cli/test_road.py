@@ -1,6 +1,7 @@
 """The road of the README: train on a file, then certify and forecast the run, which knows what it was trained on."""
 
 import contextlib
+import functools
 import io
 import re
 import shlex
@@ -26,7 +27,8 @@ def typed(tmp_path_factory):
     code, commands, promised = EXAMPLE.search(README).groups()
     folder = tmp_path_factory.mktemp("road")
     printed = {}
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mh, "forecast", functools.partial(mh.forecast, most_pieces=30))  # quicker
         exec(code, {})
         for line in commands.splitlines():
             _, verb, *words = shlex.split(line, comments=True)
