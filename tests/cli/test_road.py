@@ -90,7 +90,7 @@ def test_the_split_of_a_library_user_is_found_again():
     tokens = rng.standard_normal((40, 4, 6))
     whole = mh.Dataset.from_arrays(tokens, np.sign(tokens[:, 0, 0]))
     chosen = whole[:30].split(20, key=1)[0].without(-0 + 3)
-    run = mh.train(mh.zero_start(2, num_tokens=4, dim=6), chosen, step_size=0.1, num_steps=3)
+    run = mh.train(mh.zero_start(2, num_tokens=4, dim=6), chosen, rule=mh.GD(0.1), num_steps=3)
     assert mh.certify(run, whole, "def1.p1").verdict is mh.Verdict.HOLDS
     assert mh.forecast(run, whole).loss == mh.forecast(run, chosen).loss
 
