@@ -1,11 +1,11 @@
 # Everything a newcomer types. Needs only make and Python 3.11 to 3.13; the first target called sets up .venv.
 PYTHON ?= python3
 UV_VERSION := 0.13.7
-EXTRAS := test,browser,cluster,data,density,export,report
+EXTRAS := test,browser,cluster,data,density
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help
-.PHONY: help run report test lint test-full torture bench explorer docs constraints clean
+.PHONY: help run report test lint test-full bench explorer docs constraints clean
 
 help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
@@ -28,9 +28,6 @@ lint: $(READY) ## formatting, lint, types, and which room may import which
 
 test-full: $(READY) ## all tests at full depth, the browser's too, under 60 minutes
 	@XLA_FLAGS= $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "full or not full" $(ARGS)
-
-torture: $(READY) ## kills, damaged files, bad input and long use, by chance (ARGS="kills --trials 100 --seed 1"); resumes
-	@PYTHONPATH=tests $(BIN)/python -m torture $(ARGS)
 
 bench: $(READY) ## the benchmarks, one after another (BENCH=benchmarks/bench_step.py runs one)
 	@for file in $(or $(BENCH),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file" >&2; $(BIN)/python $$file $(ARGS) || exit 1; done

@@ -19,13 +19,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from followed import compared  # noqa: E402
 from paper_settings import setting  # noqa: E402
 
 import manyheads as mh  # noqa: E402
-from manyheads.studies.forecast.cells import compared  # noqa: E402
-from manyheads.studies.forecast.study import EASY, HARD, STEP_SIZE  # noqa: E402
 
 STEPS, EXAMPLES, DIGITS = 600, 80, 100
+EASY = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5)
+EASY |= dict(noise_mu=0.1, noise_nu=0.1, noise_norm=0.4)
+HARD = EASY | dict(sparsity=0.125, noise_mu=0.5, noise_nu=0.5, noise_norm=1.5)
+STEP_SIZE = {"easy": 0.5, "hard": 0.2, "digits": 0.2}
 HEADS = (1, 2, 8, 64, 1024)
 STARTS = ("first_phase", "zero", "gaussian")
 DATA = ("A", "B", "C", "easy mixture", "hard mixture", "digits 3 and 8")

@@ -16,7 +16,6 @@ GROUPS = {
     "measures": "Measures",
     "theory": "Theory",
     "estimator": "The estimator",
-    "sweeps": "Sweeps",
 }
 HEAD = """# Functions and classes
 

@@ -3,7 +3,6 @@
 import gc
 import importlib.metadata
 import os
-import re
 from pathlib import Path
 
 import hypothesis
@@ -49,12 +48,3 @@ def start():
     """Start a command in a process group of its own, which is killed after the test."""
     with processes.processes() as starting:
         yield starting
-
-
-@pytest.fixture(scope="session")
-def example_study(tmp_path_factory):
-    """The study of docs/studies.md as a file of its own."""
-    text = (HERE.parent / "docs" / "studies.md").read_text()
-    path = tmp_path_factory.mktemp("own") / "example_study.py"
-    path.write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
-    return path

@@ -19,7 +19,6 @@ LONG = (
     "attention_and_network.py",
     "grid_search.py",
     "optimizers.py",
-    "sweep.py",
     "two_layer_network.py",
 )  # run by .ci/run
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

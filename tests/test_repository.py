@@ -63,12 +63,6 @@ def test_no_file_names_a_path_of_one_machine():
     assert found(r"(?<![\w.}*])/(home|root|Users|work|tmp|opt|mnt)/", flags=0) == []
 
 
-def test_the_long_test_files_that_start_first_are_there():
-    conftest = (ROOT / "tests" / "conftest.py").read_text()
-    names = re.findall(r'"(\S+)"', re.search(r"LONG_FILES = \((.*?)\n\)", conftest, re.DOTALL)[1])
-    assert len(names) > 5 and [name for name in names if not (ROOT / "tests" / name).exists()] == []
-
-
 def test_nothing_is_left_unfinished():
     words = [
         r"\bTODO\b",

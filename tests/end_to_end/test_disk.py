@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import subprocess
 import tempfile
@@ -10,13 +9,10 @@ import tempfile
 import jax
 import numpy as np
 import pytest
-import xarray
-from sweeps.stored import fill, result
 
 import manyheads as mh
+from manyheads import lab
 from manyheads.cli.main import main
-from manyheads.sweeps.status import status
-from manyheads.sweeps.store import StoreError
 
 TRAIN = [
     "train",
@@ -74,8 +70,6 @@ class Disk:
             raise OSError(number_of_libraries, os.strerror(number_of_libraries))
 
         self.monkeypatch.setattr("builtins.open", failing)
-        for name in ("to_netcdf", "to_zarr"):
-            self.monkeypatch.setattr(xarray.Dataset, name, unwritten)
 
     def close(self):
         if not self.is_real:
@@ -173,75 +167,24 @@ def test_from_python_a_full_disk_is_a_warning_and_the_run_is_returned(small, dis
     )
 
 
-@pytest.mark.parametrize("ending", ["nc", "zarr"])
-def test_an_export_to_a_full_disk_is_one_line(small, disk, tmp_path, capsys, ending):
-    fill(tmp_path / "sweep", size=3000)
-    small.fill_up(leave=8192)
-    assert main(["export", str(tmp_path / "sweep"), "--out", str(disk / f"x.{ending}")]) == 2
-    words = f"x.{ending} could not be written (No space left on device); free some space or choose another place"
-    assert words in only_line(capsys)
-    assert os.listdir(disk) == ["filler"]
+def test_a_sweep_on_a_full_disk_keeps_what_it_has(small, disk):
+    grid = lab.Grid(heads=[1, 2], seeds=2)
 
+    def cell(heads, seeds):
+        if heads == 2:
+            small.fill_up()
+        return {"x": np.ones(2) * heads}
 
-def test_a_sweep_on_a_full_disk_says_so_and_keeps_what_it_has(small, disk):
-    store, plan = fill(disk / "sweep", leave=2)
-    small.fill_up()
-    before = sorted(os.listdir(store.parts))
-    last = plan.batches[-1]
-    with pytest.raises(
-        StoreError,
-        match="No space left on device; stored results are safe, free some space and rerun",
-    ):
-        store.write(last.id, result(plan, last))
-    store.note("done", last.id)
-    assert sorted(os.listdir(store.parts)) == before and status(disk / "sweep").missing == 2
+    with pytest.raises(OSError, match="No space left on device"):
+        lab.sweep(cell, grid, out=disk / "cells")
+    assert len(list((disk / "cells").glob("*"))) == 1
     small.empty()
-    store.write(last.id, result(plan, last))
-    assert status(disk / "sweep").missing == 1
+    assert (
+        lab.sweep(lambda heads, seeds: {"x": np.ones(2) * heads}, grid, out=disk / "b").x.sum() == 6
+    )
 
 
-def test_a_read_only_disk_is_one_line_each(small, disk, capsys):
-    store, plan = fill(disk / "sweep", leave=1)
+def test_a_read_only_disk_is_one_line(small, disk, capsys):
     small.make_read_only()
     assert main([*TRAIN, "--quiet", "--out", str(disk / "run.npz")]) == 2
     assert "the folder cannot be written to; pass another one" in only_line(capsys)
-    assert main(["export", str(disk / "sweep")]) == 2
-    assert "stored.nc could not be written (Permission denied)" in only_line(
-        capsys
-    )  # in the words of HDF5
-    assert (
-        main(["status", str(disk / "sweep")]) == 0
-        and "5 of 6 cells done" in capsys.readouterr().out
-    )
-    with pytest.raises(
-        StoreError,
-        match="Read-only file system; stored results are safe, choose a folder that can be",
-    ):
-        store.write(plan.batches[-1].id, result(plan, plan.batches[-1]))
-    with pytest.raises(StoreError, match="Read-only file system"), store.lock():
-        pass
-
-
-def test_odd_names_of_folders(tmp_path, capsys):
-    folder = tmp_path / "a; touch b" / "été データ" / "[x] *"
-    fill(folder, leave=1)
-    (folder / "parts" / os.listdir(folder / "parts")[0]).write_bytes(b"")
-    assert main(["status", str(folder)]) == 0
-    assert "corrupt: " in capsys.readouterr().out
-    with pytest.warns(UserWarning, match="it is empty.*its cells count as missing"):
-        assert main(["export", str(folder), "--out", str(folder / "ö ü.zarr")]) == 0
-    assert (folder / "ö ü.zarr").is_dir() and not (tmp_path / "b").exists()
-
-
-@pytest.mark.parametrize("seconds", [-1e6, 0.0, 1e9, 1e300])
-def test_a_clock_that_jumps_changes_no_count(tmp_path, capsys, seconds):
-    store, plan = fill(tmp_path, leave=2)
-    with open(tmp_path / "journal.jsonl", "w") as file:
-        for event, time in (("run", 1e9), ("done", 1e9 + 1), ("done", 1e9 + seconds)):
-            file.write(json.dumps({"event": event, "time": time, "batch": "x", "cells": 2}) + "\n")
-    assert main(["status", str(tmp_path)]) == 0 and "4 of 6 cells done" in capsys.readouterr().out
-    assert main(["status", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["finished"] == 4 and (
-        found["seconds_left"] is None or np.isfinite(found["seconds_left"])
-    )

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import jax
 import pytest
-import xarray
 
 from manyheads import _registry
 from manyheads.cli.main import main
 from manyheads.data.mixture import TokenizedMixture
-from manyheads.report.verdicts import ledger_table
-from manyheads.sweeps.certified import check_certificate
 from manyheads.theory import ledger as module
 from manyheads.theory.certify import certify
 from manyheads.theory.ledger import entry, ledger, papers
@@ -111,25 +108,6 @@ def test_the_scope_of_the_paper_is_respected(run):
     even = train(trajectory.start, data, rule=GD(0.1), num_steps=2, dtype="float64")
     (found,) = certify(even, data, ["own2026.thm1"])
     assert found.verdict is Verdict.SILENT and "an odd number of steps" in found.reason
-
-
-def test_a_sweep_may_name_them():
-    check_certificate("fallen")
-    check_certificate("own2026.thm1")
-
-
-def test_the_report_lists_them():
-    known = {"trials": 3, "ours": 0.5, "printed": None, "verdict": "HOLDS", "detail": ""}
-    checks = [
-        {**known, "statement": name}
-        for name in ("own_statement.fallen", "own2026.thm1", "own2026.misprint")
-    ]
-    table = ledger_table([{"runs": xarray.Dataset({"ledger": ("seed", [json.dumps(checks)])})}])
-    assert {row["entry"].name for row in table["statements"]} == {
-        "own_statement.fallen",
-        "own2026.thm1",
-    }
-    assert {row["entry"].name for row in table["errata"]} == {"own2026.misprint"}
 
 
 def test_two_statements_of_one_name_are_refused(monkeypatch):

@@ -6,9 +6,7 @@ Every check compares one device with all of them; a number is the largest relati
 import dataclasses
 import json
 import sys
-import tempfile
 import warnings
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -188,24 +186,6 @@ def left_out():
     assert all(
         np.array_equal(getattr(one, n), getattr(many, n), equal_nan=n == "expansion") for n in names
     )
-
-
-def sweep():
-    spec = mh.Sweep(
-        name="s",
-        seeds=(0, 1, 2),
-        data={"num_examples": 12, "num_tokens": 4, "dim": 6, "num_test": 8},
-        train={"num_steps": 5},
-        axes={"model.num_heads": (2,)},
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        how = dict(progress=False, cache=False, batching=False)
-        one, many = (
-            mh.run_sweep(spec, Path(folder) / str(d), devices=d, **how).load()
-            for d in (None, "all")
-        )
-        assert set(many.status.values.ravel()) == {"finished"}
-        assert one.equals(many)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ ON = {
         "the_protocol",
         "kernel",
         "left_out",
-        "sweep",
     ),
     8: ("gd", "five_sequences", "the_protocol", "kernel", "left_out"),
 }
@@ -95,12 +94,6 @@ def test_what_is_spread_runs_in_the_precision_of_the_caller():
             spread(lambda task, device: jax.numpy.ones(()).dtype.name, [0, 1], jax.devices())
         )
     assert done == {0: "float32", 1: "float32"}
-
-
-def test_an_engine_of_workers_takes_no_devices(tmp_path):
-    sweep = mh.Sweep(name="s", axes={"model.num_heads": (2,)})
-    with pytest.raises(ValueError, match="devices='all' is for engine 'here'"):
-        mh.run_sweep(sweep, tmp_path / "s", engine="processes", devices="all", progress=False)
 
 
 CORES = """

@@ -1,8 +1,7 @@
 """The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
 
 A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
-docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged or cells
-failed, 3 the theory is silent). `DECIDED_BY` of the module maps an option to the options that it overrides. A verb
+docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged, 3 the theory is silent). `DECIDED_BY` of the module maps an option to the options that it overrides. A verb
 prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
 Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
 """
@@ -19,9 +18,6 @@ from manyheads.cli.colors import say, show
 
 # Verb -> what it does, in the order a new user needs them. To add a verb, add a line and the module of that name.
 VERBS = {
-    "run": "run studies: ask questions, measure the answers, write one page",
-    "studies": "list the studies: their questions and settings",
-    "report": "redraw the page from stored studies",
     "fit": "fit a classifier to your own sequences; ends with one plain recommendation",
     "predict": "predict labels with a fitted classifier",
     "look": "see which tokens the heads of a fitted classifier look at",
@@ -31,14 +27,10 @@ VERBS = {
     "plan": "how many heads, which step size, how many steps",
     "verify": "check every statement of the paper and every erratum",
     "explain": "one statement: as printed, as corrected, ours, proof, tightness",
-    "sweep": "run a grid of trainings, here or on a cluster, or resume one",
-    "status": "progress of a sweep: what is done, what failed and why",
-    "export": "a sweep's results as one netCDF file, zarr folder or CSV table",
 }
 
 EXAMPLES = (
-    ("manyheads run", "needs no preparation"),
-    ("manyheads run heads margins --scale full", "two studies at full scale"),
+    ("manyheads verify --quick", "needs no preparation"),
     ("manyheads train --help", "every option of one verb"),
 )
 
@@ -99,7 +91,7 @@ def overview() -> str:
             *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
             "",
             "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated, a run diverged or cells failed,",
+            "Exit codes: 0 fine, 1 a statement is violated, a run diverged,",
             "2 bad input, 3 the theory is silent.",
         ]
     )

@@ -2,7 +2,7 @@
 
 A source has `sample(num_examples, *, key)` if it can draw any number of sequences, or `load()` if it is a fixed
 collection, of which disjoint parts are used. One that is random itself, as a planted model is, has a field `key`. To
-add one, register such a class in a plug-in; docs/sweeps.md has an example.
+add one, register such a class in a plug-in.
 
 Optional class attributes: `example`, the settings that the command line uses; `num_tokens` and `dim`, where they are
 no settings but known; `fingerprint()`, which changes when the content of a collection does.

@@ -1,6 +1,6 @@
 """Where descent starts: zero, Gaussian, or one randomized gradient step on fresh data (the paper's first phase).
 
-To add a start, subclass `Start` in a plug-in and register it; docs/sweeps.md has an example.
+To add a start, subclass `Start` in a plug-in and register it.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from followed import compared
 from paper_settings import setting
 
 import manyheads as mh
 from manyheads.measures.neighborhood import Neighborhood
 from manyheads.model.attention import Heads
 from manyheads.model.loss import LOGISTIC
-from manyheads.studies.forecast.cells import compared
 from manyheads.theory.finding import Effort, Tally
 from manyheads.theory.manyheads2026 import attack, region
 from manyheads.theory.manyheads2026 import forecast as lens

@@ -1,1 +1,0 @@
-"""Studies: one file or folder per question to the theory, found automatically; `kit` holds their building blocks."""

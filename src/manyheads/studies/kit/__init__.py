@@ -1,1 +1,0 @@
-"""Building blocks of studies: estimates and their wording, figures, sweeps, and how a study is found and run."""

@@ -1,1 +1,0 @@
-"""Attacks on the product by chance: kills, damaged files, bad input, long use. `make torture` runs them."""
