@@ -262,7 +262,7 @@ def test_a_single_precision_run_of_very_many_heads_belongs_to_its_data():
     s = setting("B")
     start, plan = first_phase(s.fresh, 1e12), {"step_size": 0.2, "num_steps": 10}
     single, walk = (
-        train(start, s.dataset, rule=GD(0.2), num_steps=10, dtype="float32"),
+        train(start, s.dataset, rule=mh.GD(0.2), num_steps=10, dtype="float32"),
         follow(start, s.dataset, **plan),
     )
     assert np.max(np.abs(single.train_loss / walk.loss[single.steps] - 1)) > 0.02
