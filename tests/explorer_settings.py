@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.data.planted import Planted, RandomLabels
+from manyheads.model.attention import MultiHead
 from manyheads.theory.decomposition import decompose
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.training import case_of, training_conditions
@@ -22,7 +24,7 @@ from manyheads.theory.targets import (
 )
 from manyheads.theory.walk import follow
 from manyheads.training.descent import train
-from manyheads.training.rules import RULES
+from manyheads.training.rules import GD, RULES
 from manyheads.training.start import first_phase, gaussian_start, zero_start
 
 MIXTURE = dict(num_tokens=8, dim=10, num_patterns=4, sparsity=0.25, signal=1.5)
@@ -38,6 +40,8 @@ RECORDS = {
     "readoutNorm": "readout_norm",
     "mass": "attention_mass",
 }
+
+PARITY_START = {"start": "gaussian", "heads": 4, "scale": 1.0}
 
 # name -> changes to: noisy mixture, first phase, 8 heads, plain descent, logistic loss, full readout, no mask.
 # Few shapes of arrays, so that the library compiles few programs.
@@ -86,8 +90,32 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "scale": 1.0,
         "step_size": 0.2,
     },
+    "W's step times H, from zero": {"start": "zero", "heads": 10**6, "scaling": "mean_field"},
+    "W's step times H, first phase": {"heads": 64, "scaling": "mean_field"},
+    "parity": {"data": "parity", "optimizer": "adam", "step_size": 0.05, **PARITY_START},
+    "parity with positions": {"data": "parity with positions", "step_size": 0.5, **PARITY_START},
+    "a learned query": {"decoder": "query", "start": "queries", "heads": 3},
+    "a learned query, ragged": {
+        "decoder": "query",
+        "start": "queries",
+        "heads": 3,
+        "masked": True,
+        "optimizer": "adam",
+        "step_size": 0.02,
+    },
     "planted": {"data": "planted", "start": "zero", "step_size": 0.2},
 }
+
+
+class Rescaled(GD):
+    """Plain descent whose step of the attention weights is multiplied."""
+
+    ratio: float = 1.0
+
+    def move(self, problem, view, memory, axis):
+        W, U = view.gradient
+        step = self.step_size
+        return type(view.gradient)(-step * self.ratio * W, -step * U), memory
 
 
 def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
@@ -104,8 +132,12 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
         "loss": wish.get("loss", "logistic"),
     }
     optimizer = wish.get("optimizer", "gd")
+    rescaled = wish.get("scaling") == "mean_field"
+    rule = RULES[optimizer](plan["step_size"])
+    if rescaled:
+        rule = Rescaled(plan["step_size"], ratio=float(start.num_heads))
     how = {
-        "rule": RULES[optimizer](plan["step_size"]),
+        "rule": rule,
         "num_steps": num_steps,
         "loss": plan["loss"],
     }
@@ -118,6 +150,7 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
     told = {
         "name": name,
         "optimizer": optimizer,
+        "scaling": wish.get("scaling", "paper"),
         "stepSize": plan["step_size"],
         "numSteps": num_steps,
         "loss": plan["loss"],
@@ -133,10 +166,11 @@ def export(name: str, num_examples: int = 24, num_steps: int = 120) -> dict:
         "steps": run.steps.tolist(),
         "records": {there: np.asarray(values).tolist() for there, values in records.items()},
         "attention": _attention(run.final, data).tolist(),
+        "averages": _averages(run.final, data).tolist(),
     }
     if start.decoder == "full" and data.mask is None:
         told["admissible"] = 1 / Shape.of(data).b2(readout_norm(start, data) + 1, start.num_heads)
-    if optimizer == "gd":
+    if optimizer == "gd" and not rescaled and start.decoder != "query":
         paper = isinstance(task, TokenizedMixture) and start.decoder == "full" and data.mask is None
         told |= _targets(task if paper else None, start, data, plan)
     return told
@@ -150,7 +184,36 @@ def _attention(model, data: Dataset) -> np.ndarray:
         )
 
 
+def _averages(model, data: Dataset, count: int = 3) -> np.ndarray:
+    """What the heads saw of the first sequences: the mean over heads and queries of A X."""
+    found = []
+    for tokens, mask in zip(data.tokens[:count], _masks(data), strict=False):
+        with jax.enable_x64(True):
+            attention = np.asarray(model.attention(tokens, mask))
+        seen = attention @ tokens
+        queries = seen.shape[1] if mask is None or seen.shape[1] == 1 else mask.sum()
+        heads = model.multiplicity / model.multiplicity.sum()
+        found.append(np.einsum("g,gqd->d", heads, seen) / queries)
+    return np.array(found)
+
+
+def _masks(data: Dataset):
+    return [None] * data.num_examples if data.mask is None else data.mask
+
+
+def _parity(num_tokens: int, positions: bool) -> Dataset:
+    """All sequences of two kinds of tokens, labeled by the parity of the second kind, as the page makes them."""
+    kinds = np.array(list(itertools.product((0, 1), repeat=num_tokens)))
+    tokens = 2 * np.eye(2)[kinds]
+    if positions:
+        place = np.broadcast_to(2 * np.eye(num_tokens), (len(kinds), num_tokens, num_tokens))
+        tokens = np.concatenate([tokens, place], axis=2)
+    return Dataset.from_arrays(tokens, (-1.0) ** kinds.sum(axis=1))
+
+
 def _data(wish, num_examples: int, keys) -> tuple[Any, list[Dataset]]:
+    if wish in ("parity", "parity with positions"):
+        return None, [_parity(4, positions=wish != "parity")] * 3
     makers = {
         "random_labels": lambda: RandomLabels(num_tokens=8, dim=10),
         "planted": lambda: Planted(num_tokens=8, dim=10, teacher_heads=2, key=keys[0]),
@@ -169,6 +232,9 @@ def _start(wish: dict, data: Dataset, fresh: Dataset, key):
         wish.get("start", "first_phase"),
     )
     shape = {"num_tokens": data.num_tokens, "dim": data.dim, "decoder": decoder}
+    if kind == "queries":
+        W, U = 0.5 * jax.random.normal(key, (2, heads, data.dim), dtype="float32")
+        return MultiHead.create(np.asarray(W, float), np.asarray(U, float), decoder=decoder)
     if kind == "zero":
         return zero_start(heads, **shape)
     if kind == "gaussian":

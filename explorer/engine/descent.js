@@ -6,7 +6,7 @@ const isRecorded = (step, last) => step <= 100 || step === last || step % Math.f
 
 class Run {
   // spec: { model, train, test, loss, optimizer, stepSize, numSteps, target: as measured or null, recordSteps: list or null,
-  //   scaling: "paper", or "mean_field", in which the step of W is multiplied by the number of heads }
+  //   scaling: "paper", or "mean_field", in which plain descent multiplies the step of W by the number of heads }
   constructor(spec) {
     Object.assign(this, spec);
     const { model } = spec;
@@ -17,7 +17,7 @@ class Run {
     this.dU = new Float64Array(model.U.length);
     this.W = model.W.slice();
     this.U = model.U.slice();
-    this.turn = spec.scaling === "mean_field" ? model.H : 1;
+    this.turn = spec.scaling === "mean_field" && spec.optimizer === "gd" ? model.H : 1; // of W's step
     this.step = 0;
     this.status = "running"; // then "finished" or "diverged"
     if (spec.optimizer === "adam") this.adam = [this.dW, this.dU].map((x) => ({ m: new Float64Array(x.length), v: new Float64Array(x.length) }));
@@ -37,7 +37,7 @@ class Run {
     const row = due ? this.record(loss, margin, gradientNorm) : null;
     if (this.step >= this.numSteps) { this.status = "finished"; return row; }
     if (this.identity) this.identity.leave(loss, gradientNorm);
-    this.move(loss);
+    this.move(loss, gradientNorm);
     this.step++;
     return row;
   }
@@ -56,13 +56,13 @@ class Run {
     };
   }
 
-  move(loss) {
+  move(loss, gradientNorm) {
     const { gW, gU } = this.objective;
     if (this.adam) {
       this.shiftByAdam(this.dW, gW, this.adam[0]);
       this.shiftByAdam(this.dU, gU, this.adam[1]);
     } else {
-      const size = this.optimizer === "gd" ? this.stepSize : this.unitSize(loss);
+      const size = this.optimizer === "gd" ? this.stepSize : this.unitSize(loss, gradientNorm);
       for (let k = 0; k < gW.length; k++) this.dW[k] += -size * this.turn * gW[k];
       for (let k = 0; k < gU.length; k++) this.dU[k] += -size * gU[k];
     }
@@ -71,21 +71,14 @@ class Run {
     for (let k = 0; k < U.length; k++) this.U[k] = U[k] + this.dU[k];
   }
 
-  // The norm of the gradient that the rules divide by: in the mean-field scaling W is measured in units of sqrt(H).
-  slopeNorm() {
-    const { gW, gU } = this.objective, root = Math.sqrt(this.turn);
-    return fullNorm(this.model, this.turn === 1 ? gW : gW.map((x) => root * x), gU);
-  }
-
   // The factor of the gradient for "normalized" and "polyak"; where the loss underflows, everything shares one scale factor.
-  unitSize(loss) {
-    let gradientNorm = this.slopeNorm();
+  unitSize(loss, gradientNorm) {
     const { labels } = this.train, { scores, loss: kind } = this.objective;
     let top = -Infinity, largest = this.stepSize;
     for (let i = 0; i < labels.length; i++) top = Math.max(top, kind.logSlope(labels[i] * scores[i]));
     if (top < 0.5 * Math.log(2.2250738585072014e-308)) {
       loss = this.objective.evaluate(this.W, this.U, false, top).loss;
-      gradientNorm = this.slopeNorm();
+      gradientNorm = fullNorm(this.model, this.objective.gW, this.objective.gU);
       largest = Math.exp(Math.log(this.stepSize) + top);
     }
     if (!(gradientNorm > 0)) return 0;

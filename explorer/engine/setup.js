@@ -52,7 +52,7 @@ function prepare(settings, own = null) {
   const { source, train } = parts, radius = source && source.tokenRadius;
   const oracle = source instanceof Mixture && settings.decoder === "full" ? source.oracle : null;
   const spec = { model, train, test: parts.test, loss: settings.loss, optimizer: settings.optimizer,
-    scaling: settings.optimizer === "adam" ? "paper" : settings.scaling, stepSize: settings.stepSize, numSteps: settings.numSteps, target: null };
+    scaling: settings.scaling, stepSize: settings.stepSize, numSteps: settings.numSteps, target: null };
   const theory = { admissible: admissibleStep(model, train, radius), radius: radius || tokenRadius(train), target: null, targets: {} };
   if (oracle && settings.optimizer === "gd" && spec.scaling !== "mean_field") {
     const scale = settings.target || bestScale(model, train, settings.loss, oracle, settings.stepSize, settings.numSteps);

@@ -73,7 +73,7 @@ function descends(spec, stepSize, steps) {
     if (!(loss <= before)) return false;
     before = loss;
     if (run.step >= steps) return true;
-    run.move(loss);
+    run.move(loss, 1);
     run.step++;
   }
   return false;

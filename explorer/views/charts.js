@@ -2,6 +2,7 @@
 // Panels of the theory are folded until they are asked for, and cost nothing until then.
 const isSeen = (selector) => !document.body.classList.contains("simple") || $(selector).classList.contains("pointed");
 // What the theory is about.
+const isRescaled = ({ optimizer, scaling }) => optimizer === "gd" && scaling === "mean_field";
 const isPlain = ({ optimizer, scaling }) => optimizer === "gd" && scaling === "paper";
 const headsText = (H) => `${number(H)} head${H === 1 ? "" : "s"}`;
 

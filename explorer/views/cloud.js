@@ -148,7 +148,7 @@ class Clouds {
     const frame = same ? { x: Math.max(run.frame.x, pinned.frame.x), y: Math.max(run.frame.y, pinned.frame.y) } : null;
     this.grid.classList.toggle("two", Boolean(pinned));
     this.clouds[1].box.hidden = !pinned;
-    shown.forEach((one, k) => this.clouds[k].show(one, cursor, `${headsText(one.settings.heads)}${one.settings.scaling === "mean_field" ? ", attention's step × heads" : ""}${k ? " (pinned)" : ""}`, frame || one.frame));
+    shown.forEach((one, k) => this.clouds[k].show(one, cursor, `${headsText(one.settings.heads)}${isRescaled(one.settings) ? ", attention's step × heads" : ""}${k ? " (pinned)" : ""}`, frame || one.frame));
     const kind = run.train.kinds ? "parity" : run.patterns ? "patterns" : "plain";
     if (this.kind !== kind) fill(this.legend, cloudLegend(kind));
     this.kind = kind;

@@ -35,7 +35,7 @@ class ShownRun {
 
   get name() {
     const { settings: s } = this;
-    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}${s.scaling === "paper" ? "" : "attention's step times heads, "}step size ${number(s.stepSize)}`;
+    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}${isRescaled(s) ? "attention's step times heads, " : ""}step size ${number(s.stepSize)}`;
   }
 }
 

@@ -17,7 +17,7 @@ const SETTINGS = {
   n: { group: "Data", label: "Training sequences", kind: "log", whole: true, start: 100, low: 4, high: 500, unit: "sequences", term: "n", drawn: true },
   nTest: { group: "Data", label: "Test sequences", kind: "whole", start: 200, low: 0, high: 1000, step: 10, unit: "sequences", term: "testLoss" },
   heads: { group: "Try", label: "Heads", kind: "log", whole: true, start: 8, low: 1, high: 1e12, unit: "heads", term: "heads" },
-  scaling: { group: "Try", label: "Scaling", kind: "choice", start: "paper", term: "scaling", when: (s) => s.optimizer !== "adam",
+  scaling: { group: "Try", label: "Scaling", kind: "choice", start: "paper", term: "scaling", when: (s) => s.optimizer === "gd",
     choices: { paper: "divided by √heads (paper)", mean_field: "attention's step × heads" } },
   decoder: { group: "Model", label: "Readout", kind: "choice", start: "full", term: "readout",
     choices: { full: "a row per token (paper)", pooled: "one row for all tokens", last: "last token only", query: "a learned query (probe)" } },

@@ -9,7 +9,7 @@ function verdictCard(verdict, title, lines) {
 function theoremCard(run, row) {
   const { settings: s, theory } = run;
   if (!theory.target || s.loss !== "logistic") {
-    const why = s.optimizer !== "gd" ? "plain gradient descent" : s.scaling !== "paper" ? "the paper's scaling" : s.loss !== "logistic" ? "the logistic loss"
+    const why = s.optimizer !== "gd" ? "plain gradient descent" : isRescaled(s) ? "the paper's scaling" : s.loss !== "logistic" ? "the logistic loss"
       : s.decoder !== "full" ? "the full readout" : "a target, which this page builds from the mixture";
     return verdictCard("SILENT", term("theorem1"), [`The theorem needs ${why}.`]);
   }

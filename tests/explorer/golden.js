@@ -5,7 +5,7 @@
   const model = Engine.modelFromLists(told.start, train.T);
   const { mixture } = told, measured = (target) => Engine.measureTarget(model, train, told.loss, target);
   const target = mixture ? measured(Engine.paperTarget(model, mixture.oracle, mixture.scale)) : null;
-  const run = new Engine.Run({ model, train, test, loss: told.loss, optimizer: told.optimizer, stepSize: told.stepSize,
+  const run = new Engine.Run({ model, train, test, loss: told.loss, optimizer: told.optimizer, scaling: told.scaling, stepSize: told.stepSize,
     numSteps: told.numSteps, target, recordSteps: told.steps });
   const rows = [];
   while (run.status === "running") { const row = run.advance(); if (row) rows.push(row); }
@@ -13,6 +13,7 @@
   if (mixture) Object.assign(targets, { paper: target, attention: measured(Engine.attentionTarget(model, train.n, mixture)) });
   for (const name of Object.keys(told.records)) records[name] = rows.map((row) => row[name]);
   const answer = { status: run.status, steps: rows.map((row) => row.step), records, identity: {}, admissible: Engine.admissibleStep(model, train),
+    averages: Array.from(Engine.averages(model, train, last.dW, last.dU, 3).averages),
     attention: Array.from(Engine.lookAt(model, train, last.dW, last.dU, 0).attention) };
   if (told.identity) for (const [name, one] of Object.entries(targets)) {
     const terms = Engine.decompose(model, told.stepSize, last, one);

@@ -10,7 +10,7 @@ import manyheads as mh
 
 RUN = Path(__file__).with_name("golden.js").read_text()
 TOLERANCE = 1e-9  # relative; at 10^12 heads two classes of opposite sign leave 10^6 times the rounding of float64
-QUICK = ("the default", "10^12 heads", "last token, ragged", "normalized", "Adam")
+QUICK = ("the default", "10^12 heads", "last token, ragged", "normalized", "Adam", "W's step times H, from zero", "parity", "a learned query")
 SIGNED = ("margin",)  # these pass through zero: relative to their largest value along the run
 
 
@@ -39,8 +39,8 @@ def worst():
     print(f"\n{len(found)} settings, worst relative difference {found[name]:.2e} ({name})")
 
 
-def test_there_are_thirty_settings():
-    assert len(golden.SETTINGS) == 30
+def test_there_are_36_settings():
+    assert len(golden.SETTINGS) == 36
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,8 @@ def test_the_page_equals_the_library(page, worst, name):
         scale = np.abs(values).max() if record in SIGNED else None
         found[record] = difference(values, got["records"][record], scale)
     found["attention"] = difference(np.ravel(told["attention"]), got["attention"])
+    averages = np.ravel(told["averages"])  # which may be zero in a direction
+    found["averages"] = difference(averages, got["averages"], np.abs(averages).max())
     if "admissible" in told:
         found["admissible"] = difference(told["admissible"], got["admissible"])
     for target, terms in told.get("identity", {}).items():  # they cancel: relative to the largest
@@ -105,3 +107,48 @@ def test_leaving_one_out_equals_the_library(page, name):
             < TOLERANCE
         ), here
     assert got["moved"] > 10 * max(one["distance"] for one in got["found"])
+
+
+PARITY = """(positions) => {
+  const { parts } = Engine.prepare({ data: "parity", T: 4, positions, start: "zero", heads: 1, decoder: "full", nTest: 0,
+    loss: "logistic", optimizer: "gd", stepSize: 0.5, numSteps: 1, seed: 1 });
+  const { n, T, d, tokens, labels } = parts.train;
+  return { shape: [n, T, d], tokens: Array.from(tokens), labels: Array.from(labels) };
+}"""
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_parity_is_the_librarys(page, positions):
+    wanted = golden._parity(4, positions)
+    got = page.evaluate(PARITY, "yes" if positions else "no")
+    assert tuple(got["shape"]) == wanted.tokens.shape
+    assert got["tokens"] == wanted.tokens.ravel().tolist()
+    assert got["labels"] == wanted.labels.tolist()
+
+
+SLICE = """(told) => {
+  const train = Engine.dataFromLists(told.train), model = Engine.modelFromLists(told.start, train.T);
+  const target = Engine.paperTarget(model, told.mixture.oracle, told.mixture.scale);
+  return Engine.slice(model, train, "logistic", target, [-1, 0, 0.5, 1, 2]);
+}"""
+
+
+@pytest.mark.parametrize("name", ["the default", "from zero, 10^12 heads"])
+def test_a_slice_of_the_landscape_equals_the_library(page, name):
+    told = golden.export(name)
+    lists, oracle = told["train"], told["mixture"]["oracle"]
+    data = mh.Dataset.from_arrays(np.asarray(lists["tokens"]), np.asarray(lists["labels"]))
+    W, U, counts = (np.asarray(told["start"][k]) for k in ("keyQuery", "readout", "multiplicity"))
+    to_U = np.broadcast_to(np.reshape(oracle["U"], U.shape[1:]), U.shape)
+    signs = np.where(np.sum(U * to_U, axis=(1, 2)) >= 0, 1.0, -1.0)
+    to_W = signs[:, None, None] * np.reshape(oracle["W"], W.shape[1:])
+    step = told["mixture"]["scale"] / np.sqrt(counts.sum())
+    wanted = []
+    for place in (-1, 0, 0.5, 1, 2):
+        moved = place * step
+        model = mh.MultiHead.create(W + moved * to_W, U + moved * to_U, multiplicity=counts)
+        margins = data.labels * np.asarray(model.scores(data), float)
+        wanted.append(np.mean(np.logaddexp(0, -margins)))
+    got = page.evaluate(SLICE, told)
+    assert difference(wanted, got) < TOLERANCE
+    assert min(wanted) < 0.2 < max(wanted)

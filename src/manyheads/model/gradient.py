@@ -422,8 +422,10 @@ class AttentionObjective(eqx.Module):
 
     def measured(self, parameters: Heads) -> dict[str, jax.Array]:
         r"""`readout_norm` $= \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
-        U = parameters.readout
-        repeat = self.batch.tokens.shape[-2] if U.ndim == 2 and self.batch.last is None else 1
+        W, U = parameters
+        learned = getattr(W, "ndim", 3) == 2  # one query reads once
+        pooled = U.ndim == 2 and self.batch.last is None and not learned
+        repeat = self.batch.tokens.shape[-2] if pooled else 1
         return {
             "readout_norm": jnp.sqrt(
                 repeat * jnp.max(jnp.sum(U.reshape(U.shape[0], -1) ** 2, axis=1))

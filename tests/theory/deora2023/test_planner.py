@@ -138,7 +138,7 @@ def test_words_and_numbers(planned):
         "What guarantees it",
         "our version",
         "linear model",
-        "that the guarantee covers and `train --plan` trains on. The other",
+        "that the guarantee covers. The other",
     ):
         assert piece in text
     stored = json.loads(planned.to_json(), parse_constant=lambda name: pytest.fail(name))

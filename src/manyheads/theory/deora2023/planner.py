@@ -168,7 +168,7 @@ class Plan:
                     if of < self.num_planning
                     else ", which are"
                 )
-                + f" those that the guarantee covers and `train --plan` trains on. The other {left} were not used."
+                + f" those that the guarantee covers. The other {left} were not used."
                 + (
                     f" Margins and trials: on {seen:,} of {of:,}, drawn at random."
                     if seen < of
