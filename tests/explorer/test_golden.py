@@ -10,7 +10,16 @@ import manyheads as mh
 
 RUN = Path(__file__).with_name("golden.js").read_text()
 TOLERANCE = 1e-9  # relative; at 10^12 heads two classes of opposite sign leave 10^6 times the rounding of float64
-QUICK = ("the default", "10^12 heads", "last token, ragged", "normalized", "Adam", "W's step times H, from zero", "parity", "a learned query")
+QUICK = (
+    "the default",
+    "10^12 heads",
+    "last token, ragged",
+    "normalized",
+    "Adam",
+    "W's step times H, from zero",
+    "parity",
+    "a learned query",
+)
 SIGNED = ("margin",)  # these pass through zero: relative to their largest value along the run
 
 
