@@ -4,7 +4,8 @@ The ball is $B(\hat\theta, \rho)$ in the norm of the full H-head model. At its c
 the attention of every query, the covariance of the tokens under it, the readout's values on the tokens. A head of a
 class of $N$ moves by at most $b = \rho/\sqrt N$, so the logits of query $t$ are tilted by $\langle u, x_s\rangle$
 with $|u| \le b\|x_t\|$; what a tilt can do to means, variances, third and fourth cumulants gives the bounds.
-Proofs: docs/theory/forecast.md.
+Where a number leaves the range of float64, or the logits are too large to be known, a bound is infinite or NaN: it
+then proves nothing, and no other number takes its place. Proofs: docs/theory/forecast.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
 
 ENLARGE = 1e-9  # relative; float64 loses less than 1e-12 here
+ROUNDING = 1e-14  # of a value, relative to the terms that it is a difference of
 LARGEST_LOGIT = 1e4  # beyond it the attention itself may be off by more than ENLARGE allows
 
 
@@ -37,8 +39,12 @@ class Drift(NamedTuple):
 
 
 class Neighborhood:
-    """The center of a ball, with all that the bounds need of it. `drift` and `margins` take the ball's radius."""
+    """The center of a ball, with all that the bounds need of it. `drift` and `margins` take the ball's radius.
 
+    `known` says whether the attention at the center is known as exactly as the bounds need.
+    """
+
+    @np.errstate(over="ignore", invalid="ignore")
     def __init__(self, model: MultiHead, dataset: Dataset):
         X, mask = dataset.tokens.astype(float), dataset.mask
         n, T, _ = X.shape
@@ -62,12 +68,15 @@ class Neighborhood:
         self.counted = np.ones((n, T), bool) if mask is None or self.queries.shape[1] < T else mask
         self.counted = self.counted[:, : self.queries.shape[1]]
         self.diameter = _diameter(X, self.keys[:, 0])
+        norms = np.sqrt(np.einsum("ntd,ntd->nt", X, X))
+        self.longest = np.where(self.keys[:, 0], norms, 0.0).max(axis=1)[:, None]
         W = np.asarray(
             model.key_query
             if not isinstance(model.key_query, tuple)
             else _product(model.key_query),
             float,
         )
+        self.known = True
         self.classes = [
             self._class(np.atleast_2d(w), u)
             for w, u in zip(W, np.asarray(model.readout, float), strict=True)
@@ -76,10 +85,9 @@ class Neighborhood:
     def _class(self, W: np.ndarray, U: np.ndarray) -> dict[str, np.ndarray]:
         X = self.tokens
         S = np.where(self.keys, self.queries @ W @ X.transpose(0, 2, 1), -np.inf)
-        if np.abs(S[np.isfinite(S)]).max() > LARGEST_LOGIT:
-            raise ValueError(
-                f"attention logits exceed {LARGEST_LOGIT:g}; scale the tokens or the weights down."
-            )
+        logits = np.where(self.keys, S, 0.0)
+        if not np.abs(logits).max() <= LARGEST_LOGIT:
+            self.known, S = False, np.where(self.keys, 0.0, -np.inf)
         A = np.exp(S - S.max(axis=2, keepdims=True))
         A /= A.sum(axis=2, keepdims=True)
         mean = A @ X  # n, q, d
@@ -87,8 +95,11 @@ class Neighborhood:
         values = X @ np.broadcast_to(rows, (self.queries.shape[1], X.shape[2])).T  # n, s, q
         xi = values.transpose(0, 2, 1)
         variance, radius = _spread(A, X, mean, self.keys)
+        reach = np.linalg.norm(self.queries @ W, axis=2) * self.longest  # the terms of a logit
         return dict(
             A=A,
+            rounding=ROUNDING * (1 + reach),
+            size=self.longest * np.linalg.norm(rows, axis=1),
             mean=mean,
             xi=xi,
             variance=variance,
@@ -100,16 +111,16 @@ class Neighborhood:
     def _oscillation(self, values: np.ndarray) -> np.ndarray:
         high = np.where(self.keys, values, -np.inf).max(axis=2)
         low = np.where(self.keys, values, np.inf).min(axis=2)
-        return (high - low) * (1 + ENLARGE)
+        return (high - low) * (1 + ENLARGE) + ROUNDING * np.maximum(np.abs(high), np.abs(low))
 
     def _tilted(self, one: dict[str, np.ndarray], step: np.ndarray) -> Tilted:
         """Bounds for all tilts with |u| <= step, (n, q)."""
         lam, r, D = one["variance"], one["radius"], self.diameter[:, None]
         limit = D**2 / 4  # Popoviciu
-        grown = np.minimum(lam * np.exp(step * D), limit)
+        grown = np.fmin(lam * np.exp(step * D), limit)  # of an overflow, the limit
         for _ in range(3):
             far = np.minimum(D, r + step * grown)
-            grown = np.minimum(lam * np.exp(step * np.sqrt(np.maximum(far**2 - lam, 0))), limit)
+            grown = np.fmin(lam * np.exp(step * np.sqrt(np.maximum(far**2 - lam, 0))), limit)
         v = np.minimum(grown, far**2 / 2)
         return Tilted(grown, far, np.exp(step * far), np.sqrt(v * np.maximum(far**2 - v, 0)))
 
@@ -120,13 +131,16 @@ class Neighborhood:
         root = np.sqrt(weight * self.counted)
         return _top(root[:, :, None] * self.query_gram * root[:, None, :])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def drift(self, radius: float) -> Drift:
         """How curved the scores can be, and how far their gradients can move, over the ball."""
+        if not self.known:
+            return Drift(*np.full((2, len(self.labels)), np.inf))
         curvature, gradient = np.zeros((2, len(self.labels)))
         for one, N in zip(self.classes, self.counts, strict=True):
             b = radius / np.sqrt(N)
             t = self._tilted(one, b * self.query_norm)
-            sd = np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2)
+            sd = np.fmin(np.sqrt(t.factor) * one["sd"], one["osc"] / 2)
             k = np.minimum(np.sqrt(t.variance) * t.square, t.variance * self.diameter[:, None])
             B = self.spread * np.sqrt(self._largest(t.variance**2))
             C = self._largest(np.minimum(sd * t.square, one["osc"] * t.variance))
@@ -137,18 +151,21 @@ class Neighborhood:
             self.scale * curvature * (1 + ENLARGE), radius * self.scale * gradient * (1 + ENLARGE)
         )
 
+    @np.errstate(over="ignore", invalid="ignore")
     def third(self, radius: float) -> np.ndarray:
         r"""Per sequence, a bound over the ball on the third derivative of the score.
 
         Along a move it is $\sum_t\kappa_4(\xi,\delta,\delta,\delta)+3\kappa_3(\langle x,dU_t\rangle,\delta,\delta)$.
         """
+        if not self.known:
+            return np.full(len(self.labels), np.inf)
         found = np.zeros(len(self.labels))
         for one, N in zip(self.classes, self.counts, strict=True):
             b, D = radius / np.sqrt(N), self.diameter[:, None]
             t = self._tilted(one, b * self.query_norm)
             root = np.sqrt(t.variance)
             sd = (
-                np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root
+                np.fmin(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root
             )  # the readout moves by b
             osc = one["osc"] + b * D
             fourth = np.minimum(osc * root, D * sd) * t.square + 2 * sd * root * t.variance
@@ -158,13 +175,16 @@ class Neighborhood:
             found = np.maximum(found, (cubic + 2 / np.sqrt(3) * mixed) / np.sqrt(N))
         return self.scale * found * (1 + ENLARGE)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def margins(self, direction: Heads, radius: float) -> np.ndarray:
         r"""Per sequence, a lower bound on $y_i\langle\nabla\tilde\Phi(X_i), v\rangle$ over the ball.
 
         `direction` is v in class coordinates: the part of a class of N identical heads, which each move by v/√N.
         """
         n = len(self.labels)
-        center, square, remainder, floor = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+        if not self.known:
+            return np.full(n, -np.inf)
+        center, square, remainder, floor, lost = np.zeros((5, n))
         alone = not np.any(direction.key_query)
         X, y = self.tokens, self.labels[:, None, None]
         for one, N, vW, vU in zip(
@@ -192,11 +212,11 @@ class Neighborhood:
             square += self.scale**2 * np.sum(to_U**2, axis=1)
             low = np.where(self.keys, f, np.inf).min(axis=2)
             f_sd, f_osc, above = _deviation(A, f), self._oscillation(f), np.maximum(f_mean - low, 0)
-            f_sd = np.minimum(np.sqrt(t.factor) * f_sd, f_osc / 2)
+            f_sd = np.fmin(np.sqrt(t.factor) * f_sd, f_osc / 2)
             d_osc = self._oscillation(dv)
-            d_sd = np.minimum(np.sqrt(t.factor) * _deviation(A, dv), d_osc / 2)
-            x_sd = np.minimum(np.sqrt(t.factor) * one["sd"], one["osc"] / 2)
-            third = np.minimum(
+            d_sd = np.fmin(np.sqrt(t.factor) * _deviation(A, dv), d_osc / 2)
+            x_sd = np.fmin(np.sqrt(t.factor) * one["sd"], one["osc"] / 2)
+            third = np.fmin(
                 np.minimum(f_sd * t.square, f_osc * t.variance), t.factor * above * t.variance
             )
             fourth = (
@@ -208,16 +228,20 @@ class Neighborhood:
                 self.spread * np.sqrt(self._largest(mixed**2)), self._largest(third + fourth)
             )
             remainder = np.maximum(remainder, second / np.sqrt(N))
+            terms = self.longest * np.linalg.norm(rows, axis=1) + one["size"] * d_osc
+            terms += one["osc"] * np.linalg.norm(self.queries @ vW, axis=2) * self.longest
+            by_attention = one["rounding"] * (f_osc + one["osc"] * d_osc)
+            lost += sigma * np.sum((ROUNDING * terms + by_attention) * counted, axis=1)
             floor += sigma * np.sum((low + above / t.factor) * counted, axis=1)
-        slack = ENLARGE * (np.abs(center) + radius * np.sqrt(square) + 1e-300)
+        slack = ENLARGE * (np.abs(center) + radius * np.sqrt(square) + 1e-300) + lost
         bound = (
             center
             - radius * np.sqrt(square)
-            - 0.5 * radius**2 * self.scale * remainder * (1 + ENLARGE)
+            - radius * (0.5 * radius * self.scale * remainder * (1 + ENLARGE))
             - slack
         )
         if alone:
-            bound = np.maximum(bound, floor - ENLARGE * np.abs(floor))
+            bound = np.maximum(bound, floor - ENLARGE * np.abs(floor) - lost)
         return bound
 
 
@@ -259,11 +283,17 @@ def _centered(A, values) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _deviation(A, values) -> np.ndarray:
-    return np.sqrt(np.einsum("nqs,nqs->nq", A, _centered(A, values)[1] ** 2)) * (1 + ENLARGE)
+    found = np.sqrt(np.einsum("nqs,nqs->nq", A, _centered(A, values)[1] ** 2)) * (1 + ENLARGE)
+    return found + ROUNDING * np.abs(values).max(axis=2)
 
 
 def _top(matrices: np.ndarray) -> np.ndarray:
-    return np.maximum(np.linalg.eigvalsh(matrices)[..., -1], 0) * (1 + ENLARGE)
+    """The largest eigenvalue of each matrix; infinite where an entry is not finite."""
+    finite = np.isfinite(matrices).all(axis=(1, 2))
+    if not finite.all():
+        matrices = np.where(finite[:, None, None], matrices, 0.0)
+    found = np.maximum(np.linalg.eigvalsh(matrices)[..., -1], 0) * (1 + ENLARGE)
+    return np.where(finite, found, np.inf)
 
 
 def _block(B, C):

@@ -1,5 +1,6 @@
 """Corollary P: its constants against the local forecast, and runs against what was promised before them."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -124,3 +125,23 @@ def test_a_promise_of_more_steps_than_can_be_made_is_held_against_some_of_them()
     assert (
         found.verdict is Verdict.HOLDS and 0 < found.measured <= found.bounds[0].value <= AFFORDABLE
     )
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_number_that_is_not_finite_is_promised():
+    """Constants of any size: Python raises where some of them overflow, and its `min` hides a NaN."""
+    rng, spoke = np.random.default_rng(0), 0
+
+    def size(count):
+        return 10.0 ** np.where(rng.random(count) < 0.8, rng.uniform(-1, 1), rng.uniform(-150, 150))
+
+    for _ in range(30):
+        loss, margin, readout, heads, step = size(5).tolist()
+        least, most = np.sort(size(2) * rng.choice([-1, 1], 2)).tolist()
+        shape = Shape(3, 4, float(max(size(1)[0], 1.0)))
+        start = Before(shape, margin, least, most, loss, readout, 1.0)
+        found = start.forecast(1e6 * heads, 1e-4 * step, enough=0.1)
+        assert all(np.isfinite(dataclasses.astuple(p)).all() and p.sound for p in found.pieces)
+        assert str(found)
+        spoke += bool(found.pieces)
+    assert spoke > 2

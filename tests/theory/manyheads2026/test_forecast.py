@@ -362,3 +362,92 @@ def test_a_run_on_other_data_is_refused():
     for ask in (mh.forecast, mh.first_forecast):
         with pytest.raises(ValueError, match="fingerprint is not that of these data"):
             ask(run, other)
+
+
+def wild(seed):
+    """Four sequences, a model and a step size, of which some are scaled by up to 1e150 or have an offset."""
+    rng = np.random.default_rng(seed)
+
+    def size():
+        wide = 10.0 ** rng.uniform(-150, 150)
+        return rng.choice([1.0, 10.0 ** rng.uniform(-6, 6), wide], p=[0.4, 0.4, 0.2])
+
+    decoder = ("full", "last")[rng.integers(2)]
+    labels = np.array([1.0, -1.0, 1.0, -1.0])
+    X = rng.standard_normal((4, 3, 4)) + (rng.random() < 0.4) * size()
+    X[:, :, 0] += rng.choice([0.0, 0.3, 3.0]) * labels[:, None]
+    X *= np.clip(size(), 1e-35, 1e35)
+    X *= min(1.0, 1e39 / np.abs(X).max())
+    zero = rng.random() < 0.5
+    W = (1 - zero) * size() * rng.standard_normal((1, 4, 4))
+    U = (1 - zero) * size() * rng.standard_normal((1, 3, 4) if decoder == "full" else (1, 4))
+    eta = size() / np.abs(X).max() ** rng.choice([0, 2])
+    counts = rng.choice([1.0, 8.0, 1e12], 1)
+    model = mh.MultiHead.create(W, U, multiplicity=counts, decoder=decoder)
+    return model, mh.Dataset.from_arrays(X, labels), float(eta)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_number_that_is_not_finite_is_promised():
+    spoke, reasons = 0, set()
+    for seed in range(50):
+        model, data, eta = wild(seed)
+        found = mh.forecast(model, data, step_size=eta, most_pieces=5)
+        assert str(found) and found.to_dict()
+        reasons.add(found.reason)
+        if not found.pieces:
+            continue
+        spoke += 1
+        assert all(np.isfinite(dataclasses.astuple(p)).all() and p.sound for p in found.pieces)
+        run = mh.train(model, data, rule=mh.GD(eta), num_steps=300, record="all", dtype="float64")
+        for steps, level in zip(found.steps, found.certified_loss, strict=True):
+            assert steps > 0
+            if steps <= 300:
+                assert run.train_loss[: steps + 1].min() <= level * (1 + 1e-9)
+    assert spoke >= 5 and reasons >= {"range", "logits", "step"}
+
+
+def far_away(offset, decoder):
+    rng = np.random.default_rng(0)
+    labels = np.array([1.0, -1.0, 1.0, -1.0])
+    X = offset + 3 * rng.standard_normal((4, 3, 4))
+    X[:, :, 0] += 0.3 * labels[:, None]
+    data = mh.Dataset.from_arrays(X, labels)
+    return mh.zero_start(1, num_tokens=3, dim=4, decoder=decoder), data
+
+
+@pytest.mark.filterwarnings("error")
+def test_tokens_far_from_the_origin_are_promised_nothing_false():
+    """exp overflows, and infinity times zero is no bound; several queries gave eigenvalues of such a matrix."""
+    for offset, decoder, eta in ((1e4, "last", 1.2e-13), (1e4, "full", 1e-10), (1e3, "full", 1e-7)):
+        start, data = far_away(offset, decoder)
+        found = mh.forecast(start, data, step_size=eta)
+        assert not found.speaks
+        if found.pieces:
+            steps = int(min(found.steps[-1], 2000))
+            run = mh.train(start, data, rule=mh.GD(eta), num_steps=steps, dtype="float64")
+            assert run.train_loss.min() <= found.certified_loss[found.steps <= steps].min()
+
+
+def test_logits_too_large_for_the_bounds_are_a_reason_and_no_error():
+    s = setting("A")
+    start = mh.gaussian_start(
+        2, num_tokens=s.dataset.num_tokens, dim=s.dataset.dim, key_query_scale=1e6, key=jax.random.key(0)
+    )
+    found = mh.forecast(start, s.dataset, step_size=1e-3)
+    assert found.reason == "logits" and "attention logits exceed 10000" in str(found)
+    run = mh.train(start, s.dataset, rule=mh.GD(1e-3), num_steps=2, dtype="float64")
+    (said,) = mh.certify(run, s.dataset, "forecast")
+    assert said.verdict is Verdict.SILENT and "attention logits exceed" in said.reason
+
+
+@pytest.mark.parametrize("field", ["radius", "margin", "ratio", "efficiency", "smoothness", "nats"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_piece_that_is_not_finite_ends_the_promise(field, value):
+    good = lens.Piece(0.1, 0.5, 0.9, 0.8, 1.0, 0.05)
+    bad = dataclasses.replace(good, radius=0.2, nats=0.1)
+    assert len(lens.Forecast(0.1, 0.7, 2.0, 1.0, "slow", (good, bad)).pieces) == 2
+    bad = dataclasses.replace(bad, **{field: value})
+    found = lens.Forecast(0.1, 0.7, 2.0, 1.0, "slow", (good, bad))
+    assert found.pieces == (good,) and found.reason == "range"
+    assert lens.Forecast(0.1, 0.7, 2.0, 1.0, "slow", (bad,)).pieces == ()

@@ -19,7 +19,7 @@ from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.problem import small_problem
 from manyheads.theory.deora2023.regime import MOST_HEADS
 from manyheads.theory.finding import Effort, Finding, Tally
-from manyheads.theory.manyheads2026.forecast import ENLARGE, PIECE, Forecast, Piece
+from manyheads.theory.manyheads2026.forecast import ENLARGE, PIECE, Forecast, Piece, least
 from manyheads.theory.manyheads2026.promise import affordable, measured_against
 from manyheads.theory.manyheads2026.region import floors
 from manyheads.theory.statement import Statement
@@ -66,6 +66,15 @@ class Before:
         self, num_heads: float, step_size: float, reduce: float = 2.0, enough: float = math.inf
     ) -> Forecast:
         """The curve that is certified before the first step, or its beginning, until it has fallen by `enough` nats."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._followed(num_heads, step_size, reduce, enough)
+        except (OverflowError, ZeroDivisionError):
+            return Forecast(step_size, self.loss, float(reduce), 0.0, "range", ())
+
+    def _followed(
+        self, num_heads: float, step_size: float, reduce: float, enough: float
+    ) -> Forecast:
         features, curved, root = self.shape.features, self.shape.bend, math.sqrt(num_heads)
         loss, per_head = (
             self.shape.loss,
@@ -81,24 +90,28 @@ class Before:
             radius += length
             M = self.readout_norm + 2 * radius * per_head
             bend = curved(M) / root
-            margin = min(last[0], self.margin - 2 * radius * bend)
-            if margin <= 0:
+            margin = least(last[0], self.margin - 2 * radius * bend)
+            if not margin > 0:
                 reason = "margin"
                 break
             worst = self.least_score - radius * (features(M) - self.margin) - radius**2 / 2 * bend
             best = self.most_score + 2 * radius * features(M)
-            ratio = min(last[1], floors(np.array([worst]), np.array([best]), loss)[0])
+            ratio = least(last[1], floors(np.array([worst]), np.array([best]), loss)[0])
             level = self.loss * math.exp(-nats)
             M += step_size * self.loss * self.shape.b1(M) * per_head
             most = min(loss.smoothness, loss.self_curvature * level)
             smoothness = most * features(M) ** 2 + loss.self_bound * level * curved(M) / root
-            efficiency = min(last[2], 1 - step_size * smoothness / 2)
-            if efficiency <= 0:
+            efficiency = least(last[2], 1 - step_size * smoothness / 2)
+            if not efficiency > 0:
                 reason = "step"
                 break
             nats += 2 * margin * ratio * efficiency * length * (1 - ENLARGE)
             last = (margin, ratio, efficiency)
-            pieces.append(Piece(radius, margin, ratio, efficiency, smoothness, nats))
+            piece = Piece(radius, margin, ratio, efficiency, smoothness, nats)
+            if not piece.sound:
+                reason = "range"
+                break
+            pieces.append(piece)
         return Forecast(step_size, self.loss, float(reduce), indicator, reason, tuple(pieces))
 
     def smallest_heads(self, loss: float) -> tuple[float, Forecast] | None:

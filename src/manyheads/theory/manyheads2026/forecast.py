@@ -17,6 +17,7 @@ import numpy as np
 
 from manyheads._check import check, many, none, positive, real, whole
 from manyheads.data.dataset import is_dataset
+from manyheads.measures.neighborhood import LARGEST_LOGIT
 from manyheads.model import attention
 from manyheads.model.attention import is_multi_head
 from manyheads.model.loss import Loss, get_loss, is_loss
@@ -58,7 +59,10 @@ REASONS = {
     "step": "the step size is too large for the curvature that the bounds allow over the region",
     "slow": "the bounds promise no further decrease",
     "pieces": f"the region was followed for only {MOST_PIECES} pieces",
+    "long": "it takes more steps than can be counted",
     "ended": "the step sizes that were given end there",
+    "logits": f"attention logits exceed {LARGEST_LOGIT:g}, too large for the bounds: scale the tokens or weights down",
+    "range": "its numbers leave the range of float64: scale the tokens or weights",
 }
 
 
@@ -77,6 +81,12 @@ class Piece:
     efficiency: float
     smoothness: float
     nats: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether all of it is finite, and positive where it must be."""
+        positive = (self.radius, self.margin, self.ratio, self.efficiency, self.nats)
+        return all(0 < value < math.inf for value in positive) and 0 <= self.smoothness < math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +112,15 @@ class Forecast:
         """Drop promises beyond the given steps, or after more steps than can be counted."""
         total, before, last = 0.0, 0.0, len(self.pieces)
         for i, p in enumerate(self.pieces):
+            if not (p.sound and 0 < self._rate(p) < math.inf):
+                last = i
+                object.__setattr__(self, "reason", "range")
+                break
             total += math.exp(min(p.nats, 700.0)) - math.exp(before)
             before = min(p.nats, 700.0)
             if not total <= MOST_STEPS * self._rate(p):
                 last = i
+                object.__setattr__(self, "reason", "long")
                 break
         object.__setattr__(self, "pieces", self.pieces[:last])
         if self.schedule is None:
@@ -117,7 +132,7 @@ class Forecast:
             object.__setattr__(self, "reason", "ended")
 
     def _rate(self, p: Piece) -> float:
-        return self.step_size * self.loss * p.efficiency * p.ratio**2 * p.margin**2
+        return self.step_size * p.margin * p.margin * self.loss * p.efficiency * p.ratio * p.ratio
 
     @property
     def certified_loss(self) -> np.ndarray:
@@ -144,7 +159,7 @@ class Forecast:
     @property
     def steps_to_reduce(self) -> int | None:
         """Steps within which the loss falls by the factor `reduce`; None where that is not certified."""
-        return self.steps_to(self.loss / self.reduce)
+        return self.steps_to(self.loss / self.reduce) if self.speaks else None
 
     def steps_to(self, loss: float) -> int | None:
         """Steps within which some iterate has at most this loss; None where that is not certified."""
@@ -242,12 +257,15 @@ def forecast(
     return found if schedule is None else replace(found, schedule=schedule)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def followed(
     state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf
 ) -> Forecast:
     """The region from a first center on, until the bounds end it or `enough` nats are certified."""
     loss, pieces, reason = float(np.mean(state.loss.at(state.margins))), [], "pieces"
-    indicator, share = state.indicator, 1.0
+    indicator, share, trouble = state.indicator, 1.0, state.trouble
+    if trouble or not 0 < loss < math.inf:
+        return Forecast(eta, loss, float(reduce), indicator, trouble or "range", ())
     while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
         direction, along = state.direction
         if direction is None:
@@ -397,22 +415,34 @@ def checked(
 def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
     """The next center and piece; or None and the reason why there is none."""
     radius = last.radius + length
+    if not radius < math.inf:
+        return None, None, "range"
     new = state.moved(direction, length)
-    margin = min(last.margin, float(new.ball.margins(direction, radius).min()))
+    if new.trouble:
+        return None, None, new.trouble
+    margin = least(last.margin, new.ball.margins(direction, radius).min())
     if not margin > 0:
         return None, None, "margin"
     level = start_loss * math.exp(-last.nats)
     drift = new.ball.drift(radius)
     low, high = margin_box(new, drift, radius)
-    ratio = min(last.ratio, ratio_bound(low, high, level, state.loss))
+    ratio = least(last.ratio, ratio_bound(low, high, level, state.loss))
+    if ratio <= 0:
+        return None, None, "slow"
     push = min(float(np.mean(state.loss.slope_at(low))), state.loss.self_bound * level)
     reach = radius + eta * push * float(new.norms.max() + drift.gradient.max())
     smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
-    efficiency = min(last.efficiency, 1 - eta * smoothness / 2)
+    efficiency = least(last.efficiency, 1 - eta * smoothness / 2)
     if not efficiency > 0:
         return None, None, "step"
     nats = last.nats + 2 * margin * ratio * efficiency * length * (1 - ENLARGE)
-    return new, Piece(radius, margin, ratio, efficiency, smoothness, nats), ""
+    piece = Piece(radius, margin, ratio, efficiency, smoothness, nats)
+    return (new, piece, "") if piece.sound else (None, None, "range")
+
+
+def least(last: float, new: float) -> float:
+    """The smaller of two bounds; NaN where one of them is, which the smaller of two Python floats may hide."""
+    return float(np.minimum(last, new))
 
 
 def certify_forecast(work: Examination) -> list[Certificate]:
@@ -424,9 +454,10 @@ def certify_forecast(work: Examination) -> list[Certificate]:
     else:
         where, found = f"step {work.from_step}", _at(work.run, work.dataset, work.from_step)
     if found is None:
-        silent = Hypothesis(
-            f"the forecast certifies half the loss from {where} of the run", False, REMEDY
-        )
+        text = f"the forecast certifies half the loss from {where} of the run"
+        trouble = Center.at(work.run.final, work.dataset, work.loss).trouble
+        text += f": {REASONS[trouble]}" if trouble else ""
+        silent = Hypothesis(text, False, REMEDY)
         return [Certificate("forecast", claim, math.nan, (Bound(OURS, math.nan, (silent,)),))]
     step, promise = found
     steps = promise.steps_to_reduce

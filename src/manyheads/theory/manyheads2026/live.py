@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from manyheads.theory.manyheads2026.forecast import HOPELESS, MOST_PIECES, checked, followed
+from manyheads.theory.manyheads2026.forecast import HOPELESS, MOST_PIECES, REASONS, checked, followed
 from manyheads.theory.manyheads2026.region import Center
 from manyheads.training.until import CONDITIONS
 
@@ -33,14 +33,10 @@ class Certified:
         self.numbers = {"indicator": math.nan, "steps_to_half": math.nan}
 
     def __call__(self, step: int, model: MultiHead) -> str:
-        try:
-            center = Center.at(model, self.dataset, self.loss)
-            self.numbers = {"indicator": center.indicator, "steps_to_half": math.inf}
-        except ValueError as error:  # logits too large for the bounds
-            self.note, self.numbers = (
-                f"no forecast: {error}",
-                {"indicator": math.nan, "steps_to_half": math.inf},
-            )
+        center = Center.at(model, self.dataset, self.loss)
+        self.numbers = {"indicator": center.indicator, "steps_to_half": math.inf}
+        if center.trouble:
+            self.note = f"no forecast: {REASONS[center.trouble]}"
             return ""
         if center.indicator < HOPELESS:
             self.note = f"no forecast yet (indicator {center.indicator:.2g})"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from manyheads.model.attention import Heads, MultiHead
 
 
+SMALLEST, LARGEST = 1e-50, 1e50  # token norms and weights whose products float64 holds
 RATIOS = np.linspace(0, 1, 21)
 CELLS = 16  # of a box of margins
 
@@ -39,16 +40,31 @@ class Center:
     margins: np.ndarray
     kernel: np.ndarray | None  # None for many sequences
     norms: np.ndarray  # of the tangent features
+    accuracy: float  # of an entry of the kernel, relative to the norms of two features
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore")
     def at(cls, model: MultiHead, dataset: Dataset, loss: Loss = LOGISTIC) -> Center:
         margins = dataset.labels * model.scores(dataset)
         if dataset.num_examples <= EXACT_UP_TO:
-            kernel = kernels.tangent_kernel(model, dataset).matrix
+            found = kernels.tangent_kernel(model, dataset)
+            kernel, accuracy = found.matrix, found.accuracy
             square = kernel.diagonal()
         else:
             kernel, square = None, autodiff.gradient_norms(model, dataset) ** 2
-        return cls(model, dataset, loss, margins, kernel, np.sqrt(square) * (1 + ENLARGE))
+            accuracy = 0.0
+        norms = np.sqrt(square) * (1 + ENLARGE + accuracy)
+        return cls(model, dataset, loss, margins, kernel, norms, accuracy)
+
+    @cached_property
+    def trouble(self) -> str:
+        """Why the bounds prove nothing here; empty where they may."""
+        weights = [np.abs(leaf).max() for leaf in jax.tree.leaves(self.model.heads)]
+        values = [self.margins, self.norms, 0.0 if self.kernel is None else self.kernel]
+        in_range = SMALLEST <= self.dataset.token_radius <= LARGEST and max(weights) <= LARGEST
+        if not in_range or not all(np.isfinite(value).all() for value in values):
+            return "range"
+        return "" if self.ball.known else "logits"
 
     @cached_property
     def direction(self) -> tuple[Heads | None, float]:
@@ -59,9 +75,12 @@ class Center:
                 self.loss.slope_at(self.margins)
             )
         else:
-            found = separations.hard_margin(
-                y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13
-            )
+            try:
+                found = separations.hard_margin(
+                    y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13
+                )
+            except ValueError:  # the kernel is rounding
+                return None, 0.0
             if found.lower <= 0:
                 return None, 0.0
             coefficients = np.maximum(found.direction, 0.0)
@@ -85,14 +104,16 @@ class Center:
     @cached_property
     def indicator(self) -> float:
         r"""$\chi=\gamma^2/\max_i\|\nabla^2m_i\|$: a cheap first estimate, larger where more is certified."""
+        if self.trouble:
+            return 0.0
         _, along = self.direction
-        curved = self.ball.drift(0.0).curvature.max()
-        return max(along, 0.0) ** 2 / float(curved) if curved > 0 else math.inf
+        along, curved = max(along, 0.0), float(self.ball.drift(0.0).curvature.max())
+        return along / curved * along if curved > 0 else math.inf
 
 
 def margin_box(state: Center, drift: Drift, radius: float) -> tuple[np.ndarray, np.ndarray]:
     """The interval in which each margin stays over a ball."""
-    width = radius * state.norms + radius**2 / 2 * drift.curvature
+    width = radius * (state.norms + radius / 2 * drift.curvature)
     width = width * (1 + ENLARGE) + 1e-12 * np.abs(state.margins)
     return state.margins - width, state.margins + width
 
@@ -144,6 +165,7 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
     else:
         root = np.sqrt(bend)
         top = float(np.linalg.eigvalsh(root[:, None] * state.kernel * root / len(bend))[-1])
+        top += state.accuracy * float(np.mean(bend * state.norms**2))
     features = (math.sqrt(max(top, 0.0)) + math.sqrt(float(np.mean(bend * drift.gradient**2)))) ** 2
     features = min(
         features, loss.self_curvature * level * float(np.max(state.norms + drift.gradient)) ** 2

@@ -184,19 +184,22 @@ def certify_twins(work: Examination) -> list[Certificate]:
     claim = f"largest distance of {len(chosen)} leave-one-out twins over its bound"
     test = math.nan if work.test is None else targets.train_loss(work.run.final, work.test)
     given = Hypothesis("test data are given", work.test is not None, "pass test=")
+    finite = Hypothesis(
+        "the bounds are finite", bool(np.isfinite(found.distance).all()), "use smaller or fewer steps"
+    )
     needed = (independence(work.independent), bounded_norms(work.bounded), given, one_sample())
     details = {
         "average stability, bounded": float(np.mean(found.distance)),
         "product of expansions": found.total_expansion,
         "left-out loss, bounded": float(np.mean(found.left_out_loss)),
     }
-    bound = Bound(OURS, found.test_loss(work.radius), needed)
+    bound = Bound(OURS, found.test_loss(work.radius), (finite, *needed))
     return [
         Certificate(
             "twins",
             claim,
             share,
-            (Bound(OURS, 1.0),),
+            (Bound(OURS, 1.0, (finite,)),),
             noise=noise,
             noise_source="rounding of the twins",
         ),
