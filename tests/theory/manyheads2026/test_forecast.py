@@ -432,7 +432,11 @@ def test_tokens_far_from_the_origin_are_promised_nothing_false():
 def test_logits_too_large_for_the_bounds_are_a_reason_and_no_error():
     s = setting("A")
     start = mh.gaussian_start(
-        2, num_tokens=s.dataset.num_tokens, dim=s.dataset.dim, key_query_scale=1e6, key=jax.random.key(0)
+        2,
+        num_tokens=s.dataset.num_tokens,
+        dim=s.dataset.dim,
+        key_query_scale=1e6,
+        key=jax.random.key(0),
     )
     found = mh.forecast(start, s.dataset, step_size=1e-3)
     assert found.reason == "logits" and "attention logits exceed 10000" in str(found)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from manyheads.theory.manyheads2026.forecast import HOPELESS, MOST_PIECES, REASONS, checked, followed
+from manyheads.theory.manyheads2026.forecast import (
+    HOPELESS,
+    MOST_PIECES,
+    REASONS,
+    checked,
+    followed,
+)
 from manyheads.theory.manyheads2026.region import Center
 from manyheads.training.until import CONDITIONS
 

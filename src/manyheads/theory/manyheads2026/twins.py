@@ -185,7 +185,9 @@ def certify_twins(work: Examination) -> list[Certificate]:
     test = math.nan if work.test is None else targets.train_loss(work.run.final, work.test)
     given = Hypothesis("test data are given", work.test is not None, "pass test=")
     finite = Hypothesis(
-        "the bounds are finite", bool(np.isfinite(found.distance).all()), "use smaller or fewer steps"
+        "the bounds are finite",
+        bool(np.isfinite(found.distance).all()),
+        "use smaller or fewer steps",
     )
     needed = (independence(work.independent), bounded_norms(work.bounded), given, one_sample())
     details = {
