@@ -1,6 +1,6 @@
-"""Write docs/api.md, the public names with their signatures and docstrings.
+"""Write docs/api/*.md, the public names with their signatures and docstrings: one page for the top, one for each room.
 
-`make docs` runs it; the page is not kept, since it changes with every docstring.
+`make docs` runs it; the pages are not kept, since they change with every docstring.
 """
 
 import inspect
@@ -9,18 +9,13 @@ from pathlib import Path
 
 import manyheads as mh
 
-GROUPS = {
-    "data": "Data",
-    "model": "Models",
-    "training": "Training",
-    "measures": "Measures",
-    "theory": "Theory",
-    "estimator": "The estimator",
+HERE = Path(__file__).parent
+TITLES = {
+    "data": "manyheads.data: where sequences come from",
+    "measures": "manyheads.measures: numbers measured on models and runs",
+    "theory": "manyheads.theory: statements, forecasts and verdicts",
+    "lab": "manyheads.lab: many runs, claims, one page",
 }
-HEAD = """# Functions and classes
-
-Written by `python docs/make_api.py` from the docstrings: all that `import manyheads as mh` offers.
-"""
 
 
 class Bare(str):
@@ -48,40 +43,51 @@ def signature(thing) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
-def entry(name: str) -> str:
-    thing = getattr(mh, name)
-    lines = [
-        f"### {name}",
-        "",
-        f"```text\n{name}{signature(thing)}\n```",
-        "",
-        inspect.getdoc(thing) or "",
-    ]
+def member(name: str, value) -> str:
+    """One line about a public method or property that has a docstring; empty for anything else."""
+    value = getattr(value, "__func__", value)
+    is_property = isinstance(value, property) or hasattr(value, "attrname")
+    getter = getattr(value, "fget", None) or getattr(value, "func", value)
+    text = inspect.getdoc(getter)
+    if name.startswith("_") or not text or not (callable(value) or is_property):
+        return ""
+    shown = f"`.{name}`" if is_property else f"`.{name}{signature(value)}`"
+    return f"- {shown}: {text.splitlines()[0]}"
+
+
+def entry(name: str, thing) -> str:
+    """A public name: how it is called, what it is, and what it offers."""
+    head = f"### {name}\n\n```text\n{name}{signature(thing)}\n```"
+    parts = [head, inspect.getdoc(thing) or ""]
     if inspect.isclass(thing):
-        for member, value in vars(thing).items():
-            value = getattr(value, "__func__", value)
-            text = inspect.getdoc(value.fget if isinstance(value, property) else value)
-            if (
-                not member.startswith("_")
-                and text
-                and (callable(value) or isinstance(value, property))
-            ):
-                shown = (
-                    f"`.{member}`"
-                    if isinstance(value, property)
-                    else f"`.{member}{signature(value)}`"
-                )
-                lines += ["", f"- {shown}: {text.splitlines()[0]}"]
-    return "\n".join(lines)
+        members = [member(name, value) for name, value in vars(thing).items()]
+        parts.append("\n".join(line for line in members if line))
+    return "\n\n".join(part for part in parts if part)
 
 
-def page() -> str:
-    parts = [HEAD]
-    for room, title in GROUPS.items():
-        names = [name for name, home in mh._HOME.items() if home.split(".")[1] == room]
-        parts += [f"## {title}", *map(entry, names)]
-    return "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+def public_names(room) -> list[str]:
+    """The names that a room offers, in its own order."""
+    if hasattr(room, "PUBLIC"):
+        return [name for names in room.PUBLIC.values() for name in names]
+    return list(room.__all__)
+
+
+def page(room, title: str) -> str:
+    """The page of one room."""
+    rooms = [f"- [mh.{name}]({name}.md): {TITLES[name].split(': ')[1]}" for name in mh.ROOMS]
+    lines = [f"# {title}", inspect.getdoc(room) or ""]
+    if room is mh:
+        lines.append("\n".join(rooms))
+    return "\n\n".join([*lines, *(entry(n, getattr(room, n)) for n in public_names(room))]) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """File name -> content."""
+    rooms = {f"{name}.md": page(getattr(mh, name), TITLES[name]) for name in mh.ROOMS}
+    return {"top.md": page(mh, "import manyheads as mh")} | rooms
 
 
 if __name__ == "__main__":
-    (Path(__file__).parent / "api.md").write_text(page())
+    (HERE / "api").mkdir(exist_ok=True)
+    for name, content in pages().items():
+        (HERE / "api" / name).write_text(content)

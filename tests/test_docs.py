@@ -93,9 +93,14 @@ def test_every_example_runs(example, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_page_of_functions_has_every_public_name():
-    made = runpy.run_path(str(ROOT / "docs/make_api.py"))["page"]()
-    assert [name for name in manyheads._HOME if f"\n### {name}\n" not in made] == []
+def test_every_public_name_has_its_entry_in_the_page_of_its_room():
+    made = runpy.run_path(str(ROOT / "docs/make_api.py"))
+    pages, rooms = made["pages"](), {"top": manyheads}
+    rooms |= {name: getattr(manyheads, name) for name in manyheads.ROOMS}
+    assert [f"{name}.md" for name in rooms] == list(pages)
+    for name, room in rooms.items():
+        wanted = made["public_names"](room)
+        assert [x for x in wanted if f"\n### {x}\n" not in pages[f"{name}.md"]] == []
 
 
 def test_the_picture_of_tokens_and_heads_is_that_of_its_script():
@@ -108,7 +113,8 @@ def test_the_picture_of_tokens_and_heads_is_that_of_its_script():
 def test_every_page_is_in_the_menu():
     menu = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
-    assert sorted(menu) == sorted({"api.md", *pages})  # api.md is written by `make docs`
+    made = {f"api/{name}.md" for name in ("top", *manyheads.ROOMS)}  # by `make docs`
+    assert sorted(menu) == sorted({*made, *pages})
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 
@@ -64,3 +65,12 @@ def test_the_calls_of_the_tutorials():
     assert (promise.certified_loss[1:] < run.train_loss[0]).all()
     assert "thm1" in str(mh.certify(run, data, ["thm1"]))
     assert mh.Normalized(0.1).step_size == mh.GD(0.1).step_size and mh.Adam(0.02).name == "adam"
+
+
+def test_what_public_functions_return_is_public():
+    public = {name for _, name in NAMES} | {"Any", "Frozen", "None", "Figure"}
+    for room, name in NAMES:
+        thing = getattr(room, name)
+        if inspect.isfunction(thing):
+            returned = str(inspect.signature(thing).return_annotation)
+            assert set(re.findall(r"\b[A-Z]\w+", returned)) <= public, f"{name} returns {returned}"
