@@ -160,7 +160,7 @@ CASES = {
     ),
     "all tokens relevant": (
         mixture(sparsity=1.0),
-        "sparsity=1.0 must be a finite number strictly between 0 and 1; for example",
+        "sparsity . num_tokens = 8 must be a whole number between 1 and 7",
     ),
     "no signal": (mixture(signal=0.0), "signal=0.0 must be a finite number > 0"),
     "noise that does not fit its norm": (
@@ -171,7 +171,7 @@ CASES = {
     "negative noise": (mixture(noise_nu=-0.1), "noise_nu=-0.1 must be a finite number >= 0"),
     "an unknown noise": (
         mixture(noise="gaussian"),
-        "noise='gaussian' is not known; choose 'uniform', 'vertex' or 'none'",
+        "noise='gaussian' must be 'uniform', 'vertex' or 'none'",
     ),
     "noise that is none": (
         mixture(noise="none", noise_norm=0.1),
@@ -183,7 +183,7 @@ CASES = {
     ),
     "an unknown place": (
         mixture(positions="last"),
-        "positions='last' is not known; choose 'random' or 'fixed'",
+        "positions='last' must be 'random' or 'fixed'",
     ),
     "half a token": (mixture(num_tokens=2.5), "num_tokens=2.5 must be a whole number >= 1"),
     "one example": (
@@ -202,7 +202,7 @@ CASES = {
     ),
     "sequences beyond counting": (
         lambda: mixture()().sample(10**400, key=KEY),
-        "must be a whole number below 2",
+        "must be a whole number >= 2 and <= 2147483646",
     ),
     "tokens that underflow": (
         lambda: mh.Dataset.from_arrays(X * 1e-310, Y),
@@ -302,7 +302,7 @@ CASES = {
         lambda: mh.gaussian_start(2, num_tokens=2, dim=2, rank=3, key=KEY),
         "rank=3 must be between 1 and dim=2",
     ),
-    "unknown signs": (lambda: mh.first_phase(DATA, 2, signs="plus"), "signs='plus' is not known"),
+    "unknown signs": (lambda: mh.first_phase(DATA, 2, signs="plus"), "signs='plus' must be 'balanced'"),
     "random signs without a key": (
         lambda: mh.first_phase(DATA, 2, signs="rademacher"),
         r"pass key=jax.random.key\(0\)",
@@ -359,7 +359,7 @@ CASES = {
     ),
     "half precision": (
         train(dtype="float16"),
-        "dtype='float16' is not supported; choose 'float32' or 'float64'",
+        "dtype='float16' must be 'float32' or 'float64'",
     ),
     "a model for other data": (
         train(mh.zero_start(1, num_tokens=5, dim=3)),

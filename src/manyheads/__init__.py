@@ -58,9 +58,6 @@ _OLD = {
     "theory.deora2023.regime": ("smallest_heads",),
     "theory.deora2023.planner": ("plan",),
     "estimator.classifier": ("MultiHeadAttentionClassifier",),
-    "sweeps.spec": ("Sweep",),
-    "sweeps.engine": ("run_sweep",),
-    "sweeps.assembly": ("open_sweep",),
 }
 _HOME = {n: f"manyheads.{m}" for m, names in (PUBLIC | _OLD).items() for n in names}
 

@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manyheads._fields import settings
 from manyheads.data.convert import paths_of
 from manyheads.data.origin import Origin
-from manyheads.data.source import SOURCES, make_source
-from manyheads.training.start import STARTS
+from manyheads.data.real import File
+from manyheads.data.source import SOURCES
 
 
 def use_all_cores() -> None:
@@ -31,16 +30,16 @@ def use_all_cores() -> None:
 def source(data: str, key: Any) -> Any:
     """The data source of that name, or the file at that path."""
     name = {"random": "random_labels"}.get(data, data).replace("-", "_")
-    if name in SOURCES and name != "file":
-        return make_source(name, getattr(SOURCES[name], "example", {}), key)
+    if name in SOURCES:
+        return SOURCES[name](key)
     for path in paths_of(data):
         if not Path(path).exists():
-            names = ", ".join(kind for kind in SOURCES if kind != "file")
+            names = ", ".join(SOURCES)
             raise ValueError(
                 f"{path!r} is neither a file nor a data source; pass an .npz, .csv or .parquet file, two .npy files "
                 f"(tokens, labels) or one of {names}."
             )
-    return SOURCES["file"](data)
+    return File(data)
 
 
 DRAWN_WITH = {"first phase": 1, "training": 2, "test": 3}  # part -> which of the keys of a seed
@@ -103,7 +102,7 @@ def whole(data: str, keys, examples: int, positive: str | None = None):
     from manyheads.data.dataset import Dataset
 
     task = source(data, keys[0])
-    if isinstance(task, SOURCES["file"]):
+    if isinstance(task, File):
         return task.load(positive)
     found = task.sample(examples, key=keys[2]) if hasattr(task, "sample") else task.load()
     if positive is None:
@@ -130,7 +129,7 @@ def classes(data: str, keys, examples: int, positive: str | None):
 
     if (
         positive is None
-        and isinstance(source(data, keys[0]), SOURCES["file"])
+        and isinstance(source(data, keys[0]), File)
         and not is_large(paths_of(data)[0])
     ):
         found = read_file(*paths_of(data))
@@ -154,7 +153,7 @@ def sequences(data: str, keys, examples: int):
     from manyheads.data.labels import checked_labels
     from manyheads.estimator.sequences import as_sequences
 
-    if isinstance(source(data, keys[0]), SOURCES["file"]):
+    if isinstance(source(data, keys[0]), File):
         found = read_file(*paths_of(data))
         if found.mask is None:
             tokens, mask = as_sequences(found.tokens)
@@ -193,7 +192,7 @@ def planned(path: Path, data: str):
 
 def fresh_wanted(start: str, examples: int) -> int:
     """How many sequences to set aside for computing the start."""
-    if "num_examples" not in settings(STARTS[start]):
+    if start != "first_phase":
         return 0
     if examples == 0:
         raise ValueError(
@@ -202,14 +201,36 @@ def fresh_wanted(start: str, examples: int) -> int:
     return examples
 
 
-def make_start(start: str, heads: float, scale: float | None, **facts) -> Any:
+def make_start(
+    start: str,
+    heads: float,
+    scale: float | None,
+    *,
+    dataset: Any,
+    fresh: Any,
+    source: Any,
+    key: Any,
+    decoder: str,
+    loss: str,
+) -> Any:
     """The model at step 0; `scale` is the norm of each Gaussian head's two weight matrices."""
-    scales = {"key_query_scale": scale, "readout_scale": scale}
-    if scale is not None and not scales.keys() <= settings(STARTS[start]).keys():
+    from manyheads.training import start as starts
+
+    if start not in starts.STARTS:
+        raise ValueError(f"--start {start!r} must be one of {', '.join(starts.STARTS)}.")
+    if scale is not None and start != "gaussian":
         raise ValueError(
             f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start."
         )
-    return STARTS[start](**({} if scale is None else scales)).make(heads, **facts)
+    if start == "population":
+        return starts.population_first_phase(source, heads, key=key)
+    if start == "first_phase":
+        return starts.first_phase(fresh, heads, key=key, decoder=decoder, loss=loss)
+    shape = {"num_tokens": dataset.num_tokens, "dim": dataset.dim, "decoder": decoder}
+    if start == "zero":
+        return starts.zero_start(heads, **shape)
+    scales = {} if scale is None else {"key_query_scale": scale, "readout_scale": scale}
+    return starts.gaussian_start(heads, key=key, **shape, **scales)
 
 
 def warn_of_time(steps: int, dataset: Any, model: Any, tell: Callable[[str], Any]) -> None:

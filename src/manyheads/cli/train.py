@@ -53,7 +53,7 @@ DECIDED_BY = {
         "--seed",
     )
 }
-KINDS = ", ".join(kind for kind in SOURCES if kind != "file")
+KINDS = ", ".join(SOURCES)
 DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS} (mixture if not given)."
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manyheads.data.door import array_of, real_array, shown
+from manyheads._check import array_of, real_array, shown
 from manyheads.data.files import FORMATS, map_npy, read_npy, read_npz
 
 TABLES = (".csv", ".parquet")  # files that hold a table

@@ -10,10 +10,22 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads import _check
 from manyheads._card import card
-from manyheads._check import a
+from manyheads._check import (
+    a,
+    array_of,
+    check,
+    checked,
+    checked_key,
+    real_array,
+    shown,
+    whole,
+)
+from manyheads._check import (
+    positive as is_positive,
+)
 from manyheads.data.convert import padded, read_file, table_parts
-from manyheads.data.door import array_of, checked_key, finite, guarded, real_array, shown, whole
 from manyheads.data.files import write_npz
 from manyheads.data.labels import labels_of, signs
 from manyheads.data.mapped import Mapped
@@ -246,7 +258,7 @@ class Dataset:
 
     def without(self, i: int) -> Dataset:
         """All sequences but the i-th."""
-        if whole("i", i, 0) >= self.num_examples:
+        if checked("i", i, whole(0)) >= self.num_examples:
             raise ValueError(
                 f"i={i} is outside 0..{self.num_examples - 1}, the sequences of this dataset."
             )
@@ -257,7 +269,7 @@ class Dataset:
         n, count = self.num_examples, first
         if isinstance(first, float | np.floating) and 0 < first < 1:
             count = min(max(round(first * n), 1), n - 1)
-        if isinstance(count, float | np.floating) or not 1 <= whole("first", count) < n:
+        if isinstance(count, float | np.floating) or not 1 <= checked("first", count, whole()) < n:
             raise ValueError(
                 f"first={shown(first)} must be between 1 and {n - 1}, so that both parts have data, or a share between "
                 "0 and 1."
@@ -297,7 +309,7 @@ class Dataset:
         """The label of every sequence by its name."""
         return np.array(self.label_names)[(self.labels > 0).astype(int)]
 
-    @guarded()
+    @check(path=_check.path)
     def save(self, path: str | Path) -> None:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
         meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
@@ -311,7 +323,7 @@ class Dataset:
         write_npz(path, {k: v for k, v in arrays.items() if v is not None}, meta)
 
     @classmethod
-    @guarded()
+    @check(path=_check.path)
     def load(
         cls,
         path: str | Path,
@@ -391,7 +403,7 @@ def _bound(norm_bound, tokens: np.ndarray | Mapped) -> float | None:
     """A known bound on the norms of tokens, which those at hand must not exceed by more than rounding."""
     if norm_bound is None:
         return None
-    bound, seen = finite("norm_bound", norm_bound), _longest(tokens)
+    bound, seen = checked("norm_bound", norm_bound, is_positive), _longest(tokens)
     if seen > bound * (1 + 1e-11):
         raise ValueError(
             f"norm_bound={bound:g} is below the largest token norm, {seen:g}; pass at least that."

@@ -223,9 +223,9 @@ def _known_loss(name: str, value: Any) -> Any:
 
 
 def _whole_heads(name: str, value: Any) -> float:
-    from manyheads.training.start import whole_heads
+    from manyheads.training.start import is_heads
 
-    return whole_heads(value)
+    return _check.checked(name, value, is_heads)
 
 
 def _checked_model(name: str, value: Any) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from manyheads._fields import shown
+from manyheads._check import shown
 from manyheads.data.budget import fits_unpacked
 
 SEALED_SINCE = 2  # the format_version from which on every file has a checksum

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from manyheads._check import REFUSED, Constraint, checked, checked_key, random_stream, whole
-from manyheads._fields import check, setting
+from manyheads._check import (
+    REFUSED,
+    Constraint,
+    check_fields,
+    checked,
+    checked_key,
+    not_negative,
+    one_of,
+    positive,
+    random_stream,
+    real,
+    whole,
+)
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.data.source import SOURCES
+
+SIZE = whole(1, 10**5)
 
 
-@SOURCES.register("mixture")
 @dataclass(frozen=True, eq=False)
 class TokenizedMixture:
     r"""(DM1) under Assumption 3.
@@ -31,22 +42,34 @@ class TokenizedMixture:
     `frame="rotated"` turns the patterns by a random rotation (`key=`), `"axis"` leaves them on the axes.
     """
 
-    num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
-    dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
-    num_patterns: int = setting(4, "irrelevant patterns, M", low=1, high=10**5)
-    sparsity: float = setting(0.25, "share of relevant tokens, zeta", unit="1", above=0, below=1)
-    signal: float = setting(2.0, "norm of a pattern, S", unit="1", above=0)
-    noise_mu: float = setting(0.0, "noise along the relevant patterns, Z_mu", unit="1", low=0)
-    noise_nu: float = setting(0.0, "noise along the irrelevant patterns, Z_nu", unit="1", low=0)
-    noise_norm: float = setting(0.0, "norm of the noise, Z", unit="1", low=0)
-    noise: str = setting("uniform", "law of the noise", choices=("uniform", "vertex", "none"))
-    positions: str = setting("random", "where relevant tokens sit", choices=("random", "fixed"))
-    frame: str = setting("rotated", "how the patterns lie", choices=("rotated", "axis"))
+    num_tokens: int = 8
+    dim: int = 12
+    num_patterns: int = 4
+    sparsity: float = 0.25
+    signal: float = 2.0
+    noise_mu: float = 0.0
+    noise_nu: float = 0.0
+    noise_norm: float = 0.0
+    noise: str = "uniform"
+    positions: str = "random"
+    frame: str = "rotated"
     key: Any = None
-    example: ClassVar = dict(noise_mu=0.1, noise_nu=0.1, noise_norm=0.5)
 
     def __post_init__(self) -> None:
-        check(self, sparsity=lambda: f"for example sparsity={1 / max(self.num_tokens, 2):.12g}")
+        check_fields(
+            self,
+            num_tokens=SIZE,
+            dim=SIZE,
+            num_patterns=SIZE,
+            sparsity=real(),
+            signal=positive,
+            noise_mu=not_negative,
+            noise_nu=not_negative,
+            noise_norm=not_negative,
+            noise=one_of("uniform", "vertex", "none"),
+            positions=one_of("random", "fixed"),
+            frame=one_of("rotated", "axis"),
+        )
         T, d, M, zeta, S = self.num_tokens, self.dim, self.num_patterns, self.sparsity, self.signal
         if d < M + 2:
             raise ValueError(

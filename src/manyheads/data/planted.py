@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from manyheads._check import checked, checked_key, random_stream, whole
-from manyheads._fields import check, setting
+from manyheads._check import (
+    check_fields,
+    checked,
+    checked_key,
+    not_negative,
+    positive,
+    random_stream,
+    whole,
+)
 from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
-from manyheads.data.source import SOURCES
 
+SIZE = whole(1, 10**5)
 LARGEST_DRAW = 200_000  # candidates tried before a margin filter is called hopeless
 
 
-@SOURCES.register("planted")
 @dataclass(frozen=True, eq=False)
 class Planted:
     r"""Gaussian tokens labeled by the sign of a planted attention model, the teacher, of `teacher_heads` heads.
@@ -26,19 +32,24 @@ class Planted:
     drawn with `key`. Only sequences with |teacher's score| >= `margin` are kept.
     """
 
-    num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
-    dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
-    teacher_heads: int = setting(4, "heads of the planted model", unit="heads", low=1, high=10**5)
-    margin: float = setting(
-        0.0, "sequences with a smaller planted score are dropped", unit="1", low=0
-    )
-    token_scale: float = setting(1.0, "standard deviation of a token's entries", unit="1", above=0)
-    teacher_scale: float = setting(1.0, "scale of the planted weights", unit="1", above=0)
+    num_tokens: int = 8
+    dim: int = 12
+    teacher_heads: int = 4
+    margin: float = 0.0
+    token_scale: float = 1.0
+    teacher_scale: float = 1.0
     key: Any = None
-    example: ClassVar = dict(dim=10, margin=0.1)
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(
+            self,
+            num_tokens=SIZE,
+            dim=SIZE,
+            teacher_heads=SIZE,
+            margin=not_negative,
+            token_scale=positive,
+            teacher_scale=positive,
+        )
         if self.key is None:
             raise ValueError(
                 "a planted model draws its teacher at random: pass key=jax.random.key(0)."
@@ -108,18 +119,16 @@ class Planted:
         return Dataset(tokens, labels, name="planted attention model")._checked()
 
 
-@SOURCES.register("random_labels")
 @dataclass(frozen=True, eq=False)
 class RandomLabels:
     """Tokens of equal norm in uniform directions, labels by a fair coin: there is no signal, only memorization."""
 
-    num_tokens: int = setting(8, "tokens per sequence, T", unit="tokens", low=1, high=10**5)
-    dim: int = setting(12, "dimension of a token, d", low=1, high=10**5)
-    token_norm: float = setting(2.0, "norm of every token", unit="1", above=0)
-    example: ClassVar = dict(num_tokens=6, dim=6)
+    num_tokens: int = 8
+    dim: int = 12
+    token_norm: float = 2.0
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self, num_tokens=SIZE, dim=SIZE, token_norm=positive)
 
     def sample(self, num_examples: int, *, key) -> Dataset:
         """Draw sequences and coin-flip labels."""

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import MISSING, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from manyheads._check import check as check_arguments
-from manyheads._check import whole
-from manyheads._fields import check, setting
+from manyheads._check import check, check_fields, whole
 from manyheads.data.convert import paths_of
 from manyheads.data.dataset import Dataset
-from manyheads.data.files import BLOCK
 from manyheads.data.mapped import is_large
-from manyheads.data.source import SOURCES
 
 
-@SOURCES.register("digits")
 @dataclass(frozen=True)
 class Digits:
     """Handwritten digits of two classes, each 8x8 image as 16 tokens of dimension 4 (its 2x2 patches, row by row).
@@ -28,14 +21,14 @@ class Digits:
     the images (1,797 in all).
     """
 
-    first: int = setting(3, "a digit", low=0, high=9)
-    second: int = setting(8, "the digit to tell it from", low=0, high=9)
+    first: int = 3
+    second: int = 8
     num_tokens: ClassVar = 16
     dim: ClassVar = 4
     columns: ClassVar = 4  # in which the patches of an image are drawn
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self, first=whole(0, 9), second=whole(0, 9))
         if self.first == self.second:
             raise ValueError(
                 f"first and second are both {self.first}; choose two different digits."
@@ -60,34 +53,19 @@ class Digits:
         )
 
 
-@check_arguments(first=whole(0, 9), second=whole(0, 9))
+@check(first=whole(0, 9), second=whole(0, 9))
 def digits(first: int = Digits.first, second: int = Digits.second) -> Dataset:
     """All images of two handwritten digits as token sequences; see `Digits`."""
     return Digits(first, second).load()
 
 
-@SOURCES.register("file")
 @dataclass(frozen=True)
 class File:
     """An .npz file with arrays `tokens` (n, T, d) and `labels`, a table, or "X.npy,y.npy"."""
 
-    path: str = setting(MISSING, "an .npz file with tokens and labels")
+    path: str
 
     def load(self, positive: str | None = None) -> Dataset:
         """All sequences of the file; those of a large one stay there (`Dataset.open`)."""
         paths = paths_of(self.path)
         return (Dataset.open if is_large(paths[0]) else Dataset.load)(*paths, positive=positive)
-
-    def fingerprint(self) -> str:
-        """A hash of the file's content."""
-        paths = [Path(path) for path in paths_of(self.path)]
-        if not all(path.is_file() for path in paths):
-            raise FileNotFoundError(
-                f"data.path = {self.path!r} does not exist or is not a file; check the path."
-            )
-        digest = hashlib.sha256()
-        for path in paths:
-            with open(path, "rb") as file:
-                while block := file.read(BLOCK):
-                    digest.update(block)
-        return digest.hexdigest()

@@ -1,39 +1,22 @@
-"""Data sources by name: one dataclass each, whose settings are the fields of a sweep's `[data]`.
+"""Data sources by the names that the command line has for them.
 
 A source has `sample(num_examples, *, key)` if it can draw any number of sequences, or `load()` if it is a fixed
-collection, of which disjoint parts are used. One that is random itself, as a planted model is, has a field `key`. To
-add one, register such a class in a plug-in.
-
-Optional class attributes: `example`, the settings that the command line uses; `num_tokens` and `dim`, where they are
-no settings but known; `fingerprint()`, which changes when the content of a collection does.
+collection, of which disjoint parts are used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from manyheads._fields import setting_values
-from manyheads._registry import Registry
+from manyheads.data.mixture import TokenizedMixture
+from manyheads.data.planted import Planted, RandomLabels
+from manyheads.data.real import Digits
 
-SOURCES: Registry[Any] = Registry(
-    "data source",
-    {
-        "mixture": "manyheads.data.mixture",
-        "planted": "manyheads.data.planted",
-        "random_labels": "manyheads.data.planted",
-        "digits": "manyheads.data.real",
-        "file": "manyheads.data.real",
-    },
-)
-
-
-def takes_key(source: type) -> bool:
-    """Whether a source is itself drawn at random."""
-    return "key" in getattr(source, "__dataclass_fields__", ())
-
-
-def make_source(kind: str, settings: Any, key: Any = None) -> Any:
-    """The source of that name; `settings` is a mapping of some of its settings, or an object that has them all."""
-    source = SOURCES[kind]
-    values = dict(settings) if isinstance(settings, dict) else setting_values(settings, source)
-    return source(**values, key=key) if takes_key(source) else source(**values)
+# Name -> the source of an example, made with a random key.
+SOURCES: dict[str, Callable[[Any], Any]] = {
+    "mixture": lambda key: TokenizedMixture(noise_mu=0.1, noise_nu=0.1, noise_norm=0.5, key=key),
+    "planted": lambda key: Planted(dim=10, margin=0.1, key=key),
+    "random_labels": lambda key: RandomLabels(num_tokens=6, dim=6),
+    "digits": lambda key: Digits(),
+}

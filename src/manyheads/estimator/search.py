@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads._check import checked
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads._registry import nearest
 from manyheads.data.dataset import Dataset
@@ -21,7 +22,7 @@ from manyheads.model.attention import MultiHead
 from manyheads.model.loss import LOGISTIC
 from manyheads.training.descent import train
 from manyheads.training.rules import RULES
-from manyheads.training.start import STARTS, whole_heads
+from manyheads.training.start import first_phase, gaussian_start, is_heads, zero_start
 from manyheads.training.trajectory import Trajectory
 from manyheads.training.until import asked_steps
 
@@ -69,7 +70,7 @@ class Wishes:
                     f"{name}={shown(value)} is not known; {nearest(str(value), known)}."
                 )
         if self.num_heads != AUTO:
-            whole_heads(self.num_heads)
+            checked("num_heads", self.num_heads, is_heads)
         steps, size, share = self.num_steps, self.step_size, self.validation_fraction
         if steps != AUTO and not (_is_number(steps) and steps == int(steps) and steps >= 1):
             raise ValueError(f"num_steps={shown(steps)} must be a whole number >= 1 or 'auto'.")
@@ -253,10 +254,13 @@ def _held_out(codes: np.ndarray, share: float, rng: np.random.Generator) -> np.n
 def _start(
     kind: str, heads: float, problem: Dataset, fresh: np.ndarray, wishes: Wishes, key
 ) -> MultiHead:
-    facts: dict[str, Any] = {"decoder": wishes.decoder, "key": key}
     if kind == "first_phase":
-        facts["fresh"] = problem.subset(fresh) if fresh.any() else problem
-    return STARTS[kind]().make(heads, problem, **facts)
+        data = problem.subset(fresh) if fresh.any() else problem
+        return first_phase(data, heads, decoder=wishes.decoder, key=key)
+    shape = {"num_tokens": problem.num_tokens, "dim": problem.dim, "decoder": wishes.decoder}
+    if kind == "zero":
+        return zero_start(heads, **shape)
+    return gaussian_start(heads, key=key, **shape)
 
 
 def _run(model, data, shares, size: float, steps: int, wishes: Wishes, until=None) -> Trajectory:

@@ -337,9 +337,10 @@ def planned_parts(
 
     def make(heads: float = 2) -> MultiHead:
         if start != "gaussian":
-            return starts.STARTS[start]().make(
-                heads, sample, fresh=fresh, decoder=decoder, loss=loss
-            )
+            if fresh is not None:
+                return starts.first_phase(fresh, heads, decoder=decoder, loss=loss)
+            T, d = sample.num_tokens, sample.dim
+            return starts.zero_start(heads, num_tokens=T, dim=d, decoder=decoder)
         half = starts.gaussian_start(
             GAUSSIAN_HEADS // 2,
             num_tokens=sample.num_tokens,
