@@ -302,7 +302,10 @@ CASES = {
         lambda: mh.gaussian_start(2, num_tokens=2, dim=2, rank=3, key=KEY),
         "rank=3 must be between 1 and dim=2",
     ),
-    "unknown signs": (lambda: mh.first_phase(DATA, 2, signs="plus"), "signs='plus' must be 'balanced'"),
+    "unknown signs": (
+        lambda: mh.first_phase(DATA, 2, signs="plus"),
+        "signs='plus' must be 'balanced'",
+    ),
     "random signs without a key": (
         lambda: mh.first_phase(DATA, 2, signs="rademacher"),
         r"pass key=jax.random.key\(0\)",
