@@ -74,7 +74,7 @@ def cell(data, start, heads, seeds):
         step, promise = next(((k, p) for k, p in promises if p.speaks), (NEVER, None))
         found["first"].append(max(step, 1))
         found["in_time"].append(step < NEVER)
-        for name, value in zip(("promised", "taken", "kept"), kept(at, sample, step, promise)):
+        for name, value in kept(at, sample, step, promise).items():
             found[name].append(value)
     return found
 
@@ -82,7 +82,7 @@ def cell(data, start, heads, seeds):
 def kept(models, sample, step, promise):
     """Steps promised for half of the loss, steps taken, and the share of all promised levels reached in time."""
     if promise is None:
-        return 1.0, 1.0, 1.0  # nothing was promised, and nothing was broken
+        return {"promised": 1, "taken": 1, "kept": 1.0}  # nothing was promised or broken
     rule = mh.GD(promise.step_size)
     count = promise.steps_to_reduce
     run = mh.train(models[step], sample, rule=rule, num_steps=count, dtype="float64", record="all")
@@ -90,7 +90,8 @@ def kept(models, sample, step, promise):
     within = promise.steps <= count
     reached = best[promise.steps[within]] <= promise.certified_loss[within] * (1 + 1e-9)
     taken = int(np.argmax(best <= promise.loss / 2))
-    return count, taken, float(np.mean(reached)) if len(reached) else 1.0
+    share = float(np.mean(reached)) if len(reached) else 1.0
+    return {"promised": count, "taken": taken, "kept": share}
 
 
 def of_mixtures(results, ask, **setting):
