@@ -100,33 +100,33 @@ def cell(data, seeds):
     return found
 
 
-def each(results, ask, *names, **setting):
+def each(results, name):
     """One estimate for each mixture."""
-    return [ask(*names, data=data, **setting) for data in results.data.data.values.tolist()]
+    return [results.mean(name, data=data) for data in results.data.data.values.tolist()]
 
 
 CLAIMS = [
     lab.Claim(
         "Theorem 1' certifies a mean loss below 1/2 only from more than 1,000 heads on.",
-        lambda r: lab.smallest(each(r, r.mean, "heads")),
+        lambda r: lab.smallest(each(r, "heads")),
         above=1000,
         unit="heads that it asks for, on the mixture where they are fewest",
     ),
     lab.Claim(
         "The run that it speaks about does what it says.",
-        lambda r: lab.largest(each(r.add(used=lambda d: d.loss / d.bound), r.mean, "used")),
+        lambda r: lab.largest(each(r.add(used=lambda d: d.loss / d.bound), "used")),
         below=1,
         unit="measured mean loss over the certified one",
     ),
     lab.Claim(
         "A hundredth of these heads suffices for the same loss, step size and number of steps.",
-        lambda r: lab.largest(each(r.add(share=lambda d: d.suffices / d.heads), r.mean, "share")),
+        lambda r: lab.largest(each(r.add(share=lambda d: d.suffices / d.heads), "share")),
         below=0.01,
         unit="heads that suffice over heads that the theorem asks for",
     ),
     lab.Claim(
         "Gradient descent on 8 heads never raises the loss with a step size 30 times as large.",
-        lambda r: lab.smallest(each(r.add(times=lambda d: d.descends / d.step), r.mean, "times")),
+        lambda r: lab.smallest(each(r.add(times=lambda d: d.descends / d.step), "times")),
         above=30,
         unit="largest step size that descends (256 is the largest tried) over the theorem's",
     ),

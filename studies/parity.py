@@ -106,14 +106,14 @@ CLAIMS = [
     ),
     lab.Claim(
         "With one-hot positions one head can fit it, and training finds that.",
-        lambda r: r.share("fits", length=4, place="one-hot", scaling="Adam", heads=1),
+        lambda r: four(r, place="one-hot", heads=1),
         above=0.01,
         unit="share of starts of one head that fit",
     ),
     lab.Claim(
         "Training rarely finds as few heads as suffice: two heads fit four tokens in fewer than "
         "half of the starts.",
-        lambda r: r.share("fits", length=4, place="none", scaling="Adam", heads=2),
+        lambda r: four(r, heads=2),
         below=0.5,
         unit="share of starts of two heads that fit",
     ),
