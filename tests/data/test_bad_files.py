@@ -92,7 +92,7 @@ CASES = {
     ),
     "no array": (
         lambda f: mh.Dataset.load(f / "none.npy", f / "y.npy"),
-        "none.npy does not exist or is not a file",
+        "none.npy does not exist; check the path",
     ),
     "a folder": (
         lambda f: mh.Dataset.load(f),
@@ -121,7 +121,7 @@ CASES = {
     "no labels": (npz(tokens=X), "holds no labels. Save an .npz with np.savez"),
     "objects in an .npz": (
         npz(tokens=OBJECTS, labels=Y),
-        "is not a readable .npz file .the array tokens holds objects",
+        "is not a readable .npz file .it holds objects, which are never loaded",
     ),
     "a NaN in a file": (
         npz(tokens=np.where(X > 1, np.nan, X), labels=Y),
@@ -130,7 +130,7 @@ CASES = {
     "texts for tokens": (npz(tokens=X.astype(str), labels=Y), "tokens must be real numbers"),
     "an .npy of objects": (
         npy(OBJECTS, Y),
-        "X.npy is not a readable .npy file of numbers or texts; save the array with np.save",
+        "X.npy is not a readable .npy file of numbers or texts .*; save the array with np.save",
     ),
     "labels that are objects": (
         npy(X, OBJECTS),
@@ -231,7 +231,7 @@ CASES = {
     ),
     "a plan of the future": (
         stored(PlanFile.load, json.dumps({"kind": "manyheads plan", "format_version": 99})),
-        "newer than .* update manyheads",
+        "cannot be read .*; make it anew with `manyheads plan --out`",
     ),
     "data for a run": (
         lambda f: DATA.save(f / "d.npz") or mh.Trajectory.load(f / "d.npz"),

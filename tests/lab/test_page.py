@@ -54,11 +54,11 @@ def test_the_report(data, tmp_path):
     assert "0a1b" in text and "1 minutes for the last call" in text
     assert text.index("Does it grow?") < text.index("<details>")
     assert not re.search(r"https?://(?!www.w3.org)", text)  # needs nothing from elsewhere
-    report = read_json(tmp_path / "report.json", 1, "")
+    report = read_json(tmp_path / "report.json", "")
     claims = report["studies"]["growth"]["claims"]
     assert [one["verdict"] for one in claims] == ["supported", "refuted", "undecided"]
     assert claims[0]["shown"] == "4"
-    arrays, _ = read_npz(tmp_path / "growth.npz", 1)
+    arrays, _ = read_npz(tmp_path / "growth.npz")
     assert np.array_equal(arrays["loss"], data.loss.values)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyheads._check import array_of, real_array, shown
-from manyheads.data.files import FORMATS, map_npy, read_npy, read_npz
+from manyheads.data.files import FORMATS, read_npy, read_npz
 
 TABLES = (".csv", ".parquet")  # files that hold a table
 SEQUENCE, LABEL, TOKENS = (
@@ -56,7 +56,6 @@ def read_file(
     path: str | Path,
     labels: str | Path | None = None,
     *,
-    newest: int | None = None,
     mapped: bool = False,
 ) -> Contents:
     """The content of an .npz, .npy, .csv or .parquet file; an .npy of tokens has its labels in a second file.
@@ -70,9 +69,7 @@ def read_file(
             f"labels={shown(str(labels))} go with an .npy file of tokens; {path} holds its own."
         )
     if suffix == ".npy":
-        return Contents(
-            (map_npy if mapped else read_npy)(path), None if labels is None else read_npy(labels)
-        )
+        return Contents(read_npy(path, mapped), None if labels is None else read_npy(labels))
     if mapped and suffix != ".npz":
         raise ValueError(
             f"{path} cannot be read block by block; pass an .npy or .npz file, or use Dataset.load."
@@ -90,7 +87,7 @@ def read_file(
         raise ValueError(
             f"{path} ends in {suffix or 'nothing'}, which is no format of data. {FORMATS}"
         )
-    arrays, meta = read_npz(path, newest, (TOKENS,) if mapped else ())
+    arrays, meta = read_npz(path, (TOKENS,) if mapped else ())
     if TOKENS not in arrays:
         held = ", ".join(sorted(arrays)) or "nothing"
         raise ValueError(

@@ -31,7 +31,6 @@ from manyheads.data.labels import labels_of, signs
 from manyheads.data.mapped import Mapped
 from manyheads.data.origin import Origin
 
-FORMAT_VERSION = 2
 LARGEST_TOKEN = (
     1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
 )
@@ -147,7 +146,7 @@ class Dataset:
         if isinstance(tokens, str | Path):
             origin = _file_origin(tokens, labels)
             second = labels if isinstance(labels, str | Path) else None
-            found = read_file(tokens, second, newest=FORMAT_VERSION, mapped=True)
+            found = read_file(tokens, second, mapped=True)
             meta, tokens, usual = found.meta, found.tokens, Path(tokens).stem
             if second is not None or labels is None:
                 labels, preset = labels_of(found, usual)
@@ -312,7 +311,7 @@ class Dataset:
     @check(path=_check.path)
     def save(self, path: str | Path) -> None:
         """Write an .npz that `Dataset.load` reads back equal (and refuses when only one class is left)."""
-        meta: dict[str, Any] = {"format_version": FORMAT_VERSION, "name": self.name}
+        meta: dict[str, Any] = {"name": self.name}
         meta |= {"label_names": list(self.label_names), "norm_bound": self.norm_bound}
         arrays = {
             "tokens": self.tokens,
@@ -337,7 +336,7 @@ class Dataset:
         Of an .npy file of tokens `labels` is the .npy file of its labels. A .csv or .parquet file is read as
         `from_pandas` reads a table with the usual names of columns. `positive` and `like` are as for `from_arrays`.
         """
-        found = read_file(path, labels, newest=FORMAT_VERSION)
+        found = read_file(path, labels)
         names, second = labels_of(found, path)
         if positive is None and like is None:
             positive = second

@@ -19,7 +19,6 @@ from manyheads.model.loss import get_loss
 from manyheads.theory.deora2023.planner import NAMES, OURS, Plan, planned_parts
 from manyheads.training.resume import fingerprint
 
-FORMAT_VERSION = 3
 KIND = "manyheads plan"
 STATEMENT, FORECAST = (
     "thm1.sharp",
@@ -174,9 +173,7 @@ class PlanFile:
     @guarded()
     def save(self, path: str | Path) -> None:
         """Write a JSON file with a checksum."""
-        write_json(
-            checked_path(path), {"kind": KIND, "format_version": FORMAT_VERSION, **asdict(self)}
-        )
+        write_json(checked_path(path), {"kind": KIND, **asdict(self)})
 
     @classmethod
     @guarded()
@@ -186,9 +183,7 @@ class PlanFile:
             raise FileNotFoundError(
                 f"{path} does not exist or is not a file; pass one written by `manyheads plan --out`."
             )
-        stored: dict[str, Any] = read_json(
-            Path(path), FORMAT_VERSION, "make it anew with `manyheads plan --out`."
-        )
+        stored: dict[str, Any] = read_json(Path(path), "make it anew with `manyheads plan --out`.")
         if stored.pop("kind", None) != KIND:
             raise ValueError(
                 f"{path} holds no plan; pass a file written by `manyheads plan --out`."

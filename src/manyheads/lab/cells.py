@@ -153,7 +153,6 @@ def _compute(
                 f"{len(seeds)} seeds, and further ones need names: (('step',), array)."
             )
     header = about | {
-        "format_version": FORMAT_VERSION,
         "dims": dims,
         "point": point,
         "cpu_seconds": time.process_time() - began,
@@ -166,7 +165,7 @@ def _compute(
 
 def _read(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
-        return read_npz(file, newest=FORMAT_VERSION)
+        return read_npz(file)
     except Damaged as error:
         text = str(error).partition(";")[0]
         raise Damaged(f"{text}; delete it, and the same call computes this cell anew.") from None

@@ -60,9 +60,8 @@ def write_report(
     for chapter in chapters:
         arrays = {str(name): values.values for name, values in chapter.data.variables.items()}
         dims = {str(name): list(values.dims) for name, values in chapter.data.items()}
-        write_npz(folder / f"{chapter.name}.npz", arrays, {"format_version": 1, "dims": dims})
+        write_npz(folder / f"{chapter.name}.npz", arrays, {"dims": dims})
     facts = {
-        "format_version": 1,
         "scale": scale,
         "provenance": provenance(chapters, scale, seconds),
         "studies": {chapter.name: chapter.summary() for chapter in chapters},

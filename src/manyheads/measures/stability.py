@@ -35,7 +35,6 @@ from manyheads.training.problem import check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
 from manyheads.training.rules import GD
 
-FORMAT_VERSION = 2
 SAVE_SECONDS = 20.0
 BATCH = {"cpu": 1, "gpu": 32}  # runs side by side: one after another wins on a CPU
 
@@ -449,11 +448,7 @@ def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:
 
 def _save(rows, checkpoint, mark) -> None:
     with failing_warns(checkpoint):
-        write_npz(
-            checkpoint,
-            rows,
-            {"format_version": FORMAT_VERSION, "kind": "stability", "fingerprint": mark},
-        )
+        write_npz(checkpoint, rows, {"kind": "stability", "fingerprint": mark})
 
 
 def _restore(rows, checkpoint, mark) -> None:
@@ -462,7 +457,7 @@ def _restore(rows, checkpoint, mark) -> None:
         raise ValueError(f"checkpoint={checkpoint}: the folder does not exist; make it first.")
     if not path.exists():
         return
-    arrays, meta = read_npz(path, FORMAT_VERSION)
+    arrays, meta = read_npz(path)
     if meta.get("kind") != "stability":
         raise ValueError(
             f"checkpoint={checkpoint} is not a file of this measure and version; pass another path."

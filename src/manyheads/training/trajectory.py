@@ -18,7 +18,6 @@ from manyheads.data.origin import Origin
 from manyheads.model.attention import Factored, Heads, MultiHead
 from manyheads.model.protocol import checked_model
 
-FORMAT_VERSION = 2
 RECORDS = (
     "train_loss",
     "gradient_norm",
@@ -128,7 +127,6 @@ class Trajectory:
                 f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))
             }
         meta = {
-            "format_version": FORMAT_VERSION,
             "kind": "trajectory",
             "last_step": int(self.last_step),
             "status": self.status,
@@ -157,7 +155,7 @@ class Trajectory:
     @guarded()
     def load(cls, path: str | Path, like: Any = None) -> Trajectory:
         """Read a trajectory that `save` wrote. One of another model than a MultiHead needs `like=` such a model."""
-        arrays, meta = read_npz(path, FORMAT_VERSION)
+        arrays, meta = read_npz(path)
         if meta.get("kind") != "trajectory":
             raise ValueError(
                 f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`."
