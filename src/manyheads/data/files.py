@@ -151,6 +151,8 @@ def read_npz(
             archive = zipfile.ZipFile(file)
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             names = [name.removesuffix(".npy") for name in members]
+            for other in set(archive.namelist()) - set(members):
+                archive.open(other).close()  # a name stands there twice: a damaged one is found
             if len(set(names)) < len(names):
                 raise Damaged("it has two arrays of one name")
             arrays = {name: _member(archive, name) for name in names if name not in mapped}
