@@ -9,6 +9,18 @@ FIRST = "deora2023"  # its statements are called by their short ids
 
 PUBLIC = {
     "statement": ("Statement", "Paper"),
+    "inputs": (
+        "inputs",
+        "real",
+        "signs",
+        "whole",
+        "probabilities",
+        "orthogonal",
+        "positive_definite",
+        "datasets",
+        "runs",
+    ),
+    "result": ("Result", "Case", "Counterexample"),
     "verdict": ("Hypothesis", "Bound", "Certificate", "Verdict"),
     "finding": ("Effort", "Finding", "Tally"),
     "certify": ("Certificates",),

@@ -1,28 +1,33 @@
-"""Run the ledger: every statement and every erratum on random, adversarial and extremal inputs."""
+"""`verify`: one statement under attack, or the whole ledger on random, adversarial and extremal inputs."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from manyheads import _check
 from manyheads._check import RUNS_CALLERS_CODE, check, flag, none
 from manyheads.theory.finding import Effort, Finding
 from manyheads.theory.ledger import entry, ledger
+from manyheads.theory.own import attack
+from manyheads.theory.result import Result
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The findings of one pass over the ledger."""
+    """The findings of one pass over several statements."""
 
     findings: tuple[Finding, ...]
     seconds: tuple[float, ...]
     quick: bool
     seed: int
+    statements: tuple[Statement, ...] = ()
 
     @property
     def violated(self) -> tuple[Finding, ...]:
@@ -31,31 +36,27 @@ class Verification:
 
     def rows(self) -> list[tuple[str, str, str, str, str, str, str]]:
         """Cells of the printed table: statement, title, trials, printed, ours, verdict, detail."""
-        titles = {name: item.title for name, item in ledger().items()}
-        return [
-            (
-                f.statement,
-                titles[f.statement],
-                f"{f.trials:,}",
-                share(f.printed),
-                share(f.ours),
-                _word(f),
-                f.detail,
-            )
-            for f in self.findings
-        ]
+        rows = []
+        for item, f in self._pairs():
+            reproduced = item.is_erratum and f.verdict is Verdict.HOLDS
+            word = "REPRODUCED" if reproduced else f.verdict.name
+            shares = share(f.printed), share(f.ours)
+            rows.append((f.statement, item.title, f"{f.trials:,}", *shares, word, f.detail))
+        return rows
 
     def summary(self) -> str:
-        statements = [f for f in self.findings if not ledger()[f.statement].is_erratum]
-        errata = [f for f in self.findings if ledger()[f.statement].is_erratum]
-        held = sum(f.verdict is Verdict.HOLDS for f in statements)
-        shown = sum(f.verdict is Verdict.HOLDS for f in errata)
         parts = []
-        if statements:
-            parts.append(f"{held} of {len(statements)} statements hold as corrected")
-        if errata:
-            parts.append(f"{shown} of {len(errata)} errata reproduced")
-        return f"{', '.join(parts)}; {sum(f.trials for f in self.findings):,} trials in {sum(self.seconds):.0f} s"
+        for errata, words in ((False, "statements hold as corrected"), (True, "errata reproduced")):
+            part = [f for item, f in self._pairs() if item.is_erratum == errata]
+            held = sum(f.verdict is Verdict.HOLDS for f in part)
+            if part:
+                parts.append(f"{held} of {len(part)} {words}")
+        trials, seconds = sum(f.trials for f in self.findings), sum(self.seconds)
+        return f"{', '.join(parts)}; {trials:,} trials in {seconds:.0f} s"
+
+    def _pairs(self) -> list[tuple[Statement, Finding]]:
+        items = self.statements or tuple(entry(f.statement) for f in self.findings)
+        return list(zip(items, self.findings, strict=True))
 
     def to_dict(self) -> dict:
         return {
@@ -83,12 +84,6 @@ class Verification:
         return "\n".join([*("  ".join(row).rstrip() for row in padded), "", self.summary()])
 
 
-def _word(finding: Finding) -> str:
-    if ledger()[finding.statement].is_erratum and finding.verdict is Verdict.HOLDS:
-        return "REPRODUCED"
-    return finding.verdict.name
-
-
 def share(value: float | None) -> str:
     """A share of a bound as printed in tables."""
     if value is None:
@@ -98,21 +93,74 @@ def share(value: float | None) -> str:
     return f"{value:.1e}"
 
 
-@check(RUNS_CALLERS_CODE, quick=flag, seed=_check.seed, report=_check.function | none)
+@check(
+    RUNS_CALLERS_CODE,
+    quick=flag,
+    seed=_check.seed,
+    constant=_check.text | none,
+    rigorous=flag,
+    store=_check.path | none,
+    report=_check.function | none,
+    progress=_check.function | none,
+)
 def verify(
-    statements: Sequence[str] = (),
+    statements: Statement | str | Sequence[Statement | str] = (),
     *,
     quick: bool = False,
     seed: int = 0,
+    constant: str | None = None,
+    rigorous: bool = False,
+    store: str | Path | None = None,
     report: Callable[[Statement, Finding, float], None] | None = None,
-) -> Verification:
-    """Check the named statements (the whole ledger by default); `report` is called after each."""
-    chosen = [entry(name) for name in statements] if statements else list(ledger().values())
+    progress: Callable[[str], None] | None = None,
+) -> Result | Verification:
+    """Attack one statement of your own, or check several: their findings, or those of the whole ledger.
+
+    Args:
+        statements: a `Statement`, which is attacked and gives a `Result`; or names and statements in a list, the whole
+            ledger by default, which give a `Verification`.
+        quick: fewer trials.
+        seed: of every random draw.
+        constant: the name of a free constant, `p.c` in the bound for "c": the smallest that survives is looked for.
+        rigorous: prove the tightest inputs in interval arithmetic (needs python-flint).
+        store: the folder where the inputs that were found are kept, to be tried first the next time.
+        report: called after each statement with its finding and the seconds that it took.
+        progress: called with what is being tried; by default it is shown on a terminal.
+    """
+    settings = {"quick": quick, "seed": seed, "store": None if store is None else Path(store)}
+    settings["tell"] = progress or _terminal()
+    if isinstance(statements, Statement) and statements.check is None:
+        _attackable(statements)
+        result = attack(statements, constant=constant, rigorous=rigorous, **settings)
+        settings["tell"]("")
+        return result
+    if isinstance(statements, Statement | str):
+        statements = [statements]
+    items = [s if isinstance(s, Statement) else entry(s) for s in statements]
+    items = items or list(ledger().values())
     findings, seconds = [], []
-    for item in chosen:
+    for item in items:
         began = time.perf_counter()
-        findings.append(replace(item.check(Effort(quick, seed)), statement=item.name))
+        if item.check is None:
+            _attackable(item)
+            found = attack(item, **settings).finding()
+        else:
+            found = item.check(Effort(quick, seed))
+        findings.append(replace(found, statement=item.name))
         seconds.append(time.perf_counter() - began)
         if report is not None:
             report(item, findings[-1], seconds[-1])
-    return Verification(tuple(findings), tuple(seconds), quick, seed)
+    return Verification(tuple(findings), tuple(seconds), quick, seed, tuple(items))
+
+
+def _attackable(item: Statement) -> None:
+    if item.inputs is None:
+        remedy = "give it inputs=, measured= and bound=, or call certify(run, data, [statement])"
+        raise ValueError(f"{item.title!r} speaks about a run alone; {remedy}.")
+
+
+def _terminal() -> Callable[[str], None]:
+    """One line that is written anew; nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        return lambda words: None
+    return lambda words: print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
