@@ -25,7 +25,7 @@ PUBLIC = {
     "theory.verify": ("verify",),
     "theory.ledger": ("ledger",),
     "theory.statement": ("Statement", "Paper"),
-    "theory.inputs": ("inputs", "real"),
+    "theory.kinds": ("inputs", "real"),
     "theory.verdict": ("Hypothesis", "Bound", "Certificate", "Verdict"),
 }
 ROOMS = ("data", "measures", "theory", "lab")

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import manyheads as mh
-from manyheads.theory import inputs as kinds
+from manyheads.theory import kinds
+from manyheads.theory.arithmetic import FRACTIONS, MANY_DIGITS, NotExactError, balls
 from manyheads.theory.attack import QUICK, Problem
-from manyheads.theory.exact import FRACTIONS, MANY_DIGITS, NotExactError, Program, balls
+from manyheads.theory.exact import Program
 from manyheads.theory.own import attack
 from manyheads.theory.verdict import Verdict, ratio
 from manyheads.theory.verify import verify

@@ -9,7 +9,7 @@ FIRST = "deora2023"  # its statements are called by their short ids
 
 PUBLIC = {
     "statement": ("Statement", "Paper"),
-    "inputs": (
+    "kinds": (
         "inputs",
         "real",
         "signs",

@@ -18,8 +18,9 @@ import numpy as np
 import optax
 
 from manyheads.theory import draws
-from manyheads.theory.exact import MANY_DIGITS, Arithmetic, NotExactError, Program
-from manyheads.theory.inputs import Point
+from manyheads.theory.arithmetic import MANY_DIGITS, Arithmetic, NotExactError
+from manyheads.theory.exact import Program
+from manyheads.theory.kinds import Point
 from manyheads.theory.verdict import ROUNDING
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from manyheads.theory.inputs import Inputs, Kind
+from manyheads.theory.kinds import Inputs, Kind
 
 Rng = np.random.Generator
 

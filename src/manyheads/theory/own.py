@@ -11,14 +11,16 @@ import numpy as np
 import platformdirs
 
 from manyheads.data.files import read_npz, write_npz
+from manyheads.theory.arithmetic import NotExactError, balls
 from manyheads.theory.attack import QUICK, Budget, Problem, Tried, attacked
-from manyheads.theory.exact import NotExactError, balls
+from manyheads.theory.finding import Effort
 from manyheads.theory.result import Case, Counterexample, Result, confirmed, made_small
 from manyheads.theory.verdict import ROUNDING, Verdict
 
 if TYPE_CHECKING:
     from manyheads.theory.statement import Statement
 
+QUICKLY = Effort(quick=True)
 CONFIRMED = 12  # of the best inputs, in 60 digits
 PROVED = 50  # of the tightest inputs, in balls
 LARGEST = 1e12  # of a free constant
@@ -26,9 +28,8 @@ LARGEST = 1e12  # of a free constant
 
 def attack(
     statement: Statement,
+    effort: Effort = QUICKLY,
     *,
-    quick: bool = False,
-    seed: int = 0,
     constant: str | None = None,
     rigorous: bool = False,
     store: Path | None = None,
@@ -36,8 +37,8 @@ def attack(
     budget: Budget | None = None,
 ) -> Result:
     """The outcome of an attack on one statement; inputs found earlier are tried first."""
-    budget = budget or (QUICK if quick else Budget())
-    problem, rng = Problem(statement, constant), np.random.default_rng(seed)
+    budget = budget or (QUICK if effort.quick else Budget())
+    problem, rng = Problem(statement, constant), np.random.default_rng(effort.seed)
     path = stored_at(statement, store)
     c = 1.0
     tried = attacked(problem, budget, rng, _stored(path, problem.inputs.size), tell, c)

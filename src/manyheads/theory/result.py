@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from manyheads._card import card
+from manyheads.theory.arithmetic import FRACTIONS
 from manyheads.theory.attack import BATCH, Budget, Problem, Sides, Tried
-from manyheads.theory.exact import FRACTIONS
 from manyheads.theory.finding import Finding
 from manyheads.theory.source import standing_alone
 from manyheads.theory.verdict import ROUNDING, Verdict, ratio

@@ -85,9 +85,9 @@ def _source(function: Callable, definitions: dict[str, str]) -> str | None:
     return None
 
 
-def _covers(node: ast.AST, places: list[tuple]) -> bool:
+def _covers(node: Any, places: list[tuple]) -> bool:
     """Whether a lambda's instructions stand in this text: several may begin in one line."""
-    body: Any = node.body  # ty: ignore[unresolved-attribute]
+    body: Any = node.body
     start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
     inner = [p for p in places if p[0] != p[1] or p[2] != p[3]]  # without the empty beginning
     return all(start <= (p[0], p[2]) and (p[1], p[3]) <= end for p in inner)

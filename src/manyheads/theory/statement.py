@@ -13,7 +13,7 @@ from manyheads.theory.verdict import Certificate, Hypothesis, plain
 
 if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
-    from manyheads.theory.inputs import Inputs, Point
+    from manyheads.theory.kinds import Inputs, Point
     from manyheads.theory.result import Counterexample
 
 WEIGHTS = {

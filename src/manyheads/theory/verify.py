@@ -127,12 +127,14 @@ def verify(
         report: called after each statement with its finding and the seconds that it took.
         progress: called with what is being tried; by default it is shown on a terminal.
     """
-    settings = {"quick": quick, "seed": seed, "store": None if store is None else Path(store)}
-    settings["tell"] = progress or _terminal()
+    tell, folder = progress or _terminal(), None if store is None else Path(store)
     if isinstance(statements, Statement) and statements.check is None:
         _attackable(statements)
-        result = attack(statements, constant=constant, rigorous=rigorous, **settings)
-        settings["tell"]("")
+        settings = Effort(quick, seed)
+        result = attack(
+            statements, settings, constant=constant, rigorous=rigorous, store=folder, tell=tell
+        )
+        tell("")
         return result
     if isinstance(statements, Statement | str):
         statements = [statements]
@@ -143,7 +145,7 @@ def verify(
         began = time.perf_counter()
         if item.check is None:
             _attackable(item)
-            found = attack(item, **settings).finding()
+            found = attack(item, Effort(quick, seed), store=folder, tell=tell).finding()
         else:
             found = item.check(Effort(quick, seed))
         findings.append(replace(found, statement=item.name))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn import logsumexp, relu, sigmoid, softmax
 
-from manyheads.theory.inputs import (
+from manyheads.theory.kinds import (
     inputs,
     orthogonal,
     positive_definite,

@@ -8,7 +8,7 @@ import numpy as np
 from jax.nn import logsumexp, sigmoid, softmax, softplus
 from jax.scipy.special import gammaln
 
-from manyheads.theory.inputs import (
+from manyheads.theory.kinds import (
     inputs,
     orthogonal,
     positive_definite,
