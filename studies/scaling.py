@@ -23,8 +23,9 @@ from sklearn.datasets import load_digits
 
 import manyheads as mh
 from manyheads import lab
+from studies._scaling import SCALINGS, Split, rule_of
 
-STEPS, RATE, MANY = 300, {"Adam": 0.02}, 1023
+STEPS, MANY = 300, 1023
 RANK = {1: 10, 7: 1}  # H (2 rank + 1) = 21: equal numbers of parameters
 LEARNED = ["planted labels", "digits"]
 FITTED = ["random labels", "planted labels"]
@@ -41,7 +42,7 @@ def is_run(data, start, heads, step, **_):
 GRID = lab.Grid(
     data=["random labels", *LEARNED],
     start=["alike", "distinct", "equal parameters"],
-    scaling=["paper", "W times H", "Adam"],
+    scaling=SCALINGS,
     heads=[1, 7, 21, MANY],
     step=[1 / 16, 1 / 4, 1, 4],
     seeds=10,
@@ -54,22 +55,11 @@ TRY = [
 ]
 
 
-class Split(mh.GD):
-    """Gradient descent whose step on W is multiplied."""
-
-    ratio: float = 1.0
-
-    def move(self, problem, view, memory, axis):
-        W, U = view.gradient
-        moved = jax.tree.map(lambda g: -self.step_size * self.ratio * g, W)
-        return type(view.gradient)(moved, -self.step_size * U), memory
-
-
 def sequences(data, seed):
     """Training and test sequences; half of the tokens of digits say where a patch lies."""
     random, key, size = np.random.default_rng(seed), jax.random.key(seed), 64
     if data == "random labels":
-        return (mh.RandomLabels(num_tokens=8, dim=10).sample(32, key=key),) * 2
+        return (mh.data.RandomLabels(num_tokens=8, dim=10).sample(32, key=key),) * 2
     if data == "digits":
         images, digit = load_digits(return_X_y=True)
         patches = images.reshape(-1, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4)
@@ -83,13 +73,6 @@ def sequences(data, seed):
         labels = np.sign(teacher.scores(mh.Dataset(tokens, np.resize([1.0, -1.0], 1128))))
     train, test = slice(size), slice(size, None)
     return mh.Dataset(tokens[train], labels[train]), mh.Dataset(tokens[test], labels[test])
-
-
-def rule_of(scaling, heads, step):
-    rate = RATE.get(scaling, 1.0) * step
-    if scaling == "Adam":
-        return mh.Adam(rate)
-    return Split(rate, float(heads)) if scaling == "W times H" else mh.GD(rate)
 
 
 def identity(data, heads, step):

@@ -8,7 +8,7 @@ lab.decide([claim], data)  # supported, refuted or undecided, by the interval al
 
 from manyheads.lab.cells import Grid, sweep
 from manyheads.lab.claim import Claim, Decided, decide
-from manyheads.lab.estimate import Estimate, exact, largest, number, smallest
+from manyheads.lab.estimate import Estimate, cover, exact, largest, number, smallest
 from manyheads.lab.figure import draw, lines, save
 from manyheads.lab.html import Chapter, page, write_report
 from manyheads.lab.results import Results
@@ -20,6 +20,7 @@ __all__ = [
     "Estimate",
     "Grid",
     "Results",
+    "cover",
     "decide",
     "draw",
     "exact",

@@ -59,7 +59,8 @@ class Grid:
             raise ValueError(
                 f"the grid has no axis {min(unknown)!r}; it has {', '.join(self.axes)}."
             )
-        return Grid(**({"seeds": self.seeds, "where": self.where} | self.axes | changes))
+        settings: dict[str, Any] = {"seeds": self.seeds, "where": self.where}
+        return Grid(**(settings | self.axes | changes))
 
     @property
     def points(self) -> list[Point]:
@@ -106,7 +107,9 @@ def sweep(
     files = [folder / f"{_name(cell, point, grid.seeds)}.npz" for point in points]
     missing = [(p, file) for p, file in zip(points, files, strict=True) if not file.exists()]
     done = len(points) - len(missing)
-    jobs = [(cell, point, grid.seeds, file, dict(about or {})) for point, file in missing]
+    jobs: list[Any] = [
+        (cell, point, grid.seeds, file, dict(about or {})) for point, file in missing
+    ]
     # With a client all cells are handed over before the first is waited for.
     waiting = [client.submit(_compute, *job) for job in jobs] if client is not None else jobs
     for job in waiting:
@@ -126,7 +129,14 @@ def _name(cell: Callable[..., Any], point: Point, seeds: list[int]) -> str:
         source = inspect.getsource(cell)
     except (OSError, TypeError):  # typed into a prompt
         source = ""
-    key = [FORMAT_VERSION, manyheads.__version__, cell.__qualname__, source, point, seeds]
+    key = [
+        FORMAT_VERSION,
+        manyheads.__version__,
+        getattr(cell, "__qualname__", ""),
+        source,
+        point,
+        seeds,
+    ]
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -149,7 +159,7 @@ def _compute(
         expected = 1 if is_position else 1 + len(dims[name])
         if values.ndim != expected or not (is_position or len(values) == len(seeds)):
             raise ValueError(
-                f"{cell.__name__} returned {name} of shape {values.shape}; its first axis must be the "
+                f"{getattr(cell, '__name__', 'the cell')} returned {name} of shape {values.shape}; its first axis must be the "
                 f"{len(seeds)} seeds, and further ones need names: (('step',), array)."
             )
     header = about | {

@@ -81,6 +81,13 @@ def smallest(estimates: Sequence[Estimate]) -> Estimate:
     return _end(estimates, min)
 
 
+def cover(estimates: Sequence[Estimate]) -> Estimate:
+    """All of several numbers at once: their middle, and the interval that covers all of theirs."""
+    low, high = smallest(estimates), largest(estimates)
+    middle = (low.value + high.value) / 2
+    return Estimate(middle, low.low, high.high, low.count, low.lost, low.note)
+
+
 def _end(estimates: Sequence[Estimate], choose: Any) -> Estimate:
     if not estimates:
         raise ValueError("there are no estimates to choose from; pass at least one.")

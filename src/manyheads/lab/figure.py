@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -17,7 +18,7 @@ from manyheads.lab.estimate import number
 from manyheads.lab.results import Results
 
 SIZE = 9.0
-STYLE = {
+STYLE: Any = {
     "font.size": SIZE,
     "axes.titlesize": SIZE,
     "axes.labelsize": SIZE,
@@ -35,6 +36,8 @@ STYLE = {
 # For what has no order; told apart by color-blind readers too, and by their markers.
 DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
 MARKERS = "osD^vP"
+# What is to be written at the ends of the lines of a figure, for as long as it lives.
+ENDS: WeakKeyDictionary[Axes, list[tuple[float, float, str, Any]]] = WeakKeyDictionary()
 GAP = 0.07  # between two labels, as a share of the height
 
 
@@ -94,7 +97,8 @@ def lines(
         known = np.flatnonzero(np.isfinite(middle))
         if group is not None and len(known):
             text = label(group) if label else group if isinstance(group, str) else number(group)
-            _ends(axes).append((x[known[-1]], middle[known[-1]], text, color))
+            end = (x[known[-1]], middle[known[-1]])
+            ENDS.setdefault(axes, []).append((*end, text, color))
     if named:
         axes.set_xticks(x, positions)
         axes.margins(x=0.2)
@@ -130,18 +134,12 @@ def _colors(groups: list[Any]) -> tuple[list[Any], list[str]]:
     )
 
 
-def _ends(axes: Axes) -> list[tuple[float, float, str, Any]]:
-    if not hasattr(axes, "ends_of_lines"):
-        axes.ends_of_lines = []  # ty: ignore[unresolved-attribute]
-    return axes.ends_of_lines  # ty: ignore[unresolved-attribute]
-
-
 def _label_ends(axes: Axes) -> None:
     """Labels right of the axes at the heights of the ends, moved apart where they would overlap."""
     # The limits must be final before heights are read.
     axes.autoscale_view()
     heights = []
-    for x, y, text, color in _ends(axes):
+    for x, y, text, color in ENDS.get(axes, []):
         height = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[1]
         heights.append((float(height), text, color))
     taken = -np.inf

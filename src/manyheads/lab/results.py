@@ -27,13 +27,15 @@ class Results:
     def values(self, name: str, **setting: Any) -> np.ndarray:
         """The value of each seed."""
         if name not in self.data:
-            raise ValueError(f"nothing is called {name!r}; there is {', '.join(self.data)}.")
+            raise ValueError(
+                f"nothing is called {name!r}; there is {', '.join(map(str, self.data))}."
+            )
         try:
             found = self.data[name].sel(setting)
         except (KeyError, ValueError):
             known = {axis: self.data[axis].values.tolist() for axis in setting if axis in self.data}
             raise ValueError(f"{name} has no setting {setting}; it has {known}.") from None
-        left = [axis for axis in found.dims if axis != "seed"]
+        left = [str(axis) for axis in found.dims if axis != "seed"]
         if left:
             raise ValueError(f"{name} needs a choice of {', '.join(left)}: pass {left[0]}=...")
         return found.values.astype(float)
@@ -94,7 +96,7 @@ class Results:
         )
         # One seed has no others; it chooses for itself, and gets no interval anyway.
         rung = np.argmin(others if count > 1 else logs, axis=-1)
-        known = np.isfinite(values).any(axis=(-1, -2))
+        known = np.asarray(np.isfinite(values).any(axis=(-1, -2)))
         at_end = ((rung == 0) | (rung == values.shape[-1] - 1)) & known[..., None]
         places = xarray.DataArray(rung, dims=table.dims[:-1])
         whole = [variable for variable in self.data if over in self.data[variable].dims]
