@@ -10,7 +10,7 @@ from studies.__main__ import names, study
 from manyheads import lab
 
 VERDICTS = ("supported", "refuted", "undecided")
-TRIES = 1500
+TRIES = 1000
 
 
 def tried(module):
@@ -49,7 +49,8 @@ def invented(module, shapes, positions, claim, random):
                 continue
             place = np.array(known[axis]) if not isinstance(known[axis][0], str) else None
             if place is not None and (place > 0).all():
-                slope = random.choice(powers) * np.log(place.astype(float))
+                grows = place ** random.choice([0.25, 0.5, 1]) if random.random() < 0.3 else None
+                slope = random.choice(powers) * (np.log(place) if grows is None else grows)
             else:
                 slope = np.log(random.choice(factors, len(known[axis])))
             values = values + np.expand_dims(slope, [i for i in range(len(dims)) if i != k])
