@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from manyheads._check import a
-from manyheads.data.dataset import Dataset
-from manyheads.model.attention import HIGHEST, Heads, MultiHead
+from manyheads._check import a, check, text
+from manyheads.data.dataset import Dataset, is_dataset
+from manyheads.data.mixture import is_mixture
+from manyheads.model.attention import HIGHEST, Heads, MultiHead, is_multi_head
 from manyheads.model.autodiff import as_model, flatten, float64, scores, slopes, unflatten
 from manyheads.model.loss import Loss, get_loss
 from manyheads.model.variants import attention_of
@@ -92,6 +93,7 @@ def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> f
         return float(np.mean(np.asarray(get_loss(loss).value(jnp.asarray(margins)))))
 
 
+@check(start=is_multi_head, mixture=is_mixture)
 def mixture_direction(start: MultiHead, mixture) -> Direction:
     r"""The paper's $\theta_*$ of Section 5.2: $(\bar U_*,\ \mathrm{sign}(\alpha_h)\bar W_*)$ in every head.
 
@@ -106,6 +108,7 @@ def mixture_direction(start: MultiHead, mixture) -> Direction:
     )
 
 
+@check(name=text, start=is_multi_head, dataset=is_dataset)
 def combined_direction(
     name: str, start: MultiHead, dataset: Dataset, weights: np.ndarray
 ) -> Direction:

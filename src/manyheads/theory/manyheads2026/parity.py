@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
+from manyheads._check import check, whole
 from manyheads.data import dataset as datasets
 from manyheads.model import attention
 from manyheads.theory.finding import Effort, Finding, Tally
@@ -106,6 +107,7 @@ def _log(value: Fraction) -> float:
     return math.log(value.numerator) - math.log(value.denominator)
 
 
+@check(num_tokens=whole(3, LONGEST))
 def parity_heads(num_tokens: int) -> CountHeads:
     """The heads of Theorem P: as few as can fit the parity of `num_tokens` >= 3 tokens, checked exactly."""
     heads = _odd(num_tokens) if num_tokens % 2 else _even(num_tokens)
