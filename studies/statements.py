@@ -36,7 +36,8 @@ OTHERS = [name for name in STATEMENTS if name not in THEIRS]
 GRID = lab.Grid(
     effort=["quick", "full"], statement=list(LEDGER), where=lambda effort, **_: effort == "full"
 )
-QUICK = GRID.replace(where=lambda effort, **_: effort == "quick")
+SOON = [*THEIRS, *SUBSTANCE]  # at quick scale
+QUICK = GRID.replace(where=lambda effort, statement: effort == "quick" and statement in SOON)
 
 
 def cell(effort, statement, seeds):

@@ -23,7 +23,7 @@ def test_quoted_numbers_and_verdicts_are_those_of_the_report(page):
     found = quotes(page.read_text())
     if not found:
         return
-    studies = read_json(REPORT, 1, "run make report")["studies"]
+    studies = read_json(REPORT, "run make report")["studies"]
     for text, name, place in found:
         claim = studies[name]["claims"][int(place) - 1]
         allowed = {claim["shown"], claim["text"], claim["verdict"]}

@@ -34,6 +34,8 @@ class Estimate:
 
 def exact(value: float, note: str = "") -> Estimate:
     """A number without an error: counted, or computed from a formula."""
+    if not math.isfinite(value):
+        return Estimate(math.nan, -math.inf, math.inf, 1, 1, note)
     return Estimate(float(value), float(value), float(value), 0, note=note)
 
 
