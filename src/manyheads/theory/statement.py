@@ -21,6 +21,7 @@ WEIGHTS = {
     "loose": "true as printed, but needlessly weak",
     "typographic": "a typing error or an inconsistent convention",
     "debatable": "depends on an assumption that the paper does not state",
+    "repeated": "the mistake of another entry, once more",
 }
 
 
@@ -28,7 +29,7 @@ WEIGHTS = {
 class Paper:
     """A paper. `text` says which text "as printed" means, `files` its modules in reading order.
 
-    `scope` gives the hypotheses that every statement of the paper makes about a run; where one fails, the statements
+    `copy` says in a few words which copy was read. `scope` gives the hypotheses that every statement of the paper makes about a run; where one fails, the statements
     are SILENT.
     """
 
@@ -37,6 +38,7 @@ class Paper:
     authors: str
     reference: str
     text: str
+    copy: str = ""
     files: tuple[str, ...] = ()
     scope: Callable[[Examination], Sequence[Hypothesis]] | None = None
 
@@ -134,13 +136,14 @@ class Statement:
         return plain(values | {"checker": self.checker})
 
     def __str__(self) -> str:
-        from manyheads.theory.ledger import entry
+        from manyheads.theory.ledger import entry, papers
 
         tight = "" if self.tightness is None else f"{self.tightness:.3g} of our bound reached; "
         lines = {
             "where": self.place,
             "weight": self.weight and f"{self.weight}: {WEIGHTS[self.weight]}",
             "printed": self.printed,
+            "read in": papers()[self.paper].copy if self.paper in papers() else "",
             "corrected": self.corrected,
             "ours": self.ours,
             "errata": ", ".join(f"{e} ({entry(f'{self.paper}.{e}').title})" for e in self.errata),

@@ -11,6 +11,7 @@ PAPER = Paper(
     text="the main text of the copy under double-blind review (the published one, TMLR 2024 and version 2 of "
     "arXiv:2310.12680, may differ); where a statement is in the appendix, which was not available, the "
     "version given is ours",
+    copy="the copy that went to review; the published version was not compared",
     files=(
         "model",
         "derivatives",

@@ -127,7 +127,7 @@ def e17(effort: Effort) -> Finding:
 
 
 @misprint(
-    "real",
+    "typographic",
     "Section 5.3",
     "exponent of H",
     printed="H^{p−1/4} ≲ C/log^{5/2}n",
@@ -210,7 +210,7 @@ def e21(effort: Effort) -> Finding:
 
 
 @misprint(
-    "real",
+    "typographic",
     "Assumption 3",
     "radius below 1",
     printed="Assumption 1 holds with R = √(S² + Z² + 2Z_ν/M)",
@@ -234,7 +234,7 @@ def e22(effort: Effort) -> Finding:
 
 
 @misprint(
-    "real",
+    "debatable",
     "Section 6.2",
     "step size against β̃1",
     printed="η ≤ 1/ρ ≤ 1/β̃1²",
