@@ -121,7 +121,9 @@ def main() -> None:
     parser.add_argument("--pdf", action="store_true", help="write the figures as PDF too")
     options = parser.parse_args()
     if unknown := set(options.names) - set(names()):
-        parser.error(f"there is no study {min(unknown)!r}; there are {', '.join(names())}")
+        parser.exit(2, f"error: no study {min(unknown)!r}; there are {', '.join(names())}\n")
+    if options.workers < 1 or options.first_seed < 0:
+        parser.exit(2, "error: --workers must be at least 1, and --first-seed at least 0\n")
     options.out = options.out / options.scale
     if options.scale == "quick":
         os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
