@@ -1,7 +1,7 @@
-# Everything a newcomer types. Needs only make and Python 3.11 to 3.13; the first target called sets up .venv.
+# Everything a newcomer types. Needs only make and Python 3.11 to 3.14; the first target called sets up .venv.
 PYTHON ?= python3
 UV_VERSION := 0.13.7
-EXTRAS := test,browser,cluster,data,density
+EXTRAS := test,browser
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ run: $(READY) ## all studies at quick scale and their page, under 2 minutes (ARG
 report: $(READY) ## docs/report: all studies at full scale (half an hour; interrupt it, the same command resumes)
 	@$(BIN)/python -m studies --scale full --page docs/report $(ARGS)
 
-test: $(READY) ## the tests, under 15 minutes (ARGS=tests/cli runs some)
+test: $(READY) ## the tests, under 4 minutes (ARGS=tests/cli runs some)
 	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## formatting, lint, types, and which room may import which
@@ -38,7 +38,7 @@ explorer: $(READY) ## build docs/explorer/index.html, the page that trains in th
 docs: .venv/.docs ## check links and examples, then build the pages into site/index.html
 	@$(BIN)/pytest -q tests/test_docs.py
 	@$(BIN)/python docs/make_api.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@$(BIN)/zensical build --strict >/dev/null
 	@echo "site/index.html"
 
 constraints: $(READY) ## resolve the pinned versions anew (for maintainers)
@@ -50,8 +50,8 @@ clean: ## remove the environment, caches and builds; results are kept
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
-		echo "error: manyheads needs Python 3.11 to 3.13, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing): try 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || { \
+		echo "error: manyheads needs Python 3.11 to 3.14, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing): try 'make PYTHON=python3.12 ...'" >&2; exit 1; }
 	@echo "setting up .venv (about a minute the first time)" >&2
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==$(UV_VERSION)

@@ -11,6 +11,10 @@ DECODERS = ("full", "pooled", "last")  # of self-attention: tokens look at token
 ALL_DECODERS = (*DECODERS, "query")  # "query": each head has a query of its own
 
 
+# A package that is not a dependency -> the extra that brings it.
+EXTRAS = {"xarray": "lab", "matplotlib": "lab", "sklearn": "probe", "pandas": "data"}
+
+
 def public(
     package: str, modules: Mapping[str, Sequence[str]], rooms: Sequence[str] = ()
 ) -> tuple[Callable, Callable]:
@@ -23,9 +27,9 @@ def public(
 
     def get(name: str):
         if name in rooms:
-            return importlib.import_module(f"{package}.{name}")
+            return _loaded(f"{package}.{name}", f"{package}.{name}")
         if name in homes:
-            known[name] = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            known[name] = getattr(_loaded(f"{package}.{homes[name]}", f"{package}.{name}"), name)
             return known[name]
         places = [
             room for room in rooms if not name.startswith("_") and _offers(package, room, name)
@@ -36,6 +40,19 @@ def public(
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it offers {offered}")
 
     return get, lambda: sorted({*(n for n in known if n.startswith("__")), *homes, *rooms})
+
+
+def _loaded(module: str, name: str):
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRAS:
+            raise
+        raise ImportError(
+            f"{name} needs {missing}, which is not installed: in the folder of manyheads type "
+            f"pip install '.[{EXTRAS[missing]}]'"
+        ) from None
 
 
 def _offers(package: str, room: str, name: str) -> bool:

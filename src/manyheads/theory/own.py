@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import platformdirs
 
 from manyheads.data.files import read_npz, write_npz
 from manyheads.theory.arithmetic import NotExactError, balls
@@ -72,7 +72,8 @@ def stored_at(statement: Statement, store: Path | None = None) -> Path:
     assert statement.inputs is not None
     kinds = [f"{name} {kind.words}" for name, kind in statement.inputs.kinds.items()]
     key = hashlib.sha256("\n".join([statement.title, *kinds]).encode()).hexdigest()[:16]
-    folder = platformdirs.user_cache_path("manyheads") / "attacks" if store is None else store
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "manyheads" / "attacks" if store is None else store
     return Path(folder) / f"{key}.npz"
 
 
