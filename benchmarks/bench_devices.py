@@ -36,7 +36,7 @@ def measure(case, rounds):
     model = MultiHead.create(
         rng.standard_normal((H, d, d)) / np.sqrt(d), rng.standard_normal((H, T, d)) / np.sqrt(T)
     )
-    options = dict(rule=mh.GD(0.1), num_steps=steps, dtype="float64")
+    options = dict(num_steps=steps, dtype="float64")
     peers = {
         name: Peer(name, "MANYHEADS_NO_SUCH_PYTHON", "device_runs.py", sys.executable)
         for name in KINDS

@@ -138,8 +138,8 @@ def training():
     ):
         model = mh.first_phase(fresh, heads)
         runs = [
-            mh.train(model, data, rule=mh.GD(0.1), num_steps=300, dtype=dtype, device=where)
-            for where in ("cpu", "gpu")
+            mh.train(model, data, rule=mh.GD(0.1), num_steps=300, dtype=dtype, devices=where)
+            for where in (jax.devices("cpu")[:1], jax.devices("gpu")[:1])
         ]
         difference = float(np.max(np.abs(runs[0].train_loss - runs[1].train_loss)))
         lines.append(

@@ -33,10 +33,8 @@ STEP = 0.05
 
 
 def everything(model, data, num_steps):
-    with contextlib.redirect_stderr(io.StringIO()):
-        return mh.train(
-            model, data, rule=mh.GD(STEP), num_steps=num_steps, record="log", progress=True
-        )
+    with contextlib.redirect_stderr(io.StringIO()), mh.progress():
+        return mh.train(model, data, rule=mh.GD(STEP), num_steps=num_steps, record="log")
 
 
 def ends(model, data, num_steps):

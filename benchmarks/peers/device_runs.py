@@ -20,7 +20,8 @@ def load(file, cores, devices, options):
     with np.load(file, allow_pickle=False) as given:
         data = mh.Dataset.from_arrays(given["tokens"], given["labels"])
         model = mh.MultiHead.create(given["key_query"], given["readout"])
-    STATE["run"] = lambda: mh.train(model, data, devices=devices, record=[], **options)
+    plan = dict(rule=mh.GD(0.1), devices=devices, record=[], **options)
+    STATE["run"] = lambda: mh.train(model, data, **plan)
 
 
 def answer(request):

@@ -284,6 +284,8 @@ def random_stream(key: Any) -> np.random.Generator:
 
 
 def _accept_dtype(value: Any) -> Any:
+    if value is None:  # which NumPy reads as float64
+        return REFUSED
     try:
         kind = np.dtype(value).name
     except Exception:  # whatever a foreign object raises

@@ -92,8 +92,8 @@ def test_a_trillion_heads_are_trained_saved_and_resumed(tmp_path, capsys):
 
 def test_own_data_are_split_and_the_mapping_of_labels_is_told_and_kept(own, tmp_path, capsys):
     assert train(own, "--steps", 4, "--heads", 3, "--seed", 0, "--out", tmp_path / "run.npz") == 0
-    kept = mh.Trajectory.load(tmp_path / "run.npz").settings
-    assert kept["label_names"] == ["cat", "dog"] and kept["seed"] == 0
+    kept = mh.Trajectory.load(tmp_path / "run.npz")
+    assert kept.settings["label_names"] == ["cat", "dog"] and kept.origins["data"].seed == 0
     captured = capsys.readouterr()
     assert (
         "own: 20 sequences of 4 tokens in dimension 3" in captured.err
@@ -195,7 +195,7 @@ def test_a_record_that_is_not_finite_is_null_in_json(capsys):
             ("--first-phase-examples", 0),
             "--first-phase-examples 0 leaves the first phase without data",
         ),
-        (("--device", "tpu"), "device='tpu' is not available here"),
+        (("--device", "tpu"), "--device tpu is not available here"),
         (("--start", "gaussian", "--heads", "1e12"), "too many for a Gaussian start"),
         (("--scale", 2), "--scale 2 is for --start gaussian only"),
         (("--resume", "none.npz"), "none.npz does not exist"),

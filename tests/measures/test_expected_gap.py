@@ -35,7 +35,7 @@ def losses(start, data, weight, **changed):
     """Of all examples after descent with these weights."""
     plan = {**PLAN, **changed}
     rule = mh.GD(plan.pop("step_size"))
-    run = mh.train(start, data, rule=rule, sample_weight=weight, dtype="float64", **plan)
+    run = mh.train(start, data, rule=rule, loss=mh.Weighted(weight), dtype="float64", **plan)
     return np.logaddexp(0.0, -data.labels * run.final.scores(data))
 
 

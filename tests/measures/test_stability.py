@@ -68,7 +68,7 @@ def test_distances_and_losses_are_those_of_separate_trainings(start, data, every
     assert everything.steps.tolist() == [0, 7, 30] and everything.indices.tolist() == list(range(8))
     for i in range(8):
         weight = np.where(np.arange(8) == i, 0.0, 1 / 8)
-        twin = separate_run(start, data, sample_weight=weight)
+        twin = separate_run(start, data, loss=mh.Weighted(weight))
         for k, step in enumerate((0, 7, 30)):
             want = distance(start, twin.displacement_at(step), reference.displacement_at(step))
             assert abs(everything.distance[i, k] - want) <= 1e-12
@@ -105,7 +105,10 @@ def test_expansion_is_that_of_one_step_of_descent(start, data, everything):
     assert np.isnan(everything.expansion[:, 0]).all()
     for i in (0, 3):
         weight = np.where(np.arange(8) == i, 0.0, 1 / 8)
-        here, there = separate_run(start, data, sample_weight=weight).model(7), reference.model(7)
+        here, there = (
+            separate_run(start, data, loss=mh.Weighted(weight)).model(7),
+            reference.model(7),
+        )
         ratio = distance(start, step(here, weight), step(there, weight)) / distance(
             start, here.heads, there.heads
         )
@@ -137,7 +140,8 @@ def test_other_readouts_and_masks(decoder):
     found = mh.leave_one_out(start, data, indices=[2], **RUN)
     weight = np.where(np.arange(6) == 2, 0.0, 1 / 6)
     runs = [
-        mh.train(start, data, dtype="float64", sample_weight=w, **DESCENT) for w in (weight, None)
+        mh.train(start, data, dtype="float64", loss=loss, **DESCENT)
+        for loss in (mh.Weighted(weight), "logistic")
     ]
     assert (
         abs(found.distance[0, 0] - distance(start, runs[0].displacement, runs[1].displacement))

@@ -103,7 +103,7 @@ def test_one_example_alone_and_one_replaced():
     here, there = (model.objective(d, chunk=3) for d in (data, other))
     want = np.asarray(here.scores(parameters))
     for i in (0, 4, 6):
-        alone = jax.jit(lambda objective, i: objective.only(i))(here, i)
+        alone = jax.jit(lambda objective, i: objective.some(i[None]))(here, np.asarray(i))
         assert np.asarray(alone.scores(parameters)) == pytest.approx([want[i]], rel=1e-14)
         assert alone.labels.tolist() == [data.labels[i]]
         mixed = jax.jit(lambda a, i, b: a.replaced(i, b))(here, i, there)

@@ -181,7 +181,7 @@ def test_a_weighted_run_is_refused_in_its_own_words(run):
     s, _ = run
     weight = np.where(np.arange(40) < 20, 1 / 20, 0.0)
     weighted = train(
-        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.2), num_steps=2, sample_weight=weight
+        first_phase(s.fresh, 16), s.dataset, rule=mh.GD(0.2), num_steps=2, loss=mh.Weighted(weight)
     )
     with pytest.raises(ValueError, match="sample weights cannot be certified"):
         certify(weighted, s.dataset, ["identity"])

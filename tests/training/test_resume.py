@@ -26,7 +26,7 @@ def test_a_mask_enters_the_fingerprint_and_a_mark_of_relevance_does_not(data):
 
 def test_a_run_is_not_resumed_on_data_masked_otherwise(data):
     plain, flags = data
-    start, options = mh.zero_start(2, num_tokens=4, dim=3), {"step_size": 0.1, "dtype": "float64"}
+    start, options = mh.zero_start(2, num_tokens=4, dim=3), {"rule": mh.GD(0.1), "dtype": "float64"}
     run = mh.train(start, replace(plain, relevant=flags), num_steps=3, **options)
     with pytest.raises(ValueError, match="made with other data"):
         mh.train(start, replace(plain, mask=flags), num_steps=5, resume=run, **options)

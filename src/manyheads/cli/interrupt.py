@@ -7,14 +7,66 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-
-from manyheads.training.keyboard import Program
+from types import FrameType
+from typing import Any
 
 INTERRUPTED = 130
 _leaving = threading.RLock()
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+
+
+class Program:
+    """The handler of a program: the first Ctrl-C raises KeyboardInterrupt, any later one calls `leave`.
+
+    A second exception, raised while the first one is dealt with, would end in a traceback or be swallowed. So would one
+    inside a callback, where the interpreter often notices a signal: that is raised later.
+    """
+
+    def __init__(self, leave: Callable[[], Any]) -> None:
+        self.leave, self.pressed, self.due, self.repeats = leave, False, False, 0
+
+    def press(self) -> None:
+        """Note a Ctrl-C; leave if it is not the first."""
+        if self.due:  # the same one, a little later
+            self.due = False
+            return
+        if self.pressed:
+            self.leave()
+        self.pressed = True
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.press()
+        if not _drops_errors(frame):
+            signal.default_int_handler(number, frame)
+        self.due, self.repeats = True, self.repeats + 1
+        later = threading.Timer(
+            0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+        )
+        later.daemon = True
+        later.start()
+
+
+def _drops_errors(frame: FrameType | None) -> bool:
+    """Whether an exception raised here would be printed and dropped.
+
+    The garbage collector and weak references call back, JAX reports whatever stops the plugin of an accelerator, and
+    filelock listens to audit events.
+    """
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in (
+            "_xla_gc_callback",
+            "__del__",
+            "discover_pjrt_plugins",
+            "_audit_fork_safety",
+        ):
+            return True
+        if code.co_name == "remove" and "importlib" in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def twice_ends_at_once() -> None:

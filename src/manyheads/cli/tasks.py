@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,23 @@ def use_all_cores() -> None:
     ):
         with contextlib.suppress(ValueError):  # JAX runs already
             use_cores()
+
+
+@contextlib.contextmanager
+def computing_on(device: str | None) -> Generator[None, None, None]:
+    """Inside, JAX computes on a device of this kind; None for what JAX finds."""
+    import jax
+
+    if device is None:
+        yield
+        return
+    try:
+        chosen = jax.local_devices(backend=device)[0]
+    except RuntimeError:
+        there = ", ".join(dict.fromkeys([jax.local_devices()[0].platform, "cpu"]))
+        raise ValueError(f"--device {device} is not available here; available: {there}.") from None
+    with jax.default_device(chosen):
+        yield
 
 
 def source(data: str, key: Any) -> Any:

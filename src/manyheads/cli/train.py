@@ -15,10 +15,10 @@ import tyro
 
 from manyheads._names import DECODERS, OPTIMIZERS
 from manyheads.cli.colors import say, show
-from manyheads.cli.hosts import job_script, join, leave
 from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
 from manyheads.cli.numbers import Heads, Seed, named, write_heads
 from manyheads.cli.tasks import (
+    computing_on,
     fresh_wanted,
     make_start,
     parts,
@@ -31,9 +31,8 @@ from manyheads.data.files import why_not
 from manyheads.data.source import SOURCES
 from manyheads.model.loss import LOSSES
 from manyheads.training.start import STARTS
-from manyheads.training.until import CONDITIONS
 
-UNSAVED = DIVERGED = LOST = 1  # exit codes
+UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 DECIDED_BY = {
@@ -80,14 +79,10 @@ def command(
     ] = None,
     device: Annotated[str | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
     devices: Annotated[str | None, tyro.conf.arg(metavar="{all,INT}")] = None,
-    hosts: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
-    process: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
-    coordinator: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS:PORT")] = None,
-    dry_run: bool = False,
     out: File = None,
     resume: File = None,
     plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
-    until: Annotated[str | None, named(CONDITIONS)] = None,
+    until: Annotated[str | None, named(("certified",))] = None,
     forecast: bool = False,
     json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False,
     quiet: bool = False,
@@ -108,7 +103,6 @@ def command(
         manyheads train mixture --step-size 0.5 --until certified
         manyheads train --plan plan.json --out run.npz
         manyheads train my-data.npz --devices all --out run.npz
-        manyheads train my-data.npz --hosts 4 --out run.npz --dry-run > job.sh
 
     Args:
         heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.
@@ -127,10 +121,6 @@ def command(
         dtype: precision of training; by default float32, from 10^6 heads on float64.
         device: where to compute; by default what JAX finds.
         devices: split the sequences over all devices, or this many; by default over the cores that make it faster.
-        hosts: this many processes make the run together; SLURM numbers them, or --process. Implies --devices all.
-        process: which of the processes of --hosts this is, from 0.
-        coordinator: where process 0 is; by default on this machine.
-        dry_run: print the SLURM script of a run with --hosts, and run nothing.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
         plan: train with a setting from `manyheads plan --out`, on the sequences it covers; the others are test data.
@@ -139,21 +129,11 @@ def command(
         json_lines: print the records as JSON, one line each, instead of a table.
         quiet: print no progress and no messages.
     """
-    if hosts is None and (dry_run or process is not None or coordinator is not None):
-        raise ValueError("--process, --coordinator and --dry-run belong to --hosts N; pass it too.")
-    if hosts is not None and dry_run:
-        print(job_script(command, locals(), hosts), end="")
-        return 0
     with ends_at_once():
-        if hosts is not None:
-            devices = devices or "all"
-            quiet |= not join(hosts, process, coordinator)
-        else:
-            use_all_cores()
+        use_all_cores()
         import jax
 
         import manyheads as mh
-        from manyheads.training.hosts import HostLost
         from manyheads.training.rules import RULES
         from manyheads.training.trajectory import Unsaved
 
@@ -199,8 +179,10 @@ def command(
             + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part)
         )
     number = int(devices) if devices and devices.isdecimal() else devices
+    stop = mh.Certified(ends=until is not None) if until or forecast else None
     lost = None
-    with warnings.catch_warnings():
+    bar = mh.progress(not quiet and sys.stderr.isatty())
+    with warnings.catch_warnings(), bar, computing_on(device):
         warnings.simplefilter("error", Unsaved)
         try:
             run = mh.train(
@@ -211,20 +193,13 @@ def command(
                 loss=loss,
                 test=test,
                 dtype=dtype,
-                device=device,
                 devices=number,
-                progress=not quiet and sys.stderr.isatty(),
                 checkpoint=out,
                 resume=resume,
-                forecast=forecast,
-                until=until,
-                seed=seed,
+                stop=stop,
             )
         except Unsaved as error:
             run, lost = error.run, error
-        except HostLost as error:
-            say(f"error: {error}")
-            leave(LOST)
     if json_lines:
         _print_json(run)
     else:

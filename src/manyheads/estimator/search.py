@@ -19,12 +19,12 @@ from manyheads._registry import nearest
 from manyheads.data.dataset import Dataset
 from manyheads.data.door import shown
 from manyheads.model.attention import MultiHead
-from manyheads.model.loss import LOGISTIC
+from manyheads.model.loss import LOGISTIC, Weighted
 from manyheads.training.descent import train
 from manyheads.training.rules import RULES
 from manyheads.training.start import first_phase, gaussian_start, is_heads, zero_start
+from manyheads.training.stop import asked_steps
 from manyheads.training.trajectory import Trajectory
-from manyheads.training.until import asked_steps
 
 AUTO = "auto"
 KINDS = ("zero", "first_phase", "gaussian")
@@ -263,16 +263,16 @@ def _start(
     return gaussian_start(heads, key=key, **shape)
 
 
-def _run(model, data, shares, size: float, steps: int, wishes: Wishes, until=None) -> Trajectory:
+def _run(model, data, shares, size: float, steps: int, wishes: Wishes, stop=None) -> Trajectory:
     return train(
         model,
         data,
         rule=RULES[wishes.optimizer](size),
         num_steps=steps,
-        sample_weight=shares,
+        loss="logistic" if shares is None else Weighted(shares),
         record=_records(steps),
         dtype=wishes.dtype,
-        until=until,
+        stop=stop,
     )
 
 

@@ -28,7 +28,7 @@ from manyheads.theory.walk import follow
 from manyheads.training.descent import train
 from manyheads.training.rules import GD
 from manyheads.training.start import gaussian_start
-from manyheads.training.until import asked_steps
+from manyheads.training.stop import asked_steps
 
 DISTINCT = 8  # heads that differ; more heads are copies of them
 HEADS = (8.0, 64.0, 512.0)  # tried in turn

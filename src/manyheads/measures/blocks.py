@@ -10,8 +10,7 @@ import numpy as np
 
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import HIGHEST
-from manyheads.training.devices import make_mesh, spread
-from manyheads.training.hosts import Hosts
+from manyheads.training.devices import spread
 
 
 class Blocks:
@@ -41,11 +40,9 @@ class Blocks:
         """All parts of the kernel; what was noted of all sequences, left and right."""
         K = np.zeros((len(self.names), *self.shape), self.dtype)
         seen = [np.zeros((3, len(self.names), side.num_examples)) for side in self.sides]
-        hosts = Hosts(make_mesh(self.devices))
-        own = self._ranges(self.sides[0])[hosts.index :: hosts.count]
-        for _ in spread(lambda rows, device: self._rows(rows, K, seen), own, self.devices):
+        ranges = self._ranges(self.sides[0])
+        for _ in spread(lambda rows, device: self._rows(rows, K, seen), ranges, self.devices):
             pass
-        K, seen = hosts.total(K), [hosts.total(noted) for noted in seen]
         if self.symmetric:
             for part, squares in zip(K, seen[0][0], strict=True):
                 _mirror(part)

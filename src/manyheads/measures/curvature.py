@@ -19,7 +19,7 @@ from scipy.sparse import eye_array
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, aslinearoperator, eigsh
 
 from manyheads import _check
-from manyheads._check import check, flag, many, none, one_of, options_of, share, whole
+from manyheads._check import check, many, none, one_of, options_of, share, whole
 from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.hessian import HessianOperator
 from manyheads.measures.rounding import hessian_error
@@ -291,14 +291,12 @@ class CurvaturePath:
     trajectory=is_trajectory,
     dataset=is_dataset,
     steps=many(whole(0)) | none,
-    progress=flag,
 )
 def curvature_along(
     trajectory: Trajectory,
     dataset: Dataset,
     *,
     steps: Sequence[int] | None = None,
-    progress: bool = False,
     **options,
 ) -> CurvaturePath:
     """Extreme eigenvalues at the snapshots of a run (or at these `steps` of them), start and end included.
@@ -313,7 +311,7 @@ def curvature_along(
     options = options_of(loss_curvature, options)
     options.setdefault("loss", trajectory.settings.get("loss", "logistic"))
     models = (trajectory.model(step) for step in chosen.tolist())
-    return _path(models, chosen, dataset, "step", progress, options)
+    return _path(models, chosen, dataset, "step", options)
 
 
 @check(
@@ -321,7 +319,6 @@ def curvature_along(
     second=is_model,
     dataset=is_dataset,
     num_points=whole(2),
-    progress=flag,
 )
 def curvature_on_segment(
     first: Any,
@@ -329,7 +326,6 @@ def curvature_on_segment(
     dataset: Dataset,
     *,
     num_points: int = 5,
-    progress: bool = False,
     **options,
 ) -> CurvaturePath:
     """Extreme eigenvalues at evenly spaced points of the segment between two models of one kind."""
@@ -356,7 +352,7 @@ def curvature_on_segment(
         second.parameters,
     )
     models = (first.displaced(jax.tree.map(lambda leaf, s=s: s * leaf, move)) for s in positions)
-    return _path(models, positions, dataset, "position", progress, options)
+    return _path(models, positions, dataset, "position", options)
 
 
 def _kind(model: Any) -> str:
@@ -368,9 +364,9 @@ def _kind(model: Any) -> str:
     )
 
 
-def _path(models, positions, dataset, kind, progress, options) -> CurvaturePath:
+def _path(models, positions, dataset, kind, options) -> CurvaturePath:
     found = []
-    with Bar(len(positions), 0, progress, "curvature") as bar:
+    with Bar("curvature", len(positions)) as bar:
         for done, model in enumerate(models, 1):
             found.append(loss_curvature(model, dataset, **options))
             bar.show(done, unit="points")

@@ -107,7 +107,7 @@ def tangent_kernel(
     `memory` bounds the bytes used beside the parts of the result; blocks are chosen to fit, and the result does not
     depend on them beyond rounding. `form` is "jacobian", "tokens", "maps" or None, the cheapest. A model for any number
     of tokens may compare data of two lengths. `devices` ("all" or a number) spreads blocks of rows over that many
-    devices, of all processes where `jax.distributed.initialize()` was called.
+    devices.
     """
     where = choose_devices(devices)
     full = attention_of(model)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads import _check
-from manyheads._check import check, flag, positive, real, whole
+from manyheads._check import check, positive, real, whole
 from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.measures.kernel import MEMORY, tangent_kernel
@@ -82,7 +82,6 @@ class StabilityEstimate:
     key=_check.key,
     loss=is_loss,
     memory=real(low=1e5),
-    progress=flag,
 )
 def estimate_leave_one_out(
     model: Any,
@@ -95,7 +94,6 @@ def estimate_leave_one_out(
     key: jax.Array,
     loss: str | Loss = "logistic",
     memory: float = MEMORY,
-    progress: bool = False,
 ) -> StabilityEstimate:
     """Estimate all n leave-one-out distances and losses at step `num_steps`; check `num_exact` of them by training."""
     n = dataset.num_examples
@@ -118,7 +116,6 @@ def estimate_leave_one_out(
         num_steps=num_steps,
         indices=chosen.tolist(),
         loss=loss,
-        progress=progress,
     )
     true, guess = (
         exact.distance[:, -1],

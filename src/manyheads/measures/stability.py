@@ -28,8 +28,7 @@ from manyheads.model.attention import MultiHead
 from manyheads.model.autodiff import is_model
 from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.model.protocol import norm
-from manyheads.training.devices import choose_devices, make_mesh, spread
-from manyheads.training.hosts import Hosts
+from manyheads.training.devices import choose_devices, spread
 from manyheads.training.loop import RUNS, Observer, Problem, View, descend, whole_run
 from manyheads.training.problem import check_descent, chunk_of, make_problem
 from manyheads.training.progress import Bar
@@ -124,7 +123,6 @@ def _standard_error(values: np.ndarray, population: int) -> np.ndarray:
     loss=is_loss,
     dtype=_check.dtype,
     batch=whole() | none,
-    progress=flag,
     checkpoint=_check.path | none,
     replacements=is_dataset | none,
 )
@@ -142,7 +140,6 @@ def leave_one_out(
     loss: str | Loss = "logistic",
     dtype: str = "float64",
     batch: int | None = None,
-    progress: bool = False,
     checkpoint: str | Path | None = None,
     replacements: Dataset | None = None,
     devices: str | int | None = None,
@@ -154,8 +151,7 @@ def leave_one_out(
     adds the measured factors of (19). `batch` is how many runs go side by side (None: one on a CPU, 32 on a GPU).
     `checkpoint=` keeps finished runs in a file; the same call with the same file continues. Ctrl-C returns what is
     done. With `replacements` each example is replaced by theirs instead, as `replace_one` does. `devices` ("all" or a
-    number) spreads the runs over that many devices, of all processes where `jax.distributed.initialize()` was called;
-    the numbers are those of one device.
+    number) spreads the runs over that many devices; the numbers are those of one device.
     """
     n, last = dataset.num_examples, num_steps
     compared = np.union1d([] if steps is None else np.asarray(steps), [last]).astype(np.int64)
@@ -185,7 +181,7 @@ def leave_one_out(
             "reference"
         ]
         setup = Setup(problem, other, reference.displacement, compared.astype(np.int32))
-        rows, status = _all_runs(setup, chosen, size, expansion, progress, checkpoint, kind, where)
+        rows, status = _all_runs(setup, chosen, size, expansion, checkpoint, kind, where)
         accuracy, loss_accuracy = _rounding(model, dataset, problem, reference, last)
     done = np.flatnonzero(rows.pop("done"))
     return Stability(
@@ -282,7 +278,7 @@ def twin_runs(setup: Setup, indices: jax.Array, *, expansion: bool) -> Twin:
 
     def one(i, axis=None):
         problem = setup.problem
-        own = problem.objective.only(i)
+        own = problem.objective.some(i[None])
         if setup.replacements is None:
             changed = replace(
                 problem, sample_weight=jnp.asarray(problem.sample_weight).at[i].set(0.0)
@@ -341,7 +337,7 @@ def _sizes(problem: Problem, displacement) -> tuple[jax.Array, jax.Array]:
 
     def one(point):
         def gradient_norm(i):
-            scores, back = jax.vjp(objective.only(i).scores, point)
+            scores, back = jax.vjp(objective.some(i[None]).scores, point)
             return norm(1 / objective.copies, back(jnp.ones_like(scores))[0])
 
         return jnp.max(jnp.abs(objective.scores(point))), jax.lax.map(
@@ -375,21 +371,21 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
     return np.sort(np.asarray(jax.random.choice(key, n, (count,), replace=False))).astype(np.int64)
 
 
-def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind, devices):
+def _all_runs(setup: Setup, chosen, size, expansion, checkpoint, kind, devices):
     """Every run, in blocks of `size` over the devices; what a checkpoint already has is not run again."""
     rows: dict[str, np.ndarray] = {
         name: np.full((len(chosen), len(setup.steps)), np.nan) for name in Twin._fields
     }
     rows["done"] = np.zeros(len(chosen), bool)
-    hosts = Hosts(make_mesh(devices))
     mark = ""
     if checkpoint is not None:
         mark = _fingerprint(setup, chosen, expansion, kind)
         _restore(rows, checkpoint, mark)
-    checkpoint, progress = (checkpoint, progress) if hosts.first else (None, False)
-    own = [device for device in devices if device.process_index == jax.process_index()]
+    alone = len(devices) == 1
     setups = {
-        device: setup if len(devices) == 1 else jax.device_put(setup, device) for device in own
+        device: setup if alone else jax.device_put(setup, device)
+        for device in devices
+        if device.process_index == jax.process_index()
     }
 
     def run(todo, device):
@@ -398,43 +394,23 @@ def _all_runs(setup: Setup, chosen, size, expansion, progress, checkpoint, kind,
         return jax.block_until_ready(twin_runs(setups[device], indices, expansion=expansion))
 
     left = np.flatnonzero(~rows["done"])
-    blocks = [left[first : first + size] for first in range(0, len(left), size)][
-        hosts.index :: hosts.count
-    ]
+    blocks = [left[first : first + size] for first in range(0, len(left), size)]
     status, saved = "finished", time.monotonic()
-    with Bar(len(chosen), int(rows["done"].sum()), progress, kind) as bar:
+    with Bar(kind, len(chosen), int(rows["done"].sum())) as bar:
         try:
             for todo, result in spread(run, blocks, devices):
                 for name, values in result._asdict().items():
                     rows[name][todo] = np.asarray(values)[: len(todo)]
                 rows["done"][todo] = True
-                bar.show(int(rows["done"].sum()), unit="runs")
+                bar.show(int(rows["done"].sum()))
                 if checkpoint is not None and time.monotonic() - saved > SAVE_SECONDS:
                     _save(rows, checkpoint, mark)
                     saved = time.monotonic()
         except KeyboardInterrupt:
             status = "interrupted"
-    if hosts.count > 1:
-        rows, status = (
-            _of_all(hosts, rows, left),
-            hosts.first_text(status.replace("finished", "")) or "finished",
-        )
     if checkpoint is not None:
         _save(rows, checkpoint, mark)
     return rows, status
-
-
-def _of_all(hosts: Hosts, rows: dict[str, np.ndarray], left: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of all processes; those that were `left` to do are done by one of them, or by none."""
-    here = np.zeros(len(rows["done"]), bool)
-    here[left] = rows["done"][left]
-    there = hosts.total(here.astype(np.int32)) > 0
-    for name, values in rows.items():
-        if name != "done":
-            found = hosts.total(np.where(here[:, None], values, 0.0))
-            values[there] = found[there]
-    rows["done"] |= there
-    return rows
 
 
 def _fingerprint(setup: Setup, chosen, expansion, kind) -> str:

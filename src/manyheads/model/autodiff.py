@@ -186,11 +186,12 @@ class ModuleObjective(eqx.Module):
         (total, gradient), phi = jax.lax.scan(one_chunk, start, pieces)
         return total, phi.reshape(-1)[:n], gradient
 
-    def only(self, i: Any) -> ModuleObjective:
-        """Example i alone."""
-        place = (i // self.tokens.shape[1], i % self.tokens.shape[1])
-        here = (a[place][None, None] for a in (self.tokens, self.mask))
-        return ModuleObjective(*here, self.labels[i][None], self.copies, self.fixed, self.static)
+    def some(self, indices: Any) -> ModuleObjective:
+        """These examples, in one chunk."""
+        place = (indices // self.tokens.shape[1], indices % self.tokens.shape[1])
+        here = (jnp.asarray(a)[place][None] for a in (self.tokens, self.mask))
+        labels = jnp.asarray(self.labels)[indices]
+        return ModuleObjective(*here, labels, self.copies, self.fixed, self.static)
 
     def replaced(self, i: Any, other: ModuleObjective) -> ModuleObjective:
         """Example i taken from `other`, which has the same shapes."""
@@ -279,7 +280,7 @@ def score_gradients(
     """
 
     def one(i):
-        gradient = jax.grad(lambda point: objective.only(i).scores(point)[0])(parameters)
+        gradient = jax.grad(lambda point: objective.some(i[None]).scores(point)[0])(parameters)
         row = flatten(gradient, 1 / jnp.sqrt(objective.copies))
         return row if reduce is None else reduce(row)
 

@@ -14,7 +14,7 @@ the product of K as [(s g), d] and X, and Xᵀ D X that of X and D as [(s g), t]
 moved in memory.
 
 Precision: every product asks for `jax.lax.Precision.HIGHEST`. On a CPU that changes nothing; on a GPU JAX's default
-would round the factors of a float32 product to tf32 (a mantissa of 10 bits), which `train(..., tf32=True)` asks for.
+would round the factors of a float32 product to tf32 (a mantissa of 10 bits), which `train(..., dtype="tf32")` asks for.
 """
 
 from __future__ import annotations
@@ -437,10 +437,10 @@ class AttentionObjective(eqx.Module):
         batch = jax.tree.map(lambda a, b: a.at[where].set(b[where]), self.batch, other.batch)
         return AttentionObjective(self.weights, batch, self.copies, None, self.num_examples)
 
-    def only(self, i: AnyArray) -> AttentionObjective:
-        where = self._resident()._place(i)
-        alone = jax.tree.map(lambda a: a[where][None, None], self.batch)
-        return AttentionObjective(self.weights, alone, self.copies, None, 1)
+    def some(self, indices: AnyArray) -> AttentionObjective:
+        where = self._resident()._place(indices)
+        chosen = jax.tree.map(lambda a: jnp.asarray(a)[where][None], self.batch)
+        return AttentionObjective(self.weights, chosen, self.copies, None, indices.shape[0])
 
     def _resident(self) -> AttentionObjective:
         if isinstance(self.batch.tokens, Streamed):

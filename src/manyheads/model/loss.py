@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads._check import REFUSED, Constraint, checked
+from manyheads._check import REFUSED, Constraint, array_of, checked
 from manyheads._types import AnyArray
 
 
@@ -167,6 +167,26 @@ is_loss = Constraint("'logistic', 'hyperbolic' or a Loss", _accept_loss)
 def get_loss(loss: str | Loss) -> Loss:
     """The loss of that name, or the loss itself."""
     return checked("loss", loss, is_loss)
+
+
+class Weighted(NamedTuple):
+    r"""The loss $\sum_i w_i\ell(y_if(X_i))$ with these weights of the sequences instead of $1/n$ each, for `train`."""
+
+    weights: AnyArray  # (n,), at least 0
+    loss: str | Loss = "logistic"
+
+
+def loss_and_weights(loss: str | Loss | Weighted, n: int) -> tuple[Loss, np.ndarray | None]:
+    """The loss of a sequence, and the weights of n sequences in float64, None where they are 1/n."""
+    if not isinstance(loss, Weighted):
+        return get_loss(loss), None
+    weights = array_of(loss.weights, "weights")
+    fine = weights.shape == (n,) and weights.dtype.kind in "fiub" and np.isfinite(weights).all()
+    if not (fine and (weights >= 0).all() and weights.any()):
+        raise ValueError(
+            f"Weighted(...) must hold {n} finite numbers >= 0, one for each sequence, not all zero."
+        )
+    return get_loss(loss.loss), weights.astype(np.float64)
 
 
 ROUNDING = 1 + 1e-9

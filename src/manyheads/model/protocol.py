@@ -84,8 +84,8 @@ class Objective(Protocol):
         """With example i taken from `other`, made by the same model from data of the same shape."""
         ...
 
-    def only(self, i: AnyArray) -> Self:
-        """Example i alone."""
+    def some(self, indices: AnyArray) -> Self:
+        """These examples, an array of whole numbers, in this order."""
         ...
 
 

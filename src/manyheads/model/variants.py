@@ -100,8 +100,8 @@ class FrozenObjective(eqx.Module):
     def replaced(self, i, other: FrozenObjective) -> FrozenObjective:
         return FrozenObjective(self.full.replaced(i, other.full), self.held)
 
-    def only(self, i) -> FrozenObjective:
-        return FrozenObjective(self.full.only(i), self.held)
+    def some(self, indices) -> FrozenObjective:
+        return FrozenObjective(self.full.some(indices), self.held)
 
 
 def filled(parameters: Heads, held: Heads) -> Heads:

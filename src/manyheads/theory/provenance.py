@@ -98,7 +98,6 @@ def _compare_run(run: Trajectory, dataset: Dataset, num_steps: int) -> None:
         record=[int(step) for step in run.steps[run.steps <= num_steps]],
         snapshots=[int(step) for step in run.snapshot_steps[run.snapshot_steps <= num_steps]],
         dtype=run.settings.get("dtype"),
-        chunk=run.settings.get("chunk"),
     )
     if again.last_step < num_steps or not len(again.train_loss):
         raise _other(f"a repetition diverges after step {again.last_step}, the run did not")

@@ -23,7 +23,7 @@ import numpy as np
 from manyheads._types import AnyArray
 from manyheads.model.loss import Loss
 from manyheads.model.protocol import Objective, norm
-from manyheads.training.hosts import ALONE, Hosts
+from manyheads.training.batches import MiniBatches
 from manyheads.training.rules import Rule
 
 STRETCH_SECONDS = 0.2  # of a compiled stretch, between two looks at the keyboard
@@ -171,16 +171,19 @@ def stretches(
     state: State,
     last: int,
     marks: Sequence[int] | np.ndarray = (),
-    hosts: Hosts = ALONE,
+    agreed: Callable[[int], int] = int,
 ) -> Iterator[State]:
-    """The state after each compiled stretch, until step `last` is done or the run diverged; none passes a mark."""
+    """The state after each compiled stretch, until step `last` is done or the run diverged; none passes a mark.
+
+    How far a stretch goes depends on the clock: `agreed` makes that the same in all processes of a run.
+    """
     stretch, first = 1, int(state.step)
     while (now := int(state.step)) <= last and state.run.finite:
-        stop = hosts.largest(
-            min([now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)])
-        )
+        ends = [now + stretch, last + 1, *(int(mark) for mark in marks if mark > now)]
+        stop = agreed(min(ends))
         began = time.monotonic()
-        state = hosts.run(advance, problem, observers, state, np.int32(stop), np.int32(last))
+        state = advance(problem, observers, state, np.int32(stop), np.int32(last))
+        state = jax.block_until_ready(state)
         took = time.monotonic() - began
         if now > first:  # the first stretch compiles
             wanted = (stop - now) * STRETCH_SECONDS / max(took, 1e-4)
@@ -195,7 +198,11 @@ def begin(problem: Problem, observers: Mapping[str, Observer]) -> State:
     dtype = jnp.result_type(problem.sample_weight)
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem.start)
     zeros = jax.tree.map(jnp.zeros_like, start)
-    memory = problem.rule.begin(start, jnp.asarray(problem.objective.copies, dtype))
+    copies = jnp.asarray(problem.objective.copies, dtype)
+    if isinstance(problem.rule, MiniBatches):
+        memory = problem.rule.begin(start, copies, len(problem.sample_weight))
+    else:
+        memory = problem.rule.begin(start, copies)
     rows = _rows.eval_shape(problem, observers)
     kept = {
         name: jax.tree.map(partial(_blank, len(o.steps)), rows[name])
@@ -216,27 +223,49 @@ def _blank(count: int, row: jax.ShapeDtypeStruct) -> jax.Array:
 def _rows(problem: Problem, observers: dict[str, Observer]) -> dict[str, Any]:
     """One row of every observer, for its shape."""
     zero = jax.tree.map(jnp.zeros_like, problem.start)
-    view = _evaluated(problem, jnp.zeros((), jnp.int32), zero, True, observers)
+    step = jnp.zeros((), jnp.int32)
+    view = _view(problem, step, zero, _evaluated(problem, zero, True, observers))
     return {name: o.look(view, *o.arguments) for name, o in observers.items()}
 
 
-def _evaluated(
-    problem: Problem, step, displacement, due, observers: Mapping[str, Observer]
-) -> View:
-    """The view of a point; with the extras of its objective where an observer that wants them is `due`."""
+def _evaluated(problem: Problem, displacement, due, observers: Mapping[str, Observer]) -> tuple:
+    """Loss, scores, gradient, and the extras of the objective where an observer that wants them is `due`."""
     objective, method = problem.objective, problem.method
     point = jax.tree.map(jnp.add, problem.start, displacement)
     how = {"loss": method.loss, "precision": method.precision}
     if any(o.extras for o in observers.values()) and hasattr(objective, "evaluate"):
-        loss, scores, gradient, extras = objective.evaluate(
-            point, problem.sample_weight, due, **how
-        )
-    else:
-        loss, scores, gradient = objective.loss_and_gradient(point, problem.sample_weight, **how)
-        extras = {}
-    return View(
-        step, jnp.zeros_like(step), point, displacement, loss, scores, gradient, extras, problem
-    )
+        return objective.evaluate(point, problem.sample_weight, due, **how)
+    return *objective.loss_and_gradient(point, problem.sample_weight, **how), {}
+
+
+def _view(problem: Problem, step, displacement, found: tuple) -> View:
+    point = jax.tree.map(jnp.add, problem.start, displacement)
+    return View(step, jnp.zeros_like(step), point, displacement, *found, problem)
+
+
+def _views(problem: Problem, step, run: Run, due, observers: Mapping[str, Observer]):
+    """What the observers see and what the rule sees, and the rule's memory.
+
+    They differ for mini-batches: all data are evaluated only at steps at which something is kept.
+    """
+    wanted = [due[name] for name, o in observers.items() if o.extras]
+    extras = jnp.any(jnp.array(wanted or [False]))
+
+    def whole():
+        return _evaluated(problem, run.displacement, extras, observers)
+
+    if not isinstance(problem.rule, MiniBatches):
+        view = _view(problem, step, run.displacement, whole())
+        return view, view, run.optimizer
+
+    def nothing():
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(whole))
+
+    some_due = jnp.any(jnp.array([*due.values(), False]))
+    view = _view(problem, step, run.displacement, jax.lax.cond(some_due, whole, nothing))
+    part, order = problem.rule.batch(problem, step, run.optimizer)
+    found = _evaluated(part, run.displacement, False, {})
+    return view, _view(part, step, run.displacement, found), (order, run.optimizer[1])
 
 
 def forgetful(program: Any) -> Callable:
@@ -283,23 +312,22 @@ def _step(
         name: (written[name] < len(o.steps)) & (jnp.asarray(o.steps)[at[name]] == step)
         for name, o in observers.items()
     }
-    wanted = jnp.any(jnp.array([due[name] for name, o in observers.items() if o.extras] or [False]))
-    view = _evaluated(problem, step, run.displacement, wanted, observers)
-    numbers = [view.loss, *jax.tree.leaves(view.gradient)]
+    view, moving, memory = _views(problem, step, run, due, observers)
+    numbers = [view.loss, moving.loss, *jax.tree.leaves((view.gradient, moving.gradient))]
     finite = run.finite & jnp.all(jnp.stack([jnp.all(jnp.isfinite(value)) for value in numbers]))
     kept = dict(run.kept)
     for name, observer in observers.items():
         keep = partial(_kept, observer, view._replace(row=at[name]), finite)
         kept[name] = jax.lax.cond(due[name], keep, lambda rows: rows, kept[name])
     here = (run.displacement, run.optimizer)
-    moves, optimizer = problem.rule.move(problem, view, run.optimizer, axis)
+    moves, optimizer = problem.rule.move(moving.problem, moving, memory, axis)
     new = (jax.tree.map(jnp.add, run.displacement, moves), optimizer)
     good = _choose(finite, here, run.before)
     displacement, optimizer = _choose(finite & (step < last), new, good)
     return State(
         step + 1,
         {name: written[name] + due[name] if name in due else written[name] for name in written},
-        Run(displacement, optimizer, good, run.evaluated + finite, kept, view.loss, finite),
+        Run(displacement, optimizer, good, run.evaluated + finite, kept, moving.loss, finite),
     )
 
 

@@ -1,48 +1,56 @@
-"""A live bar on standard error: steps done, loss, steps per second, time left."""
+"""A live bar on standard error: steps done, loss, time left. It is drawn a few times a second where it is wanted."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
+from contextvars import ContextVar
+
+_wanted = ContextVar("a bar is wanted", default=False)
+
+
+@contextlib.contextmanager
+def progress(on: bool = True) -> Generator[None, None, None]:
+    """Inside, `train` and the long measurements show a bar on standard error."""
+    before = _wanted.set(on)
+    try:
+        yield
+    finally:
+        _wanted.reset(before)
+
 
 class Bar:
-    """A progress bar that costs nothing when it is off, and is drawn a few times a second."""
+    """The bar of one piece of work; costs nothing where none is wanted."""
 
-    def __init__(self, total: int, start: int = 0, on: bool = True, label: str = "training"):
-        self.total, self.start, self.on, self.label = total, start, on, label
+    def __init__(self, label: str, total: int, done: int = 0):
+        self.label, self.total, self.done = label, total, done
 
     def __enter__(self) -> Bar:
-        if self.on:
+        self.bar = None
+        if _wanted.get():
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
 
-            self._progress = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.completed:,}/{task.total:,}"),
-                TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                refresh_per_second=5,
+            note = TextColumn("{task.fields[note]}", markup=False)
+            parts = ("{task.description}", BarColumn(), MofNCompleteColumn(), note)
+            self.bar = Progress(*parts, TimeRemainingColumn(), console=Console(stderr=True))
+            self.task = self.bar.add_task(
+                self.label, total=max(self.total, 1), completed=self.done, note=""
             )
-            self._progress.start()
-            self._task = self._progress.add_task(
-                self.label, total=max(self.total, 1), completed=self.start, note=""
-            )
+            self.bar.start()
         return self
 
-    def show(
-        self, done: int, loss: float | None = None, unit: str = "steps", more: str = ""
-    ) -> None:
-        if not self.on:
-            return
-        done = min(done, self.total)
-        speed = self._progress.tasks[self._task].speed
-        note = ", ".join(
-            part for part in ("" if loss is None else f"loss {loss:.4g}", more) if part
-        )
-        if speed:
-            note += f"  {speed:,.0f} {unit}/s" if speed >= 10 else f"  {speed:.2g} {unit}/s"
-        self._progress.update(self._task, completed=done, note=note.strip())
+    def show(self, done: int, note: str = "") -> None:
+        """Say how much is done."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=min(done, self.total), note=note)
 
     def __exit__(self, *_) -> None:
-        if self.on:
-            self._progress.stop()
+        if self.bar is not None:
+            self.bar.stop()

@@ -17,6 +17,7 @@ from manyheads.training.loop import Observer, State
 from manyheads.training.trajectory import Trajectory
 
 SAME = ("optimizer", "coordinates", "step_size", "loss", "dtype", "tf32", "num_examples")
+OFTEN_ABSENT = ("batch_size", "batch_key", "b1", "b2", "eps")
 
 
 def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> str:
@@ -59,11 +60,11 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
         raise ValueError(
             f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size."
         )
-    for name in SAME:
-        if before.settings.get(name) != settings[name]:
+    for name in (*SAME, *OFTEN_ABSENT):
+        was, now = before.settings.get(name), settings.get(name)
+        if was != now:
             raise ValueError(
-                f"the run to resume has {name}={before.settings.get(name)!r}, this call {settings[name]!r}; "
-                "pass the same value."
+                f"the run to resume has {name}={was!r}, this call {now!r}; pass the same value."
             )
     for name, words in (
         ("data", "other data or sample weights"),

@@ -8,13 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads import _check
+from manyheads._check import check, none, whole
 from manyheads.data.dataset import Dataset
-from manyheads.data.door import FROM_ZERO, guarded
 from manyheads.model.attention import MultiHead
-from manyheads.model.loss import Loss, get_loss
+from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.model.protocol import Model, checked_model
-from manyheads.training.descent import Finish, run_observers, run_settings
-from manyheads.training.devices import choose_device
+from manyheads.training.batches import checked_on
+from manyheads.training.descent import Finish, Steps, run_observers, run_settings
+from manyheads.training.devices import default_device
 from manyheads.training.loop import (
     RUNS,
     Observer,
@@ -26,17 +28,16 @@ from manyheads.training.loop import (
     whole_run,
 )
 from manyheads.training.problem import (
-    checked_steps,
     choose_dtype,
     choose_steps,
     chunk_of,
     make_problem,
 )
-from manyheads.training.rules import Rule, checked_rule
+from manyheads.training.rules import Rule
 from manyheads.training.trajectory import Trajectory
 
 
-@guarded(num_steps=FROM_ZERO, record=None, device=None)
+@check(num_steps=whole(0), loss=is_loss, dtype=_check.dtype | none)
 def train_together(
     models: Sequence[Any],
     datasets: Sequence[Dataset],
@@ -47,12 +48,21 @@ def train_together(
     tests: Sequence[Dataset | None] | None = None,
     record: str | int | Sequence[int] = "log",
     dtype: str | None = None,
-    device: str | None = None,
 ) -> list[Trajectory]:
     """`train` for several runs whose arrays have equal shapes, in one program; they may differ in everything else.
 
     Each result agrees with that of `train` to rounding; a run that diverges leaves the others alone. Worth it where one
     step is so little work that starting it costs more (a GPU, or tiny problems); there is no bar and no checkpoint.
+
+    Args:
+        models: where each run starts.
+        datasets: the training sequences of each.
+        rules: the rule of each; they may differ in their step sizes.
+        num_steps: where all runs end.
+        loss: that of all runs.
+        tests: sequences on which each records its loss too.
+        record: as for `train`.
+        dtype: "float32" or "float64".
     """
     models = [checked_model(model) for model in models]
     tests = tests or [None] * len(models)
@@ -65,34 +75,31 @@ def train_together(
         raise ValueError(
             "data that are read block by block are trained on one run at a time; use train for each."
         )
-    loss, count = get_loss(loss), checked_steps(num_steps)
     kinds = {choose_dtype(dtype, model) for model in models}
     if len(kinds) > 1:
         raise ValueError(
             "the runs need different precisions; pass dtype='float64' for all of them."
         )
-    (kind,) = kinds
-    where = choose_device(device)
-    steps = choose_steps(record, num_steps, "record")
-    problems, observers, settings = [], [], []
-    for model, dataset, test, rule in zip(models, datasets, tests, rules, strict=True):
-        rule = checked_rule(rule, model.copies)
-        problems.append(
-            make_problem(model, dataset, rule, loss, dtype=kind, platform=where.platform)
-        )
-        observers.append(at_steps(run_observers(model, test, steps, kind, where.platform), count))
-        chunk = {"chunk": chunk_of(problems[-1])}
-        settings.append(run_settings(rule, loss, count, kind, False, where, dataset) | chunk)
-    arguments = [{name: o.arguments for name, o in one.items()} for one in observers]
+    (kind,), where, loss = kinds, default_device(), get_loss(loss)
+    steps = Steps(choose_steps(record, num_steps, "record"), np.zeros(0, int))
+    problems, finishes = [], []
+    for model, data, test, rule in zip(models, datasets, tests, rules, strict=True):
+        rule = checked_on(rule, model, data.num_examples)
+        problem = make_problem(model, data, rule, loss, dtype=kind, platform=where.platform)
+        problems.append(problem)
+        observers = run_observers(model, test, steps, kind, where.platform)
+        settings = run_settings(rule, loss, num_steps, kind, [where], data)
+        settings["chunk"] = chunk_of(problem)
+        finishes.append(Finish(model, at_steps(observers, num_steps), settings))
+    arguments = [{n: o.arguments for n, o in finish.observers.items()} for finish in finishes]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(problems, arguments, strict=True))
     with jax.enable_x64(kind == np.float64), jax.default_device(where):
-        done = jax.tree.map(np.asarray, _all_runs(*stacked, observers[0], np.int32(num_steps)))
+        runs = _all_runs(*stacked, finishes[0].observers, np.int32(num_steps))
+    done = jax.tree.map(np.asarray, runs)
     results = []
-    for i, model in enumerate(models):
+    for i, finish in enumerate(finishes):
         run = jax.tree.map(lambda leaf, i=i: leaf[i], done)
-        results.append(
-            Finish(model, observers[i], settings[i], {})(State(num_steps + 1, {}, run), "finished")
-        )
+        results.append(finish(State(num_steps + 1, {}, run), "finished"))
     return results
 
 

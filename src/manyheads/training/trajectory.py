@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from manyheads import _check
 from manyheads._card import card, curves
-from manyheads._check import a
+from manyheads._check import a, check
 from manyheads._names import DECODERS
-from manyheads.data.door import guarded
 from manyheads.data.files import Damaged, read_npz, write_npz
 from manyheads.data.origin import Origin
 from manyheads.model.attention import Factored, Heads, MultiHead
@@ -107,7 +107,7 @@ class Trajectory:
         """The model at a step that has a snapshot."""
         return self.start.displaced(self.displacement_at(step))
 
-    @guarded()
+    @check(path=_check.path)
     def save(self, path: str | Path) -> None:
         """Write one .npz that `Trajectory.load` reads back equal."""
         arrays = {
@@ -152,7 +152,7 @@ class Trajectory:
         write_npz(path, arrays, meta)
 
     @classmethod
-    @guarded()
+    @check(path=_check.path)
     def load(cls, path: str | Path, like: Any = None) -> Trajectory:
         """Read a trajectory that `save` wrote. One of another model than a MultiHead needs `like=` such a model."""
         arrays, meta = read_npz(path)

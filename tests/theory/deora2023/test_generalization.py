@@ -11,6 +11,7 @@ import pytest
 from manyheads.data.dataset import Dataset
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.measures import stability
+from manyheads.model.loss import Weighted
 from manyheads.theory.deora2023.constants import Shape
 from manyheads.theory.deora2023.generalization import (
     LeaveOneOut,
@@ -100,7 +101,7 @@ def test_twins_are_those_of_separate_training(samples):
     mixture, start, data, twins = samples
     plan = {"rule": GD(0.5), "num_steps": 60, "dtype": "float64"}
     whole = train(start, data[0], **plan)
-    other = train(start, data[0], sample_weight=np.where(np.arange(16) == 3, 0.0, 1 / 16), **plan)
+    other = train(start, data[0], loss=Weighted(np.where(np.arange(16) == 3, 0.0, 1 / 16)), **plan)
     square = sum(
         ((a - b) ** 2).reshape(start.num_classes, -1).sum(1)
         for a, b in zip(whole.displacement, other.displacement, strict=True)

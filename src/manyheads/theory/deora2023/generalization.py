@@ -38,6 +38,7 @@ from manyheads.theory.verdict import (
 )
 from manyheads.training import descent
 from manyheads.training import start as starts
+from manyheads.training.rules import GD
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -167,7 +168,6 @@ def measure_leave_one_out(
     test: Dataset | None = None,
     token_radius: float | None = None,
     independent: bool = False,
-    progress: bool = False,
     loss: str | Loss = "logistic",
 ) -> LeaveOneOut:
     """Train on the sample and once without each sequence (weights 1/n), and measure what Lemma 3 needs.
@@ -179,13 +179,16 @@ def measure_leave_one_out(
     bound = distribution_radius(token_radius, dataset)
     shape = Shape.of(dataset, bound, test, decoder=start.decoder, loss=get_loss(loss))
     plan = {"step_size": step_size, "num_steps": num_steps, "loss": shape.loss}
-    twins = stability.leave_one_out(start, dataset, **plan, progress=progress)
+    twins = stability.leave_one_out(start, dataset, **plan)
     if twins.status != "finished":  # after Ctrl-C there is no average over all twins
         raise KeyboardInterrupt
     larger = np.maximum(twins.readout_norm[:, -1], twins.reference_readout_norm[-1])
     test_loss = math.nan
     if test is not None:
-        run = descent.train(start, dataset, **plan, record=[num_steps], dtype="float64")
+        rule, loss = GD(step_size), shape.loss
+        run = descent.train(
+            start, dataset, rule=rule, num_steps=num_steps, loss=loss, record=[], dtype="float64"
+        )
         if run.status == "interrupted":
             raise KeyboardInterrupt
         test_loss = (

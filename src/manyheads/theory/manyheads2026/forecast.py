@@ -35,7 +35,8 @@ from manyheads.theory.manyheads2026.region import (
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.training import descent
-from manyheads.training import until as questions
+from manyheads.training.rules import GD
+from manyheads.training.stop import asked_steps
 from manyheads.training.trajectory import is_trajectory
 
 if TYPE_CHECKING:
@@ -309,7 +310,7 @@ def earliest_forecast(
     """`first_forecast` of a run that is known to be one on these data."""
     _, eta, loss = checked(run, None, reduce)
     models = _Path(run.start, dataset, eta, loss)
-    grid = [int(k) for k in np.union1d(questions.asked_steps(run.last_step), [run.last_step])]
+    grid = [int(k) for k in np.union1d(asked_steps(run.last_step), [run.last_step])]
     centers, path = {}, models(grid)
 
     def hopeful(k: int) -> bool:
@@ -366,7 +367,7 @@ class _Path:
         if not steps:
             return {}
         plan = {
-            "step_size": self.step_size,
+            "rule": GD(self.step_size),
             "loss": self.loss,
             "num_steps": max(steps),
             "dtype": "float64",

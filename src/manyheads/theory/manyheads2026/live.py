@@ -1,8 +1,9 @@
-"""The forecast during a run: `train(..., forecast=True)` shows it, `until="certified"` ends the run with it."""
+"""The forecast during a run: `train(..., stop=Certified())` ends the run with it."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from manyheads.theory.manyheads2026.forecast import (
@@ -13,7 +14,6 @@ from manyheads.theory.manyheads2026.forecast import (
     followed,
 )
 from manyheads.theory.manyheads2026.region import Center
-from manyheads.training.until import CONDITIONS
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
@@ -22,20 +22,31 @@ if TYPE_CHECKING:
 REDUCE = 2.0
 
 
-@CONDITIONS.register("certified")
+@dataclass(frozen=True)
 class Certified:
-    """Checks whether the loss is certified to halve from a step on; steps with a hopeless indicator are skipped.
+    """Ends a run where its loss is proved to halve: `train(..., stop=Certified())`.
 
-    `numbers` holds the indicator, and the steps within which the loss is proved to halve (infinite if not proved).
+    The run records `observed["indicator"]`, and `observed["steps_to_half"]`, the steps within which the loss is proved
+    to halve (infinite if not proved). With `ends=False` it only records them.
     """
 
-    def __init__(self, model: MultiHead, dataset: Dataset, settings: dict):
+    ends: bool = True
+
+    def begin(self, start: MultiHead, data: Dataset, settings: dict) -> Halving:
+        """The question that a run with these settings is asked."""
+        return Halving(self.ends, start, data, settings)
+
+
+class Halving:
+    """Checks whether the loss is certified to halve from a step on; steps with a hopeless indicator are skipped."""
+
+    def __init__(self, ends: bool, model: MultiHead, dataset: Dataset, settings: dict):
         if settings.get("weighted"):
             raise ValueError(
-                "the forecast is proved for sequences of equal weight; leave out sample_weight."
+                "the forecast is proved for sequences of equal weight; train without Weighted(...)."
             )
         _, self.step_size, self.loss = checked(model, settings.get("step_size"), REDUCE, settings)
-        self.dataset, self.note = dataset, ""
+        self.ends, self.dataset, self.note = ends, dataset, ""
         self.numbers = {"indicator": math.nan, "steps_to_half": math.nan}
 
     def __call__(self, step: int, model: MultiHead) -> str:
@@ -59,4 +70,6 @@ class Certified:
             return ""
         self.numbers["steps_to_half"] = float(steps)
         self.note = f"halves within {steps:,} steps (proved)"
+        if not self.ends:
+            return ""
         return f"from step {step} on the loss, {found.loss:.4g}, is proved to halve within {steps:,} more steps"

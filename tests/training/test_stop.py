@@ -11,7 +11,7 @@ import manyheads as mh
 from manyheads.theory.examination import Examination
 from manyheads.training import loop
 from manyheads.training.progress import Bar
-from manyheads.training.until import CONDITIONS, asked_steps
+from manyheads.training.stop import asked_steps
 
 OPTIONS = dict(rule=mh.GD(1.0), num_steps=40, dtype="float64", record=10**6)
 FIBONACCI = [0, 1, 2, 3, 5, 8, 13, 21, 34]
@@ -45,16 +45,16 @@ def test_it_is_asked_at_fixed_steps_and_the_step_that_ends_the_run_is_recorded(s
             asked[step] = model
             return step >= 10
 
-        run = mh.train(start, data, until=ten, **OPTIONS)
+        run = mh.train(start, data, stop=ten, **OPTIONS)
         assert list(asked) == FIBONACCI[:7]
         assert (run.status, run.last_step, run.reason) == (
             "stopped",
             13,
-            "the condition of until= holds at step 13",
+            "the condition of stop= holds at step 13",
         )
         assert run.steps.tolist() == FIBONACCI[
             :7
-        ] and "stopped at step 13 of 40: the condition of until=" in str(run)
+        ] and "stopped at step 13 of 40: the condition of stop=" in str(run)
         assert same(asked[13].parameters, run.final.parameters)
         assert (
             run.train_loss[-1]
@@ -68,7 +68,7 @@ def test_it_is_asked_at_fixed_steps_and_the_step_that_ends_the_run_is_recorded(s
 
 def test_a_run_that_no_condition_ends_has_the_bits_of_a_plain_one(start):
     plain = mh.train(start, setting("A").dataset, **OPTIONS)
-    run = mh.train(start, setting("A").dataset, until=lambda step, model: "", **OPTIONS)
+    run = mh.train(start, setting("A").dataset, stop=lambda step, model: "", **OPTIONS)
     assert (run.status, run.last_step) == ("finished", 40) and same(
         run.displacement, plain.displacement
     )
@@ -76,10 +76,8 @@ def test_a_run_that_no_condition_ends_has_the_bits_of_a_plain_one(start):
 
 def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
     data, told = setting("A").dataset, []
-    monkeypatch.setattr(
-        Bar, "show", lambda self, done, loss=None, unit="", more="": told.append(more)
-    )
-    options = OPTIONS | {"forecast": True, "until": "certified"}
+    monkeypatch.setattr(Bar, "show", lambda self, done, note="": told.append(note))
+    options = OPTIONS | {"stop": mh.Certified()}
     run = mh.train(start, data, checkpoint=tmp_path / "run.npz", **options)
     assert run.status == "stopped" and 0 < run.last_step <= 5
     last = told[-1]
@@ -112,13 +110,13 @@ def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
 
 def test_the_forecast_is_shown_and_the_run_goes_on(start, monkeypatch):
     told = []
-    monkeypatch.setattr(
-        Bar, "show", lambda self, done, loss=None, unit="", more="": told.append(more)
+    monkeypatch.setattr(Bar, "show", lambda self, done, note="": told.append(note))
+    run = mh.train(
+        start, setting("A").dataset, stop=mh.Certified(ends=False), **OPTIONS | {"num_steps": 4}
     )
-    run = mh.train(start, setting("A").dataset, forecast=True, **OPTIONS | {"num_steps": 4})
     assert (
         run.status == "finished"
-        and told[-1].startswith("halves within ")
+        and "halves within " in told[-1]
         and told[-1].endswith(" steps (proved)")
     )
     asked = np.isin(run.steps, FIBONACCI)
@@ -131,8 +129,8 @@ def test_the_forecast_is_shown_and_the_run_goes_on(start, monkeypatch):
 
 def test_a_run_that_looked_at_its_sample_is_not_independent_of_it(start):
     data = setting("A").dataset
-    for until, free in ((None, True), (lambda step, model: step >= 2, False)):
-        run = mh.train(start, data, until=until, **OPTIONS)
+    for stop, free in ((None, True), (lambda step, model: step >= 2, False)):
+        run = mh.train(start, data, stop=stop, **OPTIONS)
         assert Examination(run, data, independent=True).independent is free
 
 
@@ -142,15 +140,12 @@ def test_what_the_forecast_cannot_speak_of_is_refused_before_training(start):
         "the run used adam; the forecast is proved for plain gradient descent": {
             "rule": mh.Adam(1.0)
         },
-        "sequences of equal weight; leave out sample_weight": {
-            "sample_weight": np.ones(data.num_examples)
+        "sequences of equal weight; train without Weighted": {
+            "loss": mh.Weighted(np.ones(data.num_examples))
         },
-        "there is no condition to end a run 'certifed'; did you mean 'certified'?": {
-            "until": "certifed"
-        },
-        "until=3 must be": {"until": 3},
+        "stop='certified' must be a function": {"stop": "certified"},
+        "stop=3 must be": {"stop": 3},
     }.items():
-        with pytest.raises(ValueError, match=words.replace("?", r"\?")) as error:
-            mh.train(start, data, **OPTIONS | {"until": "certified"} | more)
+        with pytest.raises(ValueError, match=words) as error:
+            mh.train(start, data, **OPTIONS | {"stop": mh.Certified()} | more)
         assert "\n" not in str(error.value)
-    assert "certified" in CONDITIONS
