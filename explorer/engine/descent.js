@@ -1,6 +1,9 @@
 // Full-batch descent. A Run evaluates, records, moves. The displacement is stored separately from the start, so that the
 // tiny steps of 10^12 heads are not lost to rounding.
 
+// Adam takes the weights of the examples in units that give the largest one at least this.
+const LEAST_LOG_WEIGHT = Math.log(1e-3);
+
 // Recorded steps: all up to 100, then about forty for every factor e; the last one always.
 const isRecorded = (step, last) => step <= 100 || step === last || step % Math.floor(step / 40) === 0;
 
@@ -59,6 +62,8 @@ class Run {
   move(loss, gradientNorm) {
     const { gW, gU } = this.objective;
     if (this.adam) {
+      const top = this.largestLogWeight();
+      if (top < LEAST_LOG_WEIGHT) this.objective.evaluate(this.W, this.U, false, top - LEAST_LOG_WEIGHT);
       this.shiftByAdam(this.dW, gW, this.adam[0]);
       this.shiftByAdam(this.dU, gU, this.adam[1]);
     } else {
@@ -73,9 +78,8 @@ class Run {
 
   // The factor of the gradient for "normalized" and "polyak"; where the loss underflows, everything shares one scale factor.
   unitSize(loss, gradientNorm) {
-    const { labels } = this.train, { scores, loss: kind } = this.objective;
-    let top = -Infinity, largest = this.stepSize;
-    for (let i = 0; i < labels.length; i++) top = Math.max(top, kind.logSlope(labels[i] * scores[i]));
+    const top = this.largestLogWeight();
+    let largest = this.stepSize;
     if (top < 0.5 * Math.log(2.2250738585072014e-308)) {
       loss = this.objective.evaluate(this.W, this.U, false, top).loss;
       gradientNorm = fullNorm(this.model, this.objective.gW, this.objective.gU);
@@ -83,6 +87,14 @@ class Run {
     }
     if (!(gradientNorm > 0)) return 0;
     return this.optimizer === "normalized" ? this.stepSize / gradientNorm : Math.min(largest, loss / gradientNorm / gradientNorm);
+  }
+
+  // The logarithm of the largest weight that an example has in the gradient.
+  largestLogWeight() {
+    const { labels } = this.train, { scores, loss: kind } = this.objective;
+    let top = -Infinity;
+    for (let i = 0; i < labels.length; i++) top = Math.max(top, kind.logSlope(labels[i] * scores[i]));
+    return top;
   }
 
   shiftByAdam(place, gradient, { m, v }) {

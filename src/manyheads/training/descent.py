@@ -47,6 +47,7 @@ from manyheads.training.loop import (
     at_steps,
     begin,
     displacement,
+    rounding_of_step,
     stretches,
 )
 from manyheads.training.problem import (
@@ -68,6 +69,7 @@ from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved, is_traje
 CHECKPOINT_SECONDS = 30.0
 TF32 = "tf32"
 OBSERVED = "observed "  # before the names of `observe=`
+ROUNDING_SAID = 0.01  # of the last step: a larger share is kept in the settings of the run
 
 
 class Data(NamedTuple):
@@ -224,6 +226,10 @@ def train(
                 if several:  # the others would wait for this one
                     raise
                 status = "interrupted"
+        reached = status == "finished" and state.run.finite and int(state.step) > num_steps
+        if reached and rule.magnifies and mesh is None and num_steps > 0:
+            share = rounding_of_step(problem, observers, state)
+            settings |= {"rounding": share} if share > ROUNDING_SAID else {}
         done = finish(state, status)
     if checkpoint is not None:
         try:

@@ -295,6 +295,33 @@ def advance(
     return getattr(problem.objective, "replicated", lambda whole: whole)(state)
 
 
+def rounding_of_step(problem: Problem, observers: dict[str, Observer], state: State) -> float:
+    """Which share of the last step is rounding: 1 where the step is zero or nothing of it is known.
+
+    The step is made twice, the second time from parameters that are moved by one rounding each, by the program of the
+    run. `state` is one that has reached its last step.
+    """
+    last = np.int32(int(state.step) - 1)
+    here, eps = state.run.displacement, float(jnp.finfo(state.run.loss.dtype).eps)
+    signs = np.random.default_rng(0)
+
+    def moved(start):
+        again = state._replace(step=jnp.asarray(last))
+        there = advance(
+            dataclasses.replace(problem, start=start), observers, again, last + 1, last + 1
+        )
+        return [np.asarray(a - b) for a, b in zip(*map(jax.tree.leaves, (there.run[0], here)))]
+
+    def nudged(leaf, away):
+        return leaf + eps * signs.choice([-1, 1], leaf.shape).astype(leaf.dtype) * abs(leaf + away)
+
+    move = moved(problem.start)
+    other = moved(jax.tree.map(nudged, problem.start, here))
+    length = sum(np.sum(leaf**2) for leaf in move) ** 0.5
+    change = sum(np.sum((a - b) ** 2) for a, b in zip(move, other, strict=True)) ** 0.5
+    return float(min(change / length, 1.0)) if length > 0 else 1.0
+
+
 def _loop(problem, observers, state: State, until, last, axis: str | None) -> State:
     body = partial(
         _step, problem, {name: o for name, o in observers.items() if len(o.steps)}, last, axis

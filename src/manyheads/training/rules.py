@@ -53,6 +53,7 @@ class Rule(eqx.Module):
 
     name = ""
     step_size = None  # a rule with one makes it a field
+    magnifies = False  # whether its steps stay long where the gradient is small, rounding or not
     coordinates = "head"
 
     def begin(self, start: Any, copies: Any) -> Any:
@@ -87,6 +88,7 @@ class Normalized(Rule):
     """The step size times the unit gradient, exact where the loss underflows."""
 
     name = "normalized"
+    magnifies = True
     step_size: Any = _field("step_size")
 
     def move(self, problem, view, memory, axis):
@@ -99,6 +101,7 @@ class Polyak(Rule):
     """The loss over the squared norm of its gradient, at most `step_size`; exact where the loss underflows."""
 
     name = "polyak"
+    magnifies = True
     step_size: Any = _field("step_size")
 
     def move(self, problem, view, memory, axis):
@@ -108,9 +111,14 @@ class Polyak(Rule):
 
 
 class Adam(Rule):
-    """Adam, on one head of each class, as it would act on all its members."""
+    """Adam, on one head of each class, as it would act on all its members.
+
+    Where no example weighs more than 1e-3 in the gradient, the weights are taken in units that give the largest one
+    1e-3: beside what it remembers of larger gradients, Adam would hardly move, and not at all as the loss underflows.
+    """
 
     name = "adam"
+    magnifies = True
     step_size: Any = _field("step_size")
     b1: float = _field("b1", below_one, default=0.9, static=True)
     b2: float = _field("b2", below_one, default=0.999, static=True)
@@ -121,7 +129,8 @@ class Adam(Rule):
 
     def move(self, problem, view, memory, axis):
         transform = optax.scale_by_adam(self.b1, self.b2, self.eps)
-        moves, memory = transform.update(view.gradient, memory)
+        gradient = _without_underflow(problem, view, axis, LEAST_WEIGHT)[1]
+        moves, memory = transform.update(gradient, memory)
         return jax.tree.map(lambda u: -self.step_size * u, moves), memory
 
     @property
@@ -159,6 +168,7 @@ class Optax(Rule):
         return scaled(moves, 1 / root) if by_class else moves, memory
 
 
+LEAST_WEIGHT = 1e-3  # in the gradient of the example with the largest one, for Adam
 RULES = {rule.name: rule for rule in (GD, Normalized, Polyak, Adam)}
 
 
@@ -182,12 +192,15 @@ def checked_rule(rule: Any, copies: np.ndarray | None) -> Rule:
     return rule
 
 
-def _without_underflow(problem: Problem, view: View, axis: str | None):
+def _without_underflow(
+    problem: Problem, view: View, axis: str | None, least: float | None = None
+):
     r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
 
     The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
     is far above the smallest number of the dtype, the unit is one; below, it is that largest weight, so that a softmax
-    of the $s_i$ weights the examples and the direction is exact however small the loss.
+    of the $s_i$ weights the examples and the direction is exact however small the loss. With `least` the largest weight
+    is kept at that where it would be smaller.
     """
     loss, objective, step_size = problem.method.loss, problem.objective, problem.step_size
     plain = (view.loss, view.gradient, view.gradient_norm)
@@ -196,7 +209,9 @@ def _without_underflow(problem: Problem, view: View, axis: str | None):
     log_value, log_slope = loss.log_value, loss.log_slope
     logs = jnp.where(problem.sample_weight > 0, log_slope(objective.labels * view.scores), -jnp.inf)
     top = jnp.max(logs)
-    tiny = top < 0.5 * float(np.log(jnp.finfo(logs.dtype).tiny))
+    small = 0.5 * float(np.log(jnp.finfo(logs.dtype).tiny)) if least is None else np.log(least)
+    tiny = top < small
+    top = top if least is None else top - small
     divided = dataclasses.replace(
         loss,
         value=lambda m: jnp.exp(log_value(m) - top),

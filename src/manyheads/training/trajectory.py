@@ -82,6 +82,14 @@ class Trajectory:
         return self.settings.get("reason", "")
 
     @property
+    def rounding(self) -> float:
+        """The share of the last step that is rounding, for rules whose steps do not shrink with the gradient.
+
+        0 where it is below 1% or not known.
+        """
+        return float(self.settings.get("rounding", 0.0))
+
+    @property
     def final(self) -> Any:
         """The model at the last step."""
         return self.start.displaced(self.displacement)
@@ -265,6 +273,9 @@ class Trajectory:
                 else "not finite at its start"
             ),
         ]
+        if self.rounding:
+            alone = "zero, or nothing but" if self.rounding == 1 else f"to {self.rounding:.0%}"
+            lines.append(f"its last step is {alone} rounding: use dtype='float64', or fewer steps")
         columns = {
             "step": self.steps,
             "train loss": self.train_loss,
