@@ -121,3 +121,17 @@ def test_normalized_descent_reaches_the_attention_margin_with_many_heads():
         f"0.985 of the attention margin at step {reached}, {share[-1]:.4f} at step {run.last_step}"
     )
     assert share[run.train_loss > 0].max() < 0.9 and share[-1] >= 0.985
+
+
+def test_adam_moves_where_the_loss_is_zero(mixture, data):
+    """Its first step is the step size times the signs of the gradient, weighted by the softmax of minus the margins."""
+    model = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 6)
+    good = mh.train(model, data, rule=mh.Normalized(3.0), num_steps=100, dtype="float64").final
+    scale = 1500 / (data.labels * good.scores(data)).min()
+    far = mh.MultiHead(good.key_query, good.readout * scale, good.multiplicity)
+    run = mh.train(far, data, rule=mh.Adam(0.1, eps=0), num_steps=1, dtype="float64")
+    assert run.train_loss[0] == run.gradient_norm[0] == 0
+    for moved, g in zip(run.displacement, gradient_weighted_by_softmax(far, data), strict=True):
+        clear = np.abs(g) > 1e-9 * np.abs(g).max()
+        assert clear.sum() > 10
+        np.testing.assert_allclose(moved[clear], 0.1 * np.sign(g[clear]), rtol=1e-6)

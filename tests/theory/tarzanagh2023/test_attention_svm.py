@@ -19,7 +19,7 @@ from manyheads.theory.tarzanagh2023 import selection as section
 from manyheads.theory.tarzanagh2023.selection import Selection, one_pair
 from manyheads.theory.verdict import Verdict
 from manyheads.training.descent import train
-from manyheads.training.rules import Adam, Normalized
+from manyheads.training.rules import GD, Adam, Normalized
 
 NORMALIZED = Normalized(0.05)
 STATEMENTS = (section.SELECTION, direction.PATH, direction.DIRECTION, direction.CONE)
@@ -129,11 +129,11 @@ def data():
     return Dataset.from_arrays(tokens, labels)
 
 
-def run(data, *, block="readout", steps=100, rule=NORMALIZED):
+def run(data, *, block="readout", steps=100, rule=NORMALIZED, dtype="float64"):
     """Descent from zero with one block frozen; with `block=None` both train."""
     start = MultiHead.create(np.zeros((1, 5, 5)), np.eye(5)[:1], decoder="last")
     model = start if block is None else frozen(start, block)
-    return train(model, data, rule=rule, num_steps=steps, dtype="float64")
+    return train(model, data, rule=rule, num_steps=steps, dtype=dtype)
 
 
 def test_a_run_on_w_alone_is_certified(data):
@@ -156,6 +156,34 @@ def test_a_trained_readout_and_an_early_run_are_silent(data):
     assert early.verdict is Verdict.SILENT and "excess loss is small" in early.reason
     (adam,) = certify(run(data, steps=5, rule=Adam(0.05)), data, ["tarzanagh2023.cone"])
     assert adam.verdict is Verdict.SILENT and "steps along the gradient" in adam.reason
+
+
+def test_long_normalized_descent_turns_to_the_solution_and_says_where_rounding_ends_it(data):
+    """The gradient of W is what the unselected tokens hold; a difference from one would be rounding at 1e-16."""
+    far = run(data, steps=600, rule=Normalized(0.2))
+    problem = mh.theory.token_selection(far.start, data)
+    W = far.final.full.key_query[0].reshape(-1)
+    assert problem.worst_mass(W) < 1e-40
+    assert direction.cosine(problem, W) > 0.9999
+    assert far.rounding == 0 and "rounding" not in str(far)
+    (said,) = certify(far, data, ["tarzanagh2023.direction"])
+    assert said.verdict is Verdict.HOLDS
+    single = run(data, steps=600, rule=Normalized(0.2), dtype="float32")
+    assert single.rounding == 1 and "its last step is zero, or nothing but rounding" in str(single)
+    (said,) = certify(single, data, ["tarzanagh2023.direction"])
+    assert said.verdict is Verdict.SILENT and "the steps are above rounding" in said.reason
+
+
+def test_the_scope_gives_the_reasons_that_are_true(data):
+    """Each hypothesis by itself: two heads with a full readout are not told that their fixed readout is trained."""
+    start = mh.gaussian_start(2, num_tokens=3, dim=5, key=0)
+    trajectory = train(frozen(start, "readout"), data, rule=GD(0.1), num_steps=2, dtype="float64")
+    (said,) = certify(trajectory, data, ["tarzanagh2023.selection"])
+    failing = {h.text for h in said.bound().failing}
+    assert failing == {
+        "one query per sequence: a last-token readout",
+        "one head, or equal heads, with one score",
+    }
 
 
 def test_an_infeasible_run_leaves_half():

@@ -20,11 +20,13 @@ def scope(work: Examination) -> tuple[Hypothesis, ...]:
         getattr(model, "full", model) for model in (run.start, run.final)
     )  # a block may be frozen
     last = getattr(start, "decoder", None) == "last"
-    single = last and start.num_classes == 1 and not isinstance(start.key_query, tuple)
-    fixed = single and np.array_equal(start.readout, final.readout)
+    single = getattr(start, "num_classes", 0) == 1 and getattr(start, "num_outputs", None) is None
+    whole = not isinstance(getattr(start, "key_query", ()), tuple)
+    fixed = hasattr(start, "readout") and np.array_equal(start.readout, final.readout)
     return (
         Hypothesis("one query per sequence: a last-token readout", last, 'use decoder="last"'),
-        Hypothesis("one head, or equal heads, with W itself trained", single, "use one head"),
+        Hypothesis("one head, or equal heads, with one score", single, "use one head"),
+        Hypothesis("W itself is trained, not its factors", whole, "leave out rank"),
         Hypothesis("the readout is not trained", fixed, 'train frozen(model, "readout")'),
         Hypothesis("logistic loss", run.settings.get("loss") == "logistic", 'use loss="logistic"'),
         Hypothesis(

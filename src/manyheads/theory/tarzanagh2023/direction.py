@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
 
 
+ABOVE, REMEDY = "the steps are above rounding", 'use dtype="float64", or fewer steps'
 CLAIM = "correlation of W with the support-vector solution at the end of the run"
 
 
@@ -201,7 +202,8 @@ def about_direction(work: Examination) -> list[Certificate]:
     small = Hypothesis.at_most(
         "the excess loss is small: n (L - L_*) < c/2", cost, limit, "train longer"
     )
-    bound = Bound(OURS, cosine_bound(problem, W), (*_selectable(problem), small))
+    above = Hypothesis.at_most(ABOVE, _noise(work, problem, W), 1e-3, REMEDY)
+    bound = Bound(OURS, cosine_bound(problem, W), (*_selectable(problem), small, above))
     reached = {
         "margin reached": problem.margin(W) / float(np.linalg.norm(W)),
         "largest margin": problem.upper,
@@ -243,9 +245,26 @@ def cone_bound(problem: Selection) -> float:
     return problem.lower / float(np.linalg.norm(problem.features, axis=2).max())
 
 
-def gradient_rounding(problem: Selection, W: np.ndarray) -> float:
-    """Relative rounding error of a computed step: terms of size one cancel down to the unselected mass."""
-    return 16 * np.finfo(float).eps * (1 + np.abs(problem.features).max()) / problem.worst_mass(W)
+def gradient_rounding(problem: Selection, W: np.ndarray, dtype: str = "float64") -> float:
+    """Relative rounding error of a computed step; infinite where the unselected mass underflows.
+
+    A logit is known to its terms' rounding, which is the relative error of a mass; a lead to that of two scores.
+    """
+    kind = np.finfo(dtype)
+    A = problem.attention(W)
+    if not problem.worst_mass(W) > kind.tiny / kind.eps:
+        return math.inf
+    scores = np.abs(problem.best[:, None]) + np.abs(problem.best[:, None] - problem.lead)
+    by_scores = float((A * scores).sum() / (A * problem.lead).sum())
+    by_logits = 2 * problem.reach * float(np.linalg.norm(W))
+    return 4 * float(kind.eps) * (4 + by_logits + by_scores) / cone_bound(problem)
+
+
+def _noise(work: Examination, problem: Selection, W: np.ndarray) -> float:
+    """What rounding does to the steps at the end of a run."""
+    return max(
+        gradient_rounding(problem, W, work.run.settings.get("dtype", "float64")), work.run.rounding
+    )
 
 
 def check_cone(effort: Effort) -> Finding:
@@ -267,7 +286,7 @@ def about_cone(work: Examination) -> list[Certificate]:
     """The correlation at the end of a run from zero."""
     problem, W = work.shared(selection.selection_of)
     uneven, scale = np.ptp(problem.lead, axis=1).max(), problem.lead.max()
-    rule, noise = work.run.settings.get("optimizer"), gradient_rounding(problem, W)
+    rule, noise = work.run.settings.get("optimizer"), _noise(work, problem, W)
     hypotheses = (
         *_selectable(problem),
         Hypothesis.at_most("the other tokens of a sequence score alike", uneven, 1e-9 * scale),
@@ -279,7 +298,7 @@ def about_cone(work: Examination) -> list[Certificate]:
         Hypothesis(
             "steps along the gradient", rule in ("gd", "normalized", "polyak"), 'use optimizer="gd"'
         ),
-        Hypothesis.at_most("gradients are above rounding", noise, 1e-3, "use fewer steps"),
+        Hypothesis.at_most(ABOVE, noise, 1e-3, REMEDY),
     )
     bound = Bound(OURS, cone_bound(problem), hypotheses)
     return [

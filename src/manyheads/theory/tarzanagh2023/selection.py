@@ -45,6 +45,7 @@ class Selection:
     features: np.ndarray  # (n, T - 1, d^2)
     best: np.ndarray  # (n,): score of the best token
     lead: np.ndarray  # (n, T - 1): how much better it scores than each other one
+    reach: float = 0.0  # the largest product of the norms of a query and a token
 
     @classmethod
     def of(cls, tokens: np.ndarray, queries: np.ndarray, scores: np.ndarray) -> Selection:
@@ -53,7 +54,9 @@ class Selection:
         others = tokens[~chosen].reshape(len(tokens), -1, tokens.shape[2])
         outer = np.einsum("nd,nse->nsde", queries, tokens[chosen][:, None] - others)
         lead = scores.max(axis=1, keepdims=True) - scores[~chosen].reshape(len(scores), -1)
-        return cls(outer.reshape(*lead.shape, -1), scores.max(axis=1), lead)
+        reach = np.linalg.norm(queries, axis=1) * np.linalg.norm(tokens, axis=2).max(axis=1)
+        features = outer.reshape(*lead.shape, -1)
+        return cls(features, scores.max(axis=1), lead, float(reach.max()))
 
     @property
     def num_others(self) -> int:
