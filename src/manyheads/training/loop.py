@@ -310,7 +310,9 @@ def rounding_of_step(problem: Problem, observers: dict[str, Observer], state: St
         there = advance(
             dataclasses.replace(problem, start=start), observers, again, last + 1, last + 1
         )
-        return [np.asarray(a - b) for a, b in zip(*map(jax.tree.leaves, (there.run[0], here)))]
+        return jax.tree.leaves(
+            jax.tree.map(lambda a, b: np.asarray(a - b), there.run.displacement, here)
+        )
 
     def nudged(leaf, away):
         return leaf + eps * signs.choice([-1, 1], leaf.shape).astype(leaf.dtype) * abs(leaf + away)
