@@ -192,9 +192,7 @@ def checked_rule(rule: Any, copies: np.ndarray | None) -> Rule:
     return rule
 
 
-def _without_underflow(
-    problem: Problem, view: View, axis: str | None, least: float | None = None
-):
+def _without_underflow(problem: Problem, view: View, axis: str | None, least: float | None = None):
     r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
 
     The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
