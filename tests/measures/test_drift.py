@@ -80,6 +80,22 @@ def test_the_gaussian_limit_is_where_many_heads_go(mixture):
     )
 
 
+def test_the_margin_of_a_limit_carries_its_standard_error(mixture):
+    """Few draws leave a wide interval, which holds the margin of many; the matrix alone would be taken as exact."""
+    data = mixture.sample(6, key=jax.random.key(5))
+    few, many = (
+        mh.gaussian_limit(data, key=jax.random.key(k), num_draws=n) for k, n in ((0, 64), (1, 8192))
+    )
+    wide, narrow = (mh.hard_margin(data.labels, gram=limit) for limit in (few, many))
+    bare = mh.hard_margin(data.labels, gram=few.matrix)
+    assert wide.lower < narrow.lower and narrow.upper < wide.upper
+    assert wide.upper - wide.lower > 10 * (narrow.upper - narrow.lower) > 0
+    assert bare.upper - bare.lower < 1e-3 * (wide.upper - wide.lower)
+    assert "for directions of norm 1" in str(wide) and "from 64 draws" in str(wide)
+    kernel = mh.tangent_kernel(mh.zero_start(2, num_tokens=4, dim=5), data)
+    assert mh.hard_margin(data.labels, gram=kernel).lower > 0
+
+
 def test_the_standard_error_is_honest(mixture):
     data = mixture.sample(4, key=jax.random.key(9))
     limits = [

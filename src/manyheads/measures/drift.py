@@ -86,6 +86,14 @@ class KernelLimit:
     standard_error: np.ndarray
     num_draws: int
 
+    @property
+    def accuracy(self) -> float:
+        """Three standard errors of an entry, relative to the norms of its two features."""
+        norms = np.sqrt(np.maximum(self.matrix.diagonal(), 0.0))
+        sizes = np.outer(norms, norms)
+        errors = 3 * self.standard_error + float(np.finfo(float).eps) * sizes
+        return float(np.max(np.divide(errors, sizes, out=np.zeros_like(errors), where=sizes > 0)))
+
     def __str__(self) -> str:
         worst = float(np.max(self.standard_error) / np.max(np.abs(self.matrix)))
         return (

@@ -10,7 +10,7 @@ $\gamma = 0$; then the simplex point proves "no margin above u".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -44,6 +44,7 @@ class MarginInterval:
     direction: np.ndarray
     scale: float
     tolerance: float
+    draws: int = 0  # behind a Gram matrix that is a Monte Carlo mean, with three standard errors
 
     @property
     def relative_gap(self) -> float:
@@ -73,8 +74,12 @@ class MarginInterval:
 
     def __str__(self) -> str:
         if self.verdict == "not separable":
-            return f"not separable: no margin above {self.upper:.3g} (largest feature norm {self.scale:.3g})"
-        text = f"margin in [{self.lower:.10g}, {self.upper:.10g}], relative gap {self.relative_gap:.1e}"
+            text = f"not separable: no margin above {self.upper:.3g} for directions of norm 1"
+            return f"{text} (largest feature norm {self.scale:.3g})"
+        text = f"margin in [{self.lower:.10g}, {self.upper:.10g}] for directions of norm 1, "
+        text += f"relative gap {self.relative_gap:.1e}"
+        if self.draws:
+            text += f", with three standard errors of a kernel from {self.draws:,} draws"
         if self.verdict == "undecided":
             return f"undecided: {text}; features instead of a Gram matrix would resolve smaller margins"
         return text if self.converged else f"{text}, more than the {self.tolerance:g} asked for"
@@ -86,6 +91,8 @@ def hard_margin(
 ) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 
+    `gram` may be a `TangentKernel`, whose accuracy is then used, or a `KernelLimit`: the interval then allows for three
+    standard errors of every entry.
     `gram_accuracy` is the error that an entry of the Gram matrix may have, relative to the norms of its two features;
     one rounding by default. Margins below its square root times the norms cannot be told from zero by a Gram matrix; a
     feature matrix has no such limit. More than 5,000 features are solved by a working set (`measures.working_set`):
@@ -105,6 +112,10 @@ def hard_margin(
     if features is not None:
         solve = _of_features if len(y) <= MOST_DIRECT else _of_many_features
         return solve(_checked(features, len(y), None), y, tolerance)
+    draws = getattr(gram, "num_draws", 0)
+    if hasattr(gram, "matrix"):
+        gram_accuracy = max(gram.accuracy, gram_accuracy or 0.0)
+        gram = gram.matrix
     K = _checked(gram, len(y), len(y))
     if not np.allclose(K, K.T, rtol=1e-8, atol=1e-8 * np.abs(K).max()):
         raise ValueError("gram is not symmetric; pass (gram + gram.T) / 2 if that is what you mean")
@@ -114,7 +125,7 @@ def hard_margin(
         )
     accuracy = float(np.finfo(float).eps) if gram_accuracy is None else gram_accuracy
     _check_inner_products(K, accuracy)
-    return of_gram(K, y, tolerance, accuracy)
+    return replace(of_gram(K, y, tolerance, accuracy), draws=draws)
 
 
 def _check_inner_products(K, accuracy) -> None:

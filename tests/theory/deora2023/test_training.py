@@ -272,3 +272,11 @@ def test_impossible_goals_are_refused(literal):
         smallest_heads(start, s.dataset, [direction], certified=0.0)
     with pytest.raises(ValueError, match="step_size=nan"):
         explain_run(start, s.dataset, step_size=math.nan, num_steps=5)
+
+
+def test_the_smallest_heads_read_in_a_few_lines(literal):
+    """Not the arrays of its direction and the functions of its loss."""
+    text = str(literal[1])
+    assert text == repr(literal[1]) and 3 <= len(text.splitlines()) <= 4
+    assert "heads, for the target" in text and "certified mean train loss" in text
+    assert "lambda" not in text and "array" not in text

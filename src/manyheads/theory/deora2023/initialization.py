@@ -72,7 +72,7 @@ class GoodStart:
         if self.direction is None or not self.margin > 0:
             raise ValueError(
                 "P3 fails: no direction separates the data in the tangent kernel (no margin above "
-                f"{self.interval.upper:.3g}); use another start"
+                f"{self.interval.upper:.3g} for directions of norm 1); use another start"
             )
         return self.direction
 
@@ -85,9 +85,9 @@ class GoodStart:
         """Definition 1 as hypotheses of Corollary 2."""
         low, high = self.interval.p3_interval
         if self.holds:
-            found, remedy = f", margin in [{low:.6g}, {high:.6g}]", ""
+            found, remedy = f", margin in [{low:.6g}, {high:.6g}] for directions of norm √2", ""
         else:
-            found = f" (proved: no margin above {high:.3g})"
+            found = f" (proved: no margin above {high:.3g} for directions of norm √2)"
             remedy = "use another start, more heads with different weights, or fewer contradicting labels"
         return (
             Hypothesis(

@@ -214,10 +214,13 @@ class Plan:
                 "a linear model on the same tokens."
             ).format(*margins)
         if self.kernel_answer == NOT_SEPARABLE:
-            return f"The data are not separable near this start: proved, no margin above {most} in the tangent kernel."
+            return (
+                f"The data are not separable near this start: proved, no margin above {most} per unit of movement in "
+                "the tangent kernel."
+            )
         return (
             "Whether the data are separable near this start is undecided: the margin in the tangent kernel is at most "
-            f"{most}."
+            f"{most} per unit of movement."
         )
 
     def _linear(self) -> str:

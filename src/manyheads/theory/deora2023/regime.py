@@ -67,6 +67,20 @@ class Threshold:
     case: Case
     bound: float  # the certified mean train loss
 
+    def __str__(self) -> str:
+        case = self.case
+        lines = [
+            f"{self.num_heads:,.6g} heads, for the target {self.scale:.4g} times θ_* ({self.direction.name}) from the start",
+            f"target: train loss {case.target_loss:.4g}, distance {case.distance:.4g}",
+        ]
+        if not math.isnan(case.step_size):
+            lines.append(f"plan: step size {case.step_size:.4g}, {case.num_steps:,.0f} steps")
+        if not math.isnan(self.bound):
+            lines.append(f"certified mean train loss: {self.bound:.4g}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, eq=False)
 class LiteralRun:

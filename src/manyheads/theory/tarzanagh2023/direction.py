@@ -205,8 +205,8 @@ def about_direction(work: Examination) -> list[Certificate]:
     above = Hypothesis.at_most(ABOVE, _noise(work, problem, W), 1e-3, REMEDY)
     bound = Bound(OURS, cosine_bound(problem, W), (*_selectable(problem), small, above))
     reached = {
-        "margin reached": problem.margin(W) / float(np.linalg.norm(W)),
-        "largest margin": problem.upper,
+        "margin reached, ‖W‖ = 1": problem.margin(W) / float(np.linalg.norm(W)),
+        "largest margin, ‖W‖ = 1": problem.upper,
     }
     found = cosine(problem, W)
     return [Certificate("direction", CLAIM, found, (bound,), ">=", ROUNDING, details=reached)]
