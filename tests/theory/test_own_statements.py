@@ -238,3 +238,61 @@ def test_bad_input_is_one_line(make, words):
     with pytest.raises((ValueError, AttributeError), match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    task = mh.TokenizedMixture(num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=1.0, key=0)
+    start = mh.zero_start(2, num_tokens=4, dim=6)
+
+    def run(key):
+        data = task.sample(6, key=key)
+        settings = {"rule": mh.GD(0.1), "num_steps": 3, "dtype": "float64", "record": "all"}
+        return mh.train(start, data, **settings), data
+
+    return [run(key) for key in range(4)]
+
+
+def falls(share, **more):
+    return mh.Statement(
+        "the loss falls",
+        on=lambda run, data: (run.train_loss[-1], share * run.train_loss[0]),
+        **more,
+    )
+
+
+def test_an_own_statement_on_a_run(trained):
+    (found,) = mh.certify(*trained[0], [falls(1.0)])
+    assert found.verdict is Verdict.HOLDS and found.slack > 0
+    (found,) = mh.certify(*trained[0], falls(0.5))
+    assert found.verdict is Verdict.VIOLATED
+    large = {"a large step": lambda p: (p.run.settings["step_size"], 0.2, "take a step of .2")}
+    (found,) = mh.certify(*trained[0], [falls(0.5, hypotheses=large)])
+    assert found.verdict is Verdict.SILENT
+    assert "off by a factor 2" in found.reason and "take a step of .2" in found.reason
+
+
+def test_an_own_statement_in_expectation(trained):
+    (found,) = mh.certify(*trained[0], [falls(1.0)], samples=trained[1:])
+    assert found.verdict is Verdict.HOLDS and found.noise > 0 and "4 samples" in found.claim
+    ends = [float(run.train_loss[-1]) for run, _ in trained]
+    assert found.measured == pytest.approx(np.mean(ends))
+    (found,) = mh.certify(*trained[0], [falls(1.0)], samples=trained[1:2])
+    assert found.verdict is Verdict.SILENT and "several samples" in found.reason
+
+
+def test_what_the_training_theorem_needs_comes_first(trained):
+    found = mh.certify(*trained[0])
+    assert found.needed.startswith(
+        "Theorem 1′ would promise a mean train loss of 0.5 with a target"
+    )
+    assert "this run has 2 heads and 3 steps of 0.1" in found.needed
+    assert found.brief().split("\n")[3] == found.needed
+
+
+def test_several_statements_at_once():
+    found = verify([lipschitz(0.4), "eq1"], quick=True)
+    assert [f.verdict.name for f in found.findings] == ["VIOLATED", "HOLDS"]
+    text = str(found)
+    assert text.startswith("VIOLATED  softmax is 0.4-Lipschitz") and "eq1 " in text
+    assert "1 of 2 statements hold as corrected" in text

@@ -123,7 +123,8 @@ class Problem:
         for hypothesis in self.statement.hypotheses.values():
             found = hypothesis(p)
             if isinstance(found, tuple):
-                pairs.append((jnp.asarray(found[0], float), jnp.asarray(found[1], float)))
+                have, need, *_ = found  # a remedy may follow
+                pairs.append((jnp.asarray(have, float), jnp.asarray(need, float)))
             else:
                 truths.append(jnp.all(jnp.asarray(found)))
         return truths, pairs

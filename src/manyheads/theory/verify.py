@@ -28,6 +28,7 @@ class Verification:
     quick: bool
     seed: int
     statements: tuple[Statement, ...] = ()
+    results: tuple[Result, ...] = ()  # of the statements that were attacked
 
     @property
     def violated(self) -> tuple[Finding, ...]:
@@ -73,15 +74,17 @@ class Verification:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
 
     def __str__(self) -> str:
+        attacked = {result.statement.name for result in self.results}
         rows = [
             ("statement", "", "trials", "printed", "ours", "verdict", "what was found"),
-            *self.rows(),
+            *(row for row in self.rows() if row[0] not in attacked),
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(6)]
         padded = [
             [*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[6]] for row in rows
         ]
-        return "\n".join([*("  ".join(row).rstrip() for row in padded), "", self.summary()])
+        table = ["  ".join(row).rstrip() for row in padded] if len(rows) > 1 else []
+        return "\n".join([*map(str, self.results), *table, "", self.summary()])
 
 
 def share(value: float | None) -> str:
@@ -140,19 +143,21 @@ def verify(
         statements = [statements]
     items = [s if isinstance(s, Statement) else entry(s) for s in statements]
     items = items or list(ledger().values())
-    findings, seconds = [], []
+    findings, seconds, results = [], [], []
     for item in items:
         began = time.perf_counter()
         if item.check is None:
             _attackable(item)
-            found = attack(item, Effort(quick, seed), store=folder, tell=tell).finding()
+            results.append(attack(item, Effort(quick, seed), store=folder, tell=tell))
+            found = results[-1].finding()
         else:
             found = item.check(Effort(quick, seed))
         findings.append(replace(found, statement=item.name))
         seconds.append(time.perf_counter() - began)
         if report is not None:
             report(item, findings[-1], seconds[-1])
-    return Verification(tuple(findings), tuple(seconds), quick, seed, tuple(items))
+    everything = tuple(findings), tuple(seconds), quick, seed, tuple(items), tuple(results)
+    return Verification(*everything)
 
 
 def _attackable(item: Statement) -> None:

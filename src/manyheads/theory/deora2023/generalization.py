@@ -71,7 +71,7 @@ def bounded_norms(holds: bool) -> Hypothesis:
 
 def one_sample() -> Hypothesis:
     """The hypothesis that fails for a single run."""
-    remedy = "one sample is one draw: use certify_generalization on several (`verify thm2` does)"
+    remedy = "one sample is one draw: `manyheads verify thm2` takes the mean over several"
     return Hypothesis("the expectation over samples is estimated", False, remedy)
 
 
