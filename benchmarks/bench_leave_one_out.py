@@ -25,8 +25,8 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from manyheads import Dataset, MultiHead, leave_one_out  # noqa: E402
-from manyheads.measures.screening import screen  # noqa: E402
 from manyheads.measures.stability import Setup, twin_runs  # noqa: E402
+from manyheads.measures.stability_estimate import screen  # noqa: E402
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare  # noqa: E402
 from manyheads.model.loss import LOGISTIC  # noqa: E402
 from manyheads.training.loop import descend  # noqa: E402

@@ -22,7 +22,7 @@ from bench_stream import Memory
 from harness import environment, table
 
 import manyheads as mh
-from manyheads.measures import tangent
+from manyheads.measures import tangent_features as tangent
 
 SMALL = 1000
 

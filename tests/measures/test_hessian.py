@@ -1,8 +1,10 @@
 """Hessian-vector products against autodiff of the plain formula with every head written out."""
 
+import jax
 import numpy as np
 import pytest
 from model.cases import SOME_KINDS, dense_hessian, random_case
+from scipy.sparse.linalg import eigsh
 
 import manyheads as mh
 from manyheads.measures import hessian
@@ -56,3 +58,15 @@ def test_the_product_is_symmetric_at_a_trillion_heads():
     operator = HessianOperator.of_loss(many, data, LOGISTIC)
     a, b = np.random.default_rng(0).standard_normal((2, operator.size))
     assert b @ operator(a) == pytest.approx(a @ operator(b), rel=1e-9)
+
+
+def test_it_is_a_scipy_operator_in_float64_whatever_jax_is_set_to():
+    model, data = random_case(5, counts=(1, 2), shape=(6, 4, 3))
+    exact = HessianOperator.of_loss(model, data, LOGISTIC).dense()
+    with jax.enable_x64(False):
+        operator = HessianOperator.of_loss(model, data)
+        largest = eigsh(operator, k=1, which="LA", return_eigenvectors=False)
+        assert np.abs(operator.dense() - exact).max() <= 1e-15
+    assert largest == pytest.approx(np.linalg.eigvalsh(exact)[-1:], rel=1e-9)
+    with pytest.raises(ValueError, match="loss='hinge' must be"):
+        HessianOperator.of_loss(model, data, "hinge")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import manyheads as mh
-from manyheads.measures import margin, tangent, working_set
+from manyheads.measures import margin, working_set
+from manyheads.measures import tangent_features as tangent
 from manyheads.measures.margin import hard_margin
-from manyheads.measures.tangent import tangent_margin
+from manyheads.measures.tangent_features import tangent_margin
 
 
 @pytest.fixture(autouse=True)

@@ -85,9 +85,8 @@ def test_a_run_that_diverges_leaves_the_others_alone():
 def test_different_shapes_are_refused():
     models, datasets, _, rates = runs()
     other = gaussian_start(3, num_tokens=4, dim=5, key=jax.random.key(0))
+    plan = dict(rules=[GD(rate) for rate in rates], num_steps=3)
     with pytest.raises(ValueError, match="2 different shapes"):
-        train_together(
-            [other, *models[1:]], datasets, rules=[GD(rate) for rate in rates], num_steps=3
-        )
+        train_together([other, *models[1:]], datasets, dtype="float64", **plan)
     with pytest.raises(ValueError, match="different precisions"):
-        train_together(models, datasets, rules=[GD(rate) for rate in rates], num_steps=3)
+        train_together(models, datasets, **plan)

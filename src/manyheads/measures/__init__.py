@@ -5,15 +5,15 @@ from manyheads._names import public
 PUBLIC = {
     "kernel": ("tangent_kernel", "TangentKernel"),
     "margin": ("hard_margin", "MarginInterval"),
-    "tangent": ("tangent_margin",),
-    "ladder": (
+    "tangent_features": ("tangent_margin",),
+    "margin_scales": (
         "margin_ladder",
         "MarginLadder",
         "linear_margin",
         "attention_margin",
         "found_margin",
     ),
-    "drift": ("kernel_drift", "KernelDrift", "gaussian_limit", "KernelLimit"),
+    "kernel_change": ("kernel_drift", "KernelDrift", "gaussian_limit", "KernelLimit"),
     "hessian": ("HessianOperator",),
     "curvature": (
         "loss_curvature",
@@ -26,7 +26,7 @@ PUBLIC = {
     ),
     "spectrum": ("loss_spectrum", "Spectrum", "spectral_density", "SpectralDensity"),
     "stability": ("leave_one_out", "replace_one", "Stability"),
-    "screening": ("estimate_leave_one_out", "StabilityEstimate"),
+    "stability_estimate": ("estimate_leave_one_out", "StabilityEstimate"),
     "expected_gap": ("optimism", "Optimism"),
     "focus": ("attention_focus", "Focus"),
     "held_out": ("risk", "Risk"),

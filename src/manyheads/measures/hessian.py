@@ -21,10 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
+from manyheads._check import check
 from manyheads.data.budget import fits_memory
-from manyheads.data.dataset import Dataset
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.model.attention import HIGHEST, Factored, Heads, full_key_query
-from manyheads.model.autodiff import as_model, flatten, float64, hessian_product, unflatten
+from manyheads.model.autodiff import (
+    as_model,
+    flatten,
+    float64,
+    hessian_product,
+    is_model,
+    unflatten,
+)
 from manyheads.model.gradient import (
     Batch,
     Folded,
@@ -35,31 +43,39 @@ from manyheads.model.gradient import (
     prepare,
     scores_and_parts,
 )
-from manyheads.model.loss import SCORE, Loss
+from manyheads.model.loss import SCORE, Loss, get_loss, is_loss
 from manyheads.model.variants import attention_of, filled, trained
 
 KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
 
 
 class HessianOperator(LinearOperator):
-    """A Hessian in class coordinates as a symmetric matrix of order `size`: call it with a vector, or `dense()`.
+    """A Hessian in class coordinates as a symmetric matrix of order `size`, in float64: a SciPy operator.
 
-    `counts` is how many copies every class stands for; a model without classes is one class with one copy.
+    `HessianOperator.of_loss(model, data)` is that of the train loss, `of_score` that of the scores. `operator @ v`, or
+    `dense()`, or any function of SciPy's sparse linear algebra: `eigsh(operator, k=5)`. `direction(v)` is a vector as
+    a move of the parameters. `counts` is how many copies every class stands for; a model without classes is one class
+    with one copy.
     """
 
     def __init__(self, point: Any, counts: np.ndarray):
-        self.point, self.counts = jax.device_put(point), counts
+        with jax.enable_x64(True):
+            self.point, self.counts = jax.device_put(point), counts
         self.size = sum(leaf.size for leaf in jax.tree.leaves(point.parameters))
         self.products = 0
         super().__init__(np.float64, (self.size, self.size))
 
     @classmethod
-    def of_loss(cls, model: Any, dataset: Dataset, loss: Loss) -> HessianOperator:
+    @check(model=is_model, dataset=is_dataset, loss=is_loss)
+    def of_loss(
+        cls, model: Any, dataset: Dataset, loss: str | Loss = "logistic"
+    ) -> HessianOperator:
         """The Hessian of the train loss of any model."""
         n = dataset.num_examples
-        return cls._weighted(as_model(model), dataset, loss, np.full(n, 1 / n))
+        return cls._weighted(as_model(model), dataset, get_loss(loss), np.full(n, 1 / n))
 
     @classmethod
+    @check(model=is_model, dataset=is_dataset)
     def of_score(cls, model: Any, dataset: Dataset) -> HessianOperator:
         """The Hessian of the summed scores of all sequences (take a data set of one for one sequence)."""
         return cls._weighted(as_model(model), dataset, SCORE, dataset.labels)
@@ -67,23 +83,18 @@ class HessianOperator(LinearOperator):
     @classmethod
     def _weighted(cls, model, dataset, loss, sample_weight) -> HessianOperator:
         counts = np.ones(1) if model.copies is None else model.copies
-        parameters, full = float64(model.parameters), attention_of(model)
+        parameters, full, root = float64(model.parameters), attention_of(model), np.sqrt(counts)
         if full is None:
             objective = model.objective(dataset)
-            return cls(
-                AutodiffPoint(parameters, np.sqrt(counts), objective, sample_weight, loss), counts
-            )
-        batch, weights = prepare(dataset, full), head_weights(full)
+            return cls(AutodiffPoint(parameters, root, objective, sample_weight, loss), counts)
+        heads, batch, weights = float64(full.heads), prepare(dataset, full), head_weights(full)
         padded = np.zeros(batch.labels.size)
         padded[: len(sample_weight)] = sample_weight
-        heads = float64(full.heads)
-        sigma, kappa = _sample_weights(
-            heads, weights, batch, padded.reshape(batch.labels.shape), loss
-        )
-        return cls(
-            AttentionPoint.build(parameters, heads, weights, np.sqrt(counts), batch, sigma, kappa),
-            counts,
-        )
+        padded = padded.reshape(batch.labels.shape)
+        with jax.enable_x64(True):
+            sigma, kappa = _sample_weights(heads, weights, batch, padded, loss)
+        point = AttentionPoint.build(parameters, heads, weights, root, batch, sigma, kappa)
+        return cls(point, counts)
 
     def within(self, classes: np.ndarray) -> HessianOperator:
         """$H^{-c} B_g$ on these classes: what members of a class see when they move against each other."""
@@ -101,7 +112,8 @@ class HessianOperator(LinearOperator):
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
         self.products += 1
-        return np.asarray(_flat_product(self.point, jnp.asarray(x)))
+        with jax.enable_x64(True):
+            return np.asarray(_flat_product(self.point, jnp.asarray(x)))
 
     def dense(self) -> np.ndarray:
         """The matrix itself, column by column."""
@@ -109,14 +121,15 @@ class HessianOperator(LinearOperator):
             f"a Hessian of {self.size:,} rows", 4.0 * 8 * self.size**2, "pass method='lanczos'"
         )
         self.products += self.size
-        M = np.asarray(_dense(self.point, jnp.eye(self.size)))
+        with jax.enable_x64(True):
+            M = np.asarray(_dense(self.point, jnp.eye(self.size)))
         return (M + M.T) / 2
 
     def direction(self, vector: np.ndarray) -> Any:
         """A vector in class coordinates as the move of one copy of every parameter."""
-        return jax.tree.map(
-            np.asarray, unflatten(jnp.asarray(vector), self.point.parameters, 1 / self.point.root)
-        )
+        with jax.enable_x64(True):
+            move = unflatten(jnp.asarray(vector), self.point.parameters, 1 / self.point.root)
+            return jax.tree.map(np.asarray, move)
 
 
 def class_product(point: Any, vector: jax.Array) -> jax.Array:
@@ -169,10 +182,11 @@ class AttentionPoint(eqx.Module):
     def build(cls, parameters, heads, weights, root, batch, sigma, kappa) -> AttentionPoint:
         queries = 1 if batch.last is not None else batch.tokens.shape[2]
         kept = 2 * batch.labels.size * batch.tokens.shape[2] * queries * len(root) * 8
-        parts = _parts(heads, batch) if kept <= KEPT_BYTES else None
         gradient = None
-        if isinstance(heads.key_query, tuple):
-            gradient = _key_query_gradient(heads, weights, batch, sigma)
+        with jax.enable_x64(True):
+            parts = _parts(heads, batch) if kept <= KEPT_BYTES else None
+            if isinstance(heads.key_query, tuple):
+                gradient = _key_query_gradient(heads, weights, batch, sigma)
         return cls(parameters, heads, weights, root, batch, sigma, kappa, gradient, parts)
 
     def within(self, classes: np.ndarray) -> AttentionPoint:

@@ -31,7 +31,7 @@ from manyheads import _check
 from manyheads._check import check, none, one_of, real
 from manyheads.data.budget import FEWER, fits_memory
 from manyheads.data.dataset import Dataset, is_dataset
-from manyheads.measures.blocks import Blocks
+from manyheads.measures.kernel_blocks import Blocks
 from manyheads.measures.rounding import gradient_errors
 from manyheads.model.attention import EACH_KEY, HIGHEST, Heads, MultiHead, full_key_query
 from manyheads.model.autodiff import is_model, score_gradients

@@ -17,7 +17,7 @@ import scipy.linalg
 
 from manyheads._check import check, none, not_negative, real_array, share
 from manyheads.data.budget import fits_memory
-from manyheads.measures.separation import nearest_by_gram, nearest_by_rows
+from manyheads.measures.nearest_point import nearest_by_gram, nearest_by_rows
 from manyheads.measures.working_set import Round, grow
 
 MOST_DIRECT = 5000  # examples that are solved at once; of more, a working set

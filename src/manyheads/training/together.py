@@ -11,9 +11,8 @@ import numpy as np
 from manyheads import _check
 from manyheads._check import check, none, whole
 from manyheads.data.dataset import Dataset
-from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss, is_loss
-from manyheads.model.protocol import Model, checked_model
+from manyheads.model.protocol import checked_model
 from manyheads.training.batches import checked_on
 from manyheads.training.descent import Finish, Steps, run_observers, run_settings
 from manyheads.training.devices import default_device
@@ -66,11 +65,6 @@ def train_together(
     """
     models = [checked_model(model) for model in models]
     tests = tests or [None] * len(models)
-    shapes = {run_shape(*run) for run in zip(models, datasets, tests, strict=True)}
-    if len(shapes) > 1:
-        raise ValueError(
-            f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each."
-        )
     if any(data.in_place for data in (*datasets, *tests) if data is not None):
         raise ValueError(
             "data that are read block by block are trained on one run at a time; use train for each."
@@ -91,6 +85,11 @@ def train_together(
         settings = run_settings(rule, loss, num_steps, kind, [where], data)
         settings["chunk"] = chunk_of(problem)
         finishes.append(Finish(model, at_steps(observers, num_steps), settings))
+    shapes = {str((jax.tree.structure(p), jax.tree.map(np.shape, p))) for p in problems}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each."
+        )
     arguments = [{n: o.arguments for n, o in finish.observers.items()} for finish in finishes]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(problems, arguments, strict=True))
     with jax.enable_x64(kind == np.float64), jax.default_device(where):
@@ -116,16 +115,3 @@ def _all_runs(
         return whole_run(problem, own, last, RUNS)
 
     return jax.vmap(one, axis_name=RUNS)(problems, arguments)
-
-
-def run_shape(model: Model, dataset: Dataset, test: Dataset | None) -> tuple:
-    """What must agree for runs to share a program."""
-
-    def of(data):
-        return (
-            None if data is None else (data.tokens.shape, data.mask is None, data.relevant is None)
-        )
-
-    leaves, tree = jax.tree.flatten(model.parameters)
-    kind = model.decoder if isinstance(model, MultiHead) else str(jax.tree.structure(model))
-    return tuple(leaf.shape for leaf in leaves), str(tree), kind, of(dataset), of(test)

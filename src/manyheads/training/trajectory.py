@@ -12,7 +12,6 @@ import numpy as np
 from manyheads import _check
 from manyheads._card import card, curves
 from manyheads._check import a, check
-from manyheads._names import DECODERS
 from manyheads.data.files import Damaged, read_npz, write_npz
 from manyheads.data.origin import Origin
 from manyheads.model.attention import Factored, Heads, MultiHead
@@ -28,7 +27,6 @@ RECORDS = (
     "attention_mass",
 )
 OPTIONAL = ("readout_norm", "test_loss", "attention_mass")
-STATUSES = ("finished", "diverged", "interrupted", "stopped")
 
 
 class Unsaved(UserWarning):
@@ -102,12 +100,10 @@ class Trajectory:
             return jax.tree.map(lambda leaf: np.zeros_like(leaf), self.displacement)
         where = np.flatnonzero(self.snapshot_steps == step)
         if not len(where):
-            kept = ", ".join(map(str, self.snapshot_steps[:8])) + (
-                ", ..." if len(self.snapshot_steps) > 8 else ""
-            )
-            kept = f"0, {kept}, {self.last_step}" if kept else f"0, {self.last_step}"
+            some = [0, *self.snapshot_steps[:8].tolist(), self.last_step]
             raise ValueError(
-                f"step {step} has no snapshot; there are snapshots at {kept}. Pass snapshots=[...] to train."
+                f"step {step} has no snapshot; there are snapshots at {', '.join(map(str, some))}"
+                f"{', among others' * (len(self.snapshot_steps) > 8)}. Pass snapshots=[...] to train."
             )
         return jax.tree.map(lambda leaf: leaf[where[0]], self.snapshots)
 
@@ -115,25 +111,15 @@ class Trajectory:
         """The model at a step that has a snapshot."""
         return self.start.displaced(self.displacement_at(step))
 
+    @property
+    def records(self) -> dict[str, np.ndarray]:
+        """Every record that the run has, by its name."""
+        found = {name: getattr(self, name) for name in RECORDS}
+        return {name: values for name, values in found.items() if values is not None}
+
     @check(path=_check.path)
     def save(self, path: str | Path) -> None:
         """Write one .npz that `Trajectory.load` reads back equal."""
-        arrays = {
-            f"record_{name}": getattr(self, name)
-            for name in RECORDS
-            if getattr(self, name) is not None
-        }
-        arrays |= {"steps": self.steps, "snapshot_steps": self.snapshot_steps}
-        arrays |= {f"observed_{name}": values for name, values in self.observed.items()}
-        trees = {
-            "start": self.start.parameters,
-            "snapshots": self.snapshots,
-            "last": self.displacement,
-        }
-        for name, tree in (*trees.items(), ("optimizer", self.optimizer_state)):
-            arrays |= {
-                f"{name}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))
-            }
         meta = {
             "kind": "trajectory",
             "last_step": int(self.last_step),
@@ -142,21 +128,29 @@ class Trajectory:
             "sources": self.sources,
             "origins": {name: origin.fields for name, origin in self.origins.items()},
         }
-        arrays |= {
-            f"rows_{name}": origin.rows
-            for name, origin in self.origins.items()
-            if origin.rows is not None
+        arrays = {"steps": self.steps, "snapshot_steps": self.snapshot_steps}
+        parts: dict[str, dict] = {
+            "record": self.records,
+            "observed": self.observed,
+            "rows": {name: origin.rows for name, origin in self.origins.items()},
         }
-        if isinstance(self.start, MultiHead):
-            arrays["multiplicity"] = self.start.multiplicity
-            factored = isinstance(self.start.key_query, tuple)
-            meta |= {
-                "decoder": self.start.decoder,
-                "exponent": self.start.exponent,
-                "factored": factored,
-            }
+        trees = {
+            "start": self.start.parameters,
+            "snapshots": self.snapshots,
+            "last": self.displacement,
+            "optimizer": self.optimizer_state,
+        }
+        parts |= {name: dict(enumerate(jax.tree.leaves(tree))) for name, tree in trees.items()}
+        for part, named in parts.items():
+            present = {name: values for name, values in named.items() if values is not None}
+            arrays |= {f"{part}_{name}": np.asarray(values) for name, values in present.items()}
+        start = self.start
+        if isinstance(start, MultiHead):
+            arrays["multiplicity"] = start.multiplicity
+            meta |= {"decoder": start.decoder, "exponent": start.exponent}
+            meta["factored"] = isinstance(start.key_query, tuple)
         else:
-            meta["model"] = type(self.start).__name__
+            meta["model"] = type(start).__name__
         write_npz(path, arrays, meta)
 
     @classmethod
@@ -173,10 +167,6 @@ class Trajectory:
                 f"{path} holds a run of a {meta['model']}; pass like=, a model of the same shape."
             )
         try:
-            if wrong := _misfits(arrays, meta):
-                raise Damaged(
-                    f"{path} is not a whole trajectory: its {wrong} cannot be right; use another copy."
-                )
             return cls._from_parts(arrays, meta, like)
         except KeyError as error:
             raise Damaged(
@@ -185,69 +175,56 @@ class Trajectory:
 
     @classmethod
     def _from_parts(cls, arrays: dict[str, np.ndarray], meta: dict, like: Any) -> Trajectory:
-        def named(prefix):
-            return {
-                name.removeprefix(prefix): values
-                for name, values in arrays.items()
-                if name.startswith(prefix)
-            }
+        def named(part):
+            prefix = f"{part}_"
+            found = {name: values for name, values in arrays.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): values for name, values in found.items()}
+
+        def tree_of(part):
+            count = range(tree.num_leaves)
+            return jax.tree.unflatten(tree, [arrays[f"{part}_{i}"] for i in count])
 
         if "model" in meta:
-            leaves, tree = jax.tree.flatten((like := checked_model(like, "like")).parameters)
-            if {str(i): np.shape(leaf) for i, leaf in enumerate(leaves)} != {
-                k: v.shape for k, v in named("start_").items()
-            }:
+            like = checked_model(like, "like")
+            leaves, tree = jax.tree.flatten(like.parameters)
+            stored = named("start")
+            if [np.shape(leaf) for leaf in leaves] != [v.shape for v in stored.values()]:
                 raise ValueError(
                     f"the stored run of a {meta['model']} is of another shape than like=."
                 )
+            start = _moved_to(like, tree_of("start"))
         else:
             tree = jax.tree.structure(Heads(Factored(0, 0) if meta["factored"] else 0, 0))
-
-        def parameters(name):
-            return jax.tree.unflatten(tree, [arrays[f"{name}_{i}"] for i in range(tree.num_leaves)])
-
-        start = parameters("start")
-        records: dict[str, Any] = {
-            name: arrays[f"record_{name}"] for name in RECORDS if name not in OPTIONAL
-        }
-        optimizer, rows = named("optimizer_"), named("rows_")
+            heads, copies = tree_of("start"), arrays["multiplicity"]
+            start = MultiHead(*heads, copies, meta["decoder"], meta["exponent"])
+        records, rows, optimizer = named("record"), named("rows"), named("optimizer")
+        missing = dict.fromkeys(OPTIONAL)
         return cls(
-            start=_moved_to(like, start)
-            if "model" in meta
-            else MultiHead(*start, arrays["multiplicity"], meta["decoder"], meta["exponent"]),
+            start=start,
             steps=arrays["steps"],
             snapshot_steps=arrays["snapshot_steps"],
-            snapshots=parameters("snapshots"),
-            displacement=parameters("last"),
+            snapshots=tree_of("snapshots"),
+            displacement=tree_of("last"),
             last_step=meta["last_step"],
             status=meta["status"],
             settings=meta["settings"],
-            sources=meta.get("sources", {}),
+            sources=meta["sources"],
             optimizer_state=tuple(optimizer[str(i)] for i in range(len(optimizer))),
-            observed=named("observed_"),
-            origins={
-                name: Origin(**fields, rows=rows.get(name))
-                for name, fields in meta.get("origins", {}).items()
-            },
-            **records,
-            **{name: arrays.get(f"record_{name}") for name in OPTIONAL},
+            observed=named("observed"),
+            origins={n: Origin(**o, rows=rows.get(n)) for n, o in meta["origins"].items()},
+            **{name: (missing | records)[name] for name in RECORDS},
         )
 
     def to_xarray(self) -> Any:
         """The records as an xarray Dataset along `step`, with the settings as attributes."""
         import xarray as xr
 
-        records = {
-            name: getattr(self, name) for name in RECORDS if getattr(self, name) is not None
-        } | self.observed
-        return xr.Dataset(
-            {
-                name: (("step", *(f"{name}_{i}" for i in range(1, v.ndim))), v)
-                for name, v in records.items()
-            },
-            coords={"step": self.steps},
-            attrs={"status": self.status, "last_step": self.last_step, **self.settings},
-        )
+        variables = {}
+        for name, values in (self.records | self.observed).items():
+            dims = [f"{name}_{i}" for i in range(1, values.ndim)]
+            variables[name] = (("step", *dims), values)
+        about = {"status": self.status, "last_step": self.last_step, **self.settings}
+        return xr.Dataset(variables, coords={"step": self.steps}, attrs=about)
 
     def to_pandas(self) -> Any:
         """The records as a DataFrame indexed by step; those of several numbers a step have a column for each."""
@@ -260,104 +237,51 @@ class Trajectory:
             table[names] = rows
         return table
 
+    @property
+    def _ending(self) -> str:
+        if self.status == "diverged" and not len(self.steps):
+            return "not finite at its start"
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.status} at step {self.last_step} of {self.settings.get('num_steps')}{why}"
+
     def __str__(self) -> str:
         s = self.settings
-        stood = self.status != "diverged" or len(self.steps) > 0
         rate = "" if s.get("step_size") is None else f", step size {s['step_size']:g}"
-        lines = [
-            str(self.start),
-            f"{s.get('optimizer', 'descent')}{rate}, {s.get('loss')} loss, {s.get('dtype')}: "
-            + (
-                f"{self.status} at step {self.last_step} of {s.get('num_steps')}{self.reason and ': '}{self.reason}"
-                if stood
-                else "not finite at its start"
-            ),
-        ]
+        how = f"{s.get('optimizer', 'descent')}{rate}, {s.get('loss')} loss, {s.get('dtype')}"
+        head = [str(self.start), f"{how}: {self._ending}"]
         if self.rounding:
             alone = "zero, or nothing but" if self.rounding == 1 else f"to {self.rounding:.0%}"
-            lines.append(f"its last step is {alone} rounding: use dtype='float64', or fewer steps")
+            head.append(f"its last step is {alone} rounding: use dtype='float64', or fewer steps")
         columns = {
-            "step": self.steps,
             "train loss": self.train_loss,
             "test loss": self.test_loss,
             "margin": self.margin,
             "|gradient|": self.gradient_norm,
             "distance": self.distance,
-            "focus": None
-            if self.attention_mass is None
-            else self.attention_mass @ self.start.copies / self.start.copies.sum(),
         }
+        if self.attention_mass is not None:
+            copies = self.start.copies
+            columns["focus"] = self.attention_mass @ copies / copies.sum()
         columns = {name: values for name, values in columns.items() if values is not None}
-        lines.append("  ".join(f"{name:>10}" for name in columns))
-        shown = (
-            np.unique(np.linspace(0, len(self.steps) - 1, 8).astype(int)) if len(self.steps) else []
-        )
-        for i in shown:
-            cells = (
-                f"{v[i]:>10d}" if name == "step" else f"{v[i]:>10.4g}"
-                for name, v in columns.items()
-            )
-            lines.append("  ".join(cells))
-        return "\n".join(lines)
+        lines = ["  ".join(f"{name:>10}" for name in ("step", *columns))]
+        last = len(self.steps) - 1
+        for i in np.unique(np.linspace(0, last, 8).astype(int)) if last >= 0 else []:
+            numbers = [f"{values[i]:>10.4g}" for values in columns.values()]
+            lines.append("  ".join([f"{self.steps[i]:>10d}", *numbers]))
+        return "\n".join([*head, *lines])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        known = {
-            "status": f"{self.status} at step {self.last_step} of {self.settings.get('num_steps')}"
-        }
-        known |= {
-            name: self.settings[name]
-            for name in ("optimizer", "step_size", "loss")
-            if name in self.settings
-        }
+        names = ("optimizer", "step_size", "loss")
+        known = {"status": self._ending}
+        known |= {name: self.settings[name] for name in names if name in self.settings}
         lines = {"train loss": self.train_loss}
         if self.test_loss is not None:
             lines["test loss"] = self.test_loss
         known |= {name: f"{y[-1]:.4g}" for name, y in lines.items() if len(y)}
-        return card(
-            str(self.start).partition(":")[0],
-            known,
-            curves(self.steps, lines) if len(self.steps) else "",
-        )
-
-
-def _misfits(arrays: dict[str, np.ndarray], meta: dict) -> str:
-    """Which parts of a stored trajectory do not fit the others; a KeyError where one is missing."""
-
-    def are_steps(values: np.ndarray) -> bool:
-        return values.ndim == 1 and values.dtype.kind in "iu" and bool(np.all(np.diff(values) > 0))
-
-    steps, marks, last = arrays["steps"], arrays["snapshot_steps"], meta["last_step"]
-    fits = {
-        "steps": are_steps(steps),
-        "snapshot_steps": are_steps(marks),
-        "last_step": isinstance(last, int)
-        and last >= max([0, *steps[-1:].ravel(), *marks[-1:].ravel()]),
-        "status": meta["status"] in STATUSES,
-        "settings": isinstance(meta["settings"], dict)
-        and isinstance(meta.get("sources", {}), dict),
-    }
-    for name in RECORDS:
-        if name not in OPTIONAL or f"record_{name}" in arrays:
-            values = arrays[f"record_{name}"]
-            dims = 2 if name == "attention_mass" else 1
-            fits[name] = (
-                values.ndim == dims and len(values) == len(steps) and values.dtype.kind == "f"
-            )
-    for name, values in arrays.items():
-        kind, _, number = name.rpartition("_")
-        if name.startswith("observed_"):
-            fits[name] = values.shape[:1] == steps.shape
-        elif kind in ("snapshots", "last"):
-            like = arrays[f"start_{number}"]
-            shape = (marks.shape if kind == "snapshots" else ()) + like.shape
-            fits[name] = values.shape == shape and values.dtype.kind == like.dtype.kind
-    if "model" not in meta:
-        readout = arrays[f"start_{1 + bool(meta['factored'])}"]
-        fits["multiplicity"] = arrays["multiplicity"].shape == readout.shape[:1]
-        fits["decoder"] = meta["decoder"] in DECODERS and isinstance(meta["exponent"], int | float)
-    return " and ".join(name for name, fine in fits.items() if not fine)
+        drawn = curves(self.steps, lines) if len(self.steps) else ""
+        return card(str(self.start).partition(":")[0], known, drawn)
 
 
 def _moved_to(model: Any, parameters: Any) -> Any:

@@ -20,7 +20,7 @@ from manyheads.data import dataset as datasets
 from manyheads.data import planted
 from manyheads.data.dataset import is_dataset
 from manyheads.measures import kernel as kernels
-from manyheads.measures import tangent as tangents
+from manyheads.measures import tangent_features as tangents
 from manyheads.model.attention import is_multi_head
 from manyheads.model.loss import Loss, get_loss, is_loss
 from manyheads.theory import targets

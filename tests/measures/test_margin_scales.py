@@ -7,7 +7,7 @@ import pytest
 from model.cases import random_case
 
 import manyheads as mh
-from manyheads.measures.ladder import (
+from manyheads.measures.margin_scales import (
     attention_margin,
     found_margin,
     frobenius_norm,

@@ -6,7 +6,7 @@ import pytest
 
 import manyheads as mh
 from manyheads.measures import stability
-from manyheads.measures.screening import _segments
+from manyheads.measures.stability_estimate import _segments
 
 
 @pytest.fixture(scope="module")
