@@ -25,6 +25,7 @@ PUBLIC = {
     "training.trajectory": ("Trajectory",),
     "training.devices": ("use_cores",),
     "theory.manyheads2026.forecast": ("forecast",),
+    "probe.attention_probe": ("AttentionProbe",),
     "theory.certify": ("certify",),
     "theory.verify": ("verify",),
     "theory.ledger": ("ledger",),
@@ -62,7 +63,6 @@ _OLD = {
     "theory.decomposition": ("explain_run",),
     "theory.deora2023.regime": ("smallest_heads",),
     "theory.deora2023.planner": ("plan",),
-    "estimator.classifier": ("MultiHeadAttentionClassifier",),
 }
 _HOME = {n: f"manyheads.{m}" for m, names in (PUBLIC | _OLD).items() for n in names}
 

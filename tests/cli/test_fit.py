@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from manyheads.estimator.fitted import Fitted
 
 import manyheads as mh
 from manyheads.cli.main import main
-from manyheads.estimator.fitted import Fitted
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4, 3))

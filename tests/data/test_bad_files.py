@@ -1,6 +1,5 @@
 """Bad files and what else comes through the door: one line each, and never another library's advice to load unsafely."""
 
-import json
 import pickle
 import re
 import zipfile
@@ -11,8 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 import manyheads as mh
-from manyheads.estimator.fitted import Fitted
-from manyheads.estimator.promise import PlanFile
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((6, 4, 3)), np.array([0, 1] * 3)
@@ -213,25 +210,13 @@ CASES = {
         lambda f: mh.Dataset.from_arrays(X, Y + 5, like=DATA),
         "label '5' is none of data's",
     ),
-    "words for a classifier": (
-        stored(Fitted.load, "no"),
-        "is not a readable safetensors file: .*; pass one written by `manyheads fit`",
+    "words for a probe": (
+        stored(mh.AttentionProbe.load, "no"),
+        "is not a readable safetensors file; use another copy",
     ),
-    "somebody's weights for a classifier": (
-        tensors(Fitted.load, a=X),
-        "holds no classifier of manyheads; pass one written by",
-    ),
-    "no plan": (
-        lambda f: PlanFile.load(f / "plan.json"),
-        "pass one written by `manyheads plan --out`",
-    ),
-    "words for a plan": (
-        stored(PlanFile.load, "no"),
-        "cannot be read .*; make it anew with `manyheads plan --out`",
-    ),
-    "a plan of the future": (
-        stored(PlanFile.load, json.dumps({"kind": "manyheads plan", "format_version": 99})),
-        "cannot be read .*; make it anew with `manyheads plan --out`",
+    "somebody's weights for a probe": (
+        tensors(mh.AttentionProbe.load, a=X),
+        "holds no probe of manyheads; pass one written by",
     ),
     "data for a run": (
         lambda f: DATA.save(f / "d.npz") or mh.Trajectory.load(f / "d.npz"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -14,7 +13,6 @@ def command(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
     data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
-    plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     statement: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID [ID ...]")] = (),
     independent: bool = False,
     token_radius: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
@@ -32,12 +30,10 @@ def command(
         manyheads train my-data.npz --seed 3 --out run.npz
         manyheads certify run.npz --data my-data.npz
         manyheads certify run.npz --statement thm1 identity --full
-        manyheads certify run.npz --plan plan.json
 
     Args:
         run: a run saved by `manyheads train --out`.
         data: the file or the data source it was trained on; by default the one that the run names.
-        plan: for a run made with `manyheads train --plan`, the same plan; by default its promise is checked.
         statement: ids such as thm1, identity, def1.p3, cor1.3, loo; by default all that need no leave-one-out runs.
         independent: start, step size, heads and steps were chosen without looking at the training sample.
         token_radius: upper bound on the token norms of the data's distribution (known for mixture, random_labels and
@@ -47,19 +43,12 @@ def command(
         quiet: no progress.
     """
     import manyheads as mh
-    from manyheads.cli.tasks import planned, stored_run
+    from manyheads.cli.tasks import stored_run
     from manyheads.theory.ledger import entry
 
     for name in statement:
         entry(name)  # before anything is read
-    task, from_step = None, None
-    if plan is None:
-        saved, task, dataset, test = stored_run(run, data)
-    else:
-        found, dataset, test, _ = planned(plan, data or "")
-        saved = mh.Trajectory.load(run)
-        statement = statement or (found.statement,)
-        from_step = found.sharp.from_step if found.sharp else None
+    saved, task, dataset, test = stored_run(run, data)
     full_readout = isinstance(task, mh.TokenizedMixture) and saved.start.decoder == "full"
     result = mh.certify(
         saved,
@@ -69,7 +58,6 @@ def command(
         mixture=task if full_readout else None,
         independent=independent,
         token_radius=token_radius,
-        from_step=from_step,
         progress=None if quiet else tell,
     )
     if not quiet:

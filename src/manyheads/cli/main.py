@@ -18,9 +18,8 @@ from manyheads.cli.colors import say, show
 
 # Verb -> what it does, in the order a new user needs them. To add a verb, add a line and the module of that name.
 VERBS = {
-    "fit": "fit a classifier to your own sequences; ends with one plain recommendation",
-    "predict": "predict labels with a fitted classifier",
-    "look": "see which tokens the heads of a fitted classifier look at",
+    "fit": "fit an attention probe to your own sequences, and say how good it is",
+    "predict": "predict labels with a fitted probe, and see which tokens its heads look at",
     "train": "train on your data or on a data source, and save the trajectory",
     "certify": "what the theory says about a run: holds, violated or silent",
     "forecast": "what the next steps of a run are proved to reach, at any number of heads",

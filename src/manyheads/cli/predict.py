@@ -1,85 +1,73 @@
-"""`manyheads predict`: predict labels with a fitted classifier."""
+"""`manyheads predict`: labels by a fitted probe, and which tokens it looked at."""
 
 from __future__ import annotations
 
 import json as format_json
-import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from manyheads.cli.colors import say
-from manyheads.cli.numbers import Seed
-
 
 def command(
-    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    probe: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PROBE")],
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     *,
-    examples: int = 200,
-    seed: Seed = 0,
+    look: Annotated[int, tyro.conf.arg(metavar="COUNT")] = 0,
     json: bool = False,
 ) -> int:
     """Print one label per sequence, and to stderr how many are wrong if the data have labels of the same names.
 
-    MODEL is a file written by `manyheads fit -o`. DATA is as for `manyheads fit`, but an .npz file or a table may lack
-    labels.
+    PROBE is a file written by `manyheads fit -o`. DATA is as for `manyheads fit`, but may lack labels.
 
     Examples:
-        manyheads predict model.safetensors new-data.npz
-        manyheads predict digits.safetensors digits --json
+        manyheads predict probe.safetensors new-data.npz
+        manyheads predict digits.safetensors digits --look 3
 
     Args:
-        model: a file written by `manyheads fit`.
+        probe: a file written by `manyheads fit`.
         data: the file or the data source.
-        examples: sequences of a generated task.
-        seed: seed of a generated task.
-        json: print label, probability of that label and score of each sequence as JSON, one line each; labels that are
-            all numbers are written as numbers.
+        look: draw which tokens the heads look at in this many sequences, instead of printing labels.
+        json: print label, probability and scores of each sequence as JSON, one line each.
     """
-    import jax
+    import sys
+
     import numpy as np
 
-    from manyheads.cli.tasks import sequences
-    from manyheads.estimator.fitted import Fitted
+    from manyheads.cli.colors import encodes, say
+    from manyheads.cli.sequences import read
+    from manyheads.probe.attention_probe import AttentionProbe
+    from manyheads.probe.look import SHADES, drawn, legend
 
-    fitted = Fitted.load(model)
-    tokens, mask, names = sequences(data, jax.random.split(jax.random.key(seed), 5), examples)
-    fitted.check_width(tokens, data, model)
-    scores, codes = fitted.scores((tokens, mask)), fitted.codes((tokens, mask))
-    chances, own = fitted.probabilities((tokens, mask)), _own_types(fitted.label_names)
-    for code, score, chance in zip(codes.tolist(), scores.tolist(), chances.tolist(), strict=True):
-        row = {"label": own[code], "probability": chance[code], "score": score}
-        print(format_json.dumps(row) if json else fitted.label_names[code])
-    if names is not None:
-        known = {name: fitted.code_of(name) for name in np.unique(names).tolist()}
-        if None in known.values():
-            theirs, ours = ", ".join(list(known)[:6]), ", ".join(fitted.label_names)
-            say(f"not compared: the data have the labels {theirs}, the model has {ours}")
-        else:
-            wrong, num = (
-                int(
-                    sum(
-                        known[name] != code
-                        for name, code in zip(names.tolist(), codes, strict=True)
-                    )
-                ),
-                len(names),
-            )
-            seen = fitted.trained_on(tokens, mask)
-            told = f"; {seen} of them were trained on" if seen else ""
-            say(f"wrong on {wrong} of {num} sequences ({wrong / num:.1%}){told}")
+    if look < 0:
+        raise ValueError(f"--look {look} must be 0 or more.")
+    fitted = AttentionProbe.load(probe)
+    (tokens, mask), names = read(data)
+    if tokens.shape[2] != fitted.n_features_in_:
+        raise ValueError(
+            f"{data} has tokens of dimension {tokens.shape[2]}, and {probe} was fitted to dimension "
+            f"{fitted.n_features_in_}; pass data with the same features, or fit a probe to these."
+        )
+    chances = fitted.predict_proba(tokens, mask)
+    codes = np.argmax(chances, axis=1)
+    labels = fitted.classes_[codes]
+    if look:
+        plain = not encodes(SHADES, sys.stdout)
+        few = slice(0, look)
+        maps, parts = fitted.attention(tokens[few], mask[few]), fitted.parts(tokens[few], mask[few])
+        for i in range(len(maps)):
+            known = "" if names is None else f", labeled {names[i]}"
+            print(f"sequence {i}: {labels[i]} (probability {chances[i, codes[i]]:.2f}){known}")
+            print(drawn(maps[i], mask[i], parts[i, :, codes[i]], plain))
+        print(legend(plain))
+    else:
+        for label, row, code in zip(labels.tolist(), chances, codes, strict=True):
+            line = {"label": label, "probability": float(row[code])}
+            print(format_json.dumps(line) if json else label)
+    if names is not None and set(names.tolist()) <= set(fitted.classes_.astype(str).tolist()):
+        wrong = int(np.sum(labels.astype(str) != names))
+        say(f"wrong on {wrong} of {len(names)} sequences ({wrong / len(names):.1%})")
+    elif names is not None:
+        ours = ", ".join(fitted.classes_.astype(str)[:6])
+        say(f"not compared: the data have other labels than the probe, which has {ours}")
     return 0
-
-
-def _own_types(names: tuple[str, ...]) -> list[Any]:
-    """Labels as numbers where all of them are finite numbers."""
-    for kind in (int, float):
-        try:
-            values = [kind(name) for name in names]
-        except ValueError:
-            continue
-        if all(abs(value) < math.inf for value in values):
-            return values
-    return list(names)

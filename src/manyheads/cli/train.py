@@ -22,7 +22,6 @@ from manyheads.cli.tasks import (
     fresh_wanted,
     make_start,
     parts,
-    planned,
     use_all_cores,
     warn_of_time,
 )
@@ -35,23 +34,6 @@ from manyheads.training.start import STARTS
 UNSAVED = DIVERGED = 1  # exit codes
 RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-DECIDED_BY = {
-    "--plan": (
-        "--heads",
-        "--start",
-        "--scale",
-        "--decoder",
-        "--steps",
-        "--step-size",
-        "--optimizer",
-        "--loss",
-        "--examples",
-        "--positive",
-        "--first-phase-examples",
-        "--test-examples",
-        "--seed",
-    )
-}
 KINDS = ", ".join(SOURCES)
 DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS} (mixture if not given)."
 
@@ -81,7 +63,6 @@ def command(
     devices: Annotated[str | None, tyro.conf.arg(metavar="{all,INT}")] = None,
     out: File = None,
     resume: File = None,
-    plan: Annotated[Path | None, tyro.conf.arg(metavar="PLAN.json")] = None,
     until: Annotated[str | None, named(("certified",))] = None,
     forecast: bool = False,
     json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False,
@@ -101,7 +82,6 @@ def command(
         manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
         manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
         manyheads train mixture --step-size 0.5 --until certified
-        manyheads train --plan plan.json --out run.npz
         manyheads train my-data.npz --devices all --out run.npz
 
     Args:
@@ -123,7 +103,6 @@ def command(
         devices: split the sequences over all devices, or this many; by default over the cores that make it faster.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
-        plan: train with a setting from `manyheads plan --out`, on the sequences it covers; the others are test data.
         until: end the run early; `certified` ends it once the loss is proved to halve, as by `manyheads forecast`.
         forecast: show in the progress line what is proved about the coming steps, and record it.
         json_lines: print the records as JSON, one line each, instead of a table.
@@ -137,7 +116,7 @@ def command(
         from manyheads.training.rules import RULES
         from manyheads.training.trajectory import Unsaved
 
-        data = ("" if plan else "mixture") if data is None else data
+        data = "mixture" if data is None else data
         first = fresh_wanted(start, first_phase_examples)
         if out is not None and not out.is_dir() and out.suffix.lower() != ".npz":
             raise ValueError(
@@ -150,25 +129,15 @@ def command(
         ):
             raise ValueError(f"--out {out} would overwrite the data; pass another file.")
         keys = jax.random.split(jax.random.key(seed), 5)
-        if plan is not None:
-            found, dataset, test, model = planned(plan, data)
-            seed = found.seed
-            heads, step_size, steps = (
-                found.settings.num_heads,
-                found.settings.step_size,
-                found.settings.num_steps,
+        count = 100 if examples is None else examples
+        task, fresh, dataset, test = parts(data, seed, count, first, test_examples, positive)
+        split = hasattr(task, "load")
+        if split and examples is not None:
+            raise ValueError(
+                f"--examples {examples} is for generated tasks; all sequences of {data} are used."
             )
-            loss, fresh, split = found.loss, None, True
-        else:
-            count = 100 if examples is None else examples
-            task, fresh, dataset, test = parts(data, seed, count, first, test_examples, positive)
-            split = hasattr(task, "load")
-            if split and examples is not None:
-                raise ValueError(
-                    f"--examples {examples} is for generated tasks; all sequences of {data} are used."
-                )
-            facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
-            model = make_start(start, heads, scale, dataset=dataset, **facts)
+        facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
+        model = make_start(start, heads, scale, dataset=dataset, **facts)
     tell = (lambda _: None) if quiet else say
     tell(dataset)
     warn_of_time(steps, dataset, model, tell)
