@@ -28,11 +28,6 @@ def test_a_mistake_is_one_line_with_the_remedy(arguments, words, columns, capsys
     assert [word for word in wanted if word not in err] == [], err
 
 
-def test_an_option_that_another_decides_is_refused(capsys):
-    assert main(["train", "--step_size=1", "--plan=p.json", "--steps", "3"]) == 2
-    assert "--plan decides --steps and --step-size; leave --steps out" in capsys.readouterr().err
-
-
 def test_the_help_ends_with_the_examples(capsys):
     with pytest.raises(SystemExit) as end:
         main(["explain", "--help"])

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from manyheads.cli.numbers import On
+
 
 def command(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "digits",
@@ -16,7 +18,7 @@ def command(
     heads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
     decoder: Literal["query", "pooled", "full", "last"] = "query",
     positions: Literal["auto", "yes", "no"] = "auto",
-    report: bool = True,
+    report: On = True,
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE.svg")] = None,
     json: bool = False,
     quiet: bool = False,

@@ -41,6 +41,7 @@ PARAMETERS = {
     "penalty": not_negative | AUTO,
     "max_steps": whole(1),
 }
+MOST_RARE = 20  # labels; of more, half of the sequences must share theirs
 BLOCK = 1024  # sequences whose scores are computed at once
 
 
@@ -110,6 +111,12 @@ class AttentionProbe(ClassifierMixin, BaseEstimator):
         """Choose and fit on sequences `X` with labels `y` of two classes or more."""
         settings = self._settings()
         sequences, y = self._read(X, mask, y)
+        different = len(np.unique(y))
+        if different > max(MOST_RARE, len(y) // 2):
+            raise ValueError(
+                f"y holds {different} labels in {len(y)} sequences; they look like numbers to be "
+                "predicted, and this is a classifier: cut them into classes."
+            )
         check_classification_targets(y)
         weight = np.ones(len(y))
         if sample_weight is not None:

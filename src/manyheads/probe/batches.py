@@ -29,6 +29,7 @@ RATES = (
 )  # of Adam; each is used until the held-out loss has not fallen for an epoch
 EVERY = 400_000  # sequences after which the held-out loss is asked for, within long epochs
 DECAYS = (0.9, 0.999)
+LEAST_FALL = 1e-3  # share of the held-out loss that counts as falling
 
 
 def fit(
@@ -69,7 +70,7 @@ def fit(
             since = 0
             loss = _held_loss(state[0], reads(held), shape)
             tell(f"epoch {epoch + 1}: held-out loss {loss:.4f}")
-            if loss < best_loss * (1 - 1e-4):
+            if loss < best_loss * (1 - LEAST_FALL):
                 best, best_loss = state[0], loss
             else:  # from the best point on, with smaller steps
                 level += 1

@@ -87,7 +87,8 @@ def pooled(queries: Any, tokens: Any, mask: Any, xp: Any) -> tuple[Any, Any]:
 def losses_and_slopes(scores: Any, targets: Any, xp: Any) -> tuple[Any, Any]:
     """Loss of each sequence and its slope by each score; `scores` is (..., sequences, outputs)."""
     if scores.shape[-1] == 1:
-        sign = xp.where(targets == 1, 1.0, -1.0).astype(scores.dtype)[:, None]
+        sign = xp.where(targets == 1, 1.0, -1.0).astype(scores.dtype)
+        sign = sign.reshape((1,) * (scores.ndim - 2) + (-1, 1))
         small = xp.exp(-xp.abs(scores))
         loss = xp.log1p(small) + xp.maximum(-sign * scores, 0.0)
         up = xp.where(sign * scores > 0, small, 1.0) / (1.0 + small)
@@ -96,6 +97,7 @@ def losses_and_slopes(scores: Any, targets: Any, xp: Any) -> tuple[Any, Any]:
     E = xp.exp(scores - top)
     total = xp.sum(E, axis=-1, keepdims=True)
     hot = (targets[:, None] == xp.arange(scores.shape[-1])[None, :]).astype(scores.dtype)
+    hot = hot.reshape((1,) * (scores.ndim - 2) + hot.shape)  # JAX's tests allow no promotion
     loss = xp.log(total[..., 0]) + top[..., 0] - xp.sum(hot * scores, axis=-1)
     return loss, E / total - hot
 

@@ -253,12 +253,12 @@ def _warn(found: Fit, nothing: float, settings: Settings) -> None:
 
     if not np.isfinite(found.loss):
         raise ValueError("the loss is not finite; scale X, or pass a larger penalty.")
-    if not found.converged and found.steps >= settings.max_steps:
+    if not found.converged:
+        how = f"max_steps={settings.max_steps} with a gradient of {found.slope:.1e}; pass a larger max_steps, or"
+        if found.method == "Adam":
+            how = f"{batches.EPOCHS} epochs of mini-batches with a loss that still fell; pass"
         warnings.warn(
-            f"the fit stopped at max_steps={settings.max_steps} with a gradient of {found.slope:.1e}; "
-            "pass a larger max_steps, or a larger penalty.",
-            ConvergenceWarning,
-            stacklevel=4,
+            f"the fit stopped at {how} a larger penalty.", ConvergenceWarning, stacklevel=4
         )
     if found.loss > (1 - FLAT) * nothing:
         warnings.warn(

@@ -28,7 +28,7 @@ def minimize(
     *,
     steps: int,
     tolerance: float = 1e-5,
-    change: float = 1e-9,
+    change: float = 1e-5,
     watch: Callable[[int], None] | None = None,
 ) -> Minimum:
     """Minimize every column; `function(theta, which)` gives values and gradients of the columns `which`.
