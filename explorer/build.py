@@ -17,7 +17,7 @@ PAGE = HERE.parent / "docs" / "explorer" / "index.html"
 ENGINE = ("random", "model", "data", "start", "descent", "theory", "cloud", "setup")
 VIEWS = (
     *("palette", "settings", "presets", "format", "terms", "chart", "charts", "tokens", "maps"),
-    *("cloud", "bowl", "task", "picture", "controls", "runs", "python", "verdicts"),
+    *("cloud", "bowl", "task", "picture", "controls", "runs", "python", "files", "verdicts"),
     *("takeaways", "tour", "main"),
 )
 # What the engine offers to the views, the worker and the tests.

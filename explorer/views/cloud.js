@@ -64,10 +64,12 @@ function drawLevels(c, x, y, T) {
   c.fillStyle = paint("--soft");
   c.font = `${typeSize()}px ui-sans-serif, system-ui, sans-serif`;
   c.textAlign = "center";
-  for (let k = 0; k <= T; k++) c.fillText(k, x(2 * k / T - 1), y(-1.12));
+  for (let k = 0; k <= T; k++) c.fillText(k, x(2 * k / T - 1), y(-1.2));
   c.textAlign = "left";
-  c.fillText("says +1", x(-1.13), y(1.05));
-  c.fillText("says −1", x(-1.13), y(-0.95));
+  const says = x(0) - x(-1) > 90 ? "says " : "";
+  c.textBaseline = "middle";
+  c.fillText(`${says}+1`, x(-1.45), y(1));
+  c.fillText(`${says}−1`, x(-1.45), y(-1));
 }
 
 function drawArrow(c, x, y, toX, toY) {
@@ -120,7 +122,7 @@ function arrowOf(run, row, one, two) {
 
 // How far the picture reaches: to the patterns, or to most of the tokens.
 function frameOf(run) {
-  if (run.train.kinds) return { x: 1.15, y: 1.25 };
+  if (run.train.kinds) return { x: 1.45, y: 1.3 };
   const { train, directions: [one, two] } = run, count = Math.min(train.n, MOST_DOTS);
   const reach = (values, share) => values.map(Math.abs).sort((a, b) => a - b)[Math.floor(share * (values.length - 1))] || 1;
   const tokens = Array.from({ length: count * train.T }, (_, k) => train.tokens.subarray(k * train.d, (k + 1) * train.d));

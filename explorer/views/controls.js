@@ -20,6 +20,11 @@ class Controls {
       groups[field.group].append(node.box);
       this.nodes[name] = node;
     }
+    const file = el("input", { type: "file", accept: ".npz,.csv", id: "file", "aria-label": "A file with your own data", hidden: true });
+    file.addEventListener("change", () => { if (file.files.length) this.onfile(file.files[0]); file.value = ""; });
+    this.file = file;
+    this.nodes.data.box.after(el("button", { type: "button", class: "drop", id: "open", onclick: () => file.click() }, "Open your own data (.npz, .csv)"), file,
+      el("p", { class: "note" }, "An .npz with tokens (sequences, tokens, numbers) and labels, or a .csv with one row per token: the columns sequence, label, and one for each number. It does not leave this page."));
   }
 
   choice(name, field, change) {
@@ -33,7 +38,7 @@ class Controls {
     const range = el("input", { type: "range", id: `set-${name}`, name, "aria-label": field.label, min: log ? 0 : field.low, max: log ? LOG_STEPS : field.high, step: log ? 1 : field.step || 1 });
     const box = el("input", { type: "text", inputmode: "decimal", class: "value", "aria-label": `${field.label}, exact value` });
     const marks = el("div", { class: "marks" }), problem = el("p", { class: "problem", id: `problem-${name}`, role: "alert", hidden: true });
-    range.addEventListener("input", () => change(name, log ? fromPosition(field, Number(range.value)) : Number(range.value)));
+    range.addEventListener("input", () => change(name, log ? this.moved(name, field, Number(range.value)) : Number(range.value)));
     // What is refused stays out of the run: the field shows the value that runs, and the reason stands below it.
     const judge = (text = "") => {
       problem.textContent = text;
@@ -53,7 +58,14 @@ class Controls {
       box: el("div", { class: "control" }, term(field.term, field.label), box, el("div", { class: "track" }, range, marks), problem) };
   }
 
-  show(settings, hasOwn) {
+  // Where a logarithmic slider was moved to; a whole number changes by one at least, or a key could not leave a small one.
+  moved(name, field, position) {
+    const value = fromPosition(field, position), now = this.shown[name];
+    return value === now && field.whole ? Math.max(field.low, now + Math.sign(position - toPosition(field, now))) : value;
+  }
+
+  show(settings) {
+    this.shown = settings;
     for (const [name, node] of Object.entries(this.nodes)) {
       const field = SETTINGS[name], own = settings.data === "own";
       const hidden = (field.only && field.only !== settings.data) || (settings.data === "parity" && ["d", "n", "nTest"].includes(name)) || (field.when && !field.when(settings)) || (own && field.drawn);

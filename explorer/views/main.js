@@ -5,6 +5,7 @@ class App {
     this.worker = new Worker_((heard) => this.hear(heard));
     this.edgeWorker = null;
     this.controls = new Controls($("#controls"), (name, value) => this.change(name, value));
+    this.controls.onfile = (file) => this.openFile(file);
     this.controls.onmark = (value) => this.change("stepSize", roundedDown(value));
     this.clouds = new Clouds($("#cloud"));
     this.bowl = new Bowl($("#bowl"));
@@ -72,6 +73,8 @@ class App {
     fill($("#preset"), el("option", { value: "" }, "choose …"), Object.entries(PRESETS).map(([name, { title }]) => el("option", { value: name }, title)));
     $(".theme").addEventListener("click", () => this.theme(dark() ? "light" : "dark", true));
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.shownLink) this.open(location.hash); });
+    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("drop", (event) => { event.preventDefault(); if (event.dataTransfer.files.length) this.openFile(event.dataTransfer.files[0]); });
     document.addEventListener("keydown", (event) => this.key(event));
     const wide = matchMedia("(prefers-color-scheme: dark)");
     wide.addEventListener("change", () => { if (!remembered()) this.theme(wide.matches ? "dark" : "light", false); });
@@ -102,6 +105,8 @@ class App {
     if (!chosen) return;
     this.say("");
     $("#hint").textContent = chosen.says;
+    this.invitation = null;
+    this.sequence = 0;
     this.visit(chosen.settings, chosen.pin || null, "play");
   }
 
@@ -109,12 +114,12 @@ class App {
   change(name, value) {
     if (value === undefined || value === this.settings[name]) { this.controls.show(this.settings); return; }
     if (name === "data" && value === "own" && !(this.own && this.own.tokens)) {
-      this.say("Choose a file first.", true);
       this.controls.show(this.settings);
+      this.controls.file.click();
       return;
     }
     if (name === "data" && value !== "own") this.own = null;
-    const { settings, said } = mended({ ...this.settings, [name]: value }), trained = this.run && this.run.step > 0 && !this.queue;
+    const { settings, said } = mended({ ...this.settings, [name]: value }), trained = this.following || (this.run && this.run.step > 0 && !this.queue);
     this.settings = settings;
     if (said.length) this.say(said.join(" "), true); else this.say("");
     $("#preset").value = "";
@@ -123,24 +128,26 @@ class App {
     // While a run is shown, its pictures follow the sliders: the new run is trained at once.
     const follows = trained && settings.numSteps <= MOST_FOLLOWED;
     this.prepare(false);
-    clearTimeout(this.following);
-    if (follows) this.following = setTimeout(() => { if (this.settings === settings && !this.training && !this.run?.step) this.follow(settings); }, 250);
+    if (follows) this.following = setTimeout(() => { this.following = null; this.follow(settings); }, 250);
   }
 
   follow(settings) {
-    if (this.run && this.run.settings === settings) this.start(); else this.wanted = true;
+    if (this.settings !== settings || this.training) return;
+    if (this.run && this.run.settings === settings) { if (!this.run.step) this.start(); } else this.wanted = true;
   }
 
   // Show a state; with `pin`, first train that run unless it exists, pin it, then train this one. `train` is false; true:
   // show it at its end; "play": train in silence, then play; or a step: train in silence, then show that one.
-  visit(settings, pin, train) {
+  visit(settings, pin, train, own = null) {
     this.goal = train === false || train === true ? null : train;
     this.visiting = true;
     const there = (one) => one && one.status === "finished" && !one.own && pin && toLink(one.settings) === toLink(mended({ ...pin }).settings);
-    this.own = null;
+    $("#controls .invited")?.classList.remove("invited");
+    if (settings.data === "parity" && !this.sequence) this.sequence = Math.floor(2 ** settings.T / 3); // one with tokens of both kinds
+    this.own = own;
     this.pinned = [this.run, this.pinned].find(there) || null;
     const fitted = mended({ ...settings });
-    if (fitted.settings.data === "own") {
+    if (fitted.settings.data === "own" && !own) {
       fitted.settings.data = "mixture";
       this.say("The link refers to its author's own data, which it does not contain; the mixture is shown.", true);
     }
@@ -152,6 +159,8 @@ class App {
   }
 
   prepare(train = false) {
+    clearTimeout(this.following);
+    this.following = null;
     this.stopPlaying();
     this.wanted = train;
     if (this.goalOf !== this.settings && !this.queue) this.goal = null;
@@ -282,7 +291,25 @@ class App {
   }
 
   // Data of the user ------------------------------------------------------------------------------------------
-  useOwn(data) { this.own = data; this.settings = mended({ ...this.settings, data: "own" }).settings; this.pinned = null; this.prepare(); }
+  // A file that was chosen, or dropped on the page.
+  async openFile(file) {
+    try {
+      const { data, said } = await readData(file);
+      this.say("");
+      this.useOwn(data, said);
+    } catch (error) { this.say(error.message, true); }
+  }
+
+  useOwn(data, said) {
+    const given = { ...this.settings, data: "own" };
+    if (data.d > MOST.width && given.decoder !== "query") {
+      given.decoder = "query";
+      said.push(`A token has ${number(data.d)} numbers, so the model is now a learned query, which is quick for wide tokens.`);
+    }
+    this.visit(mended(given).settings, null, "play", data);
+    said.push(`${number(data.n)} sequences of ${number(data.T)} tokens; label ${data.labelNames[1]} counts as +1. A quarter is kept for the test.`);
+    $("#hint").textContent = said.join(" ");
+  }
 
   // Time ----------------------------------------------------------------------------------------------------
   cursorAt(index) { const { steps } = this.run; this.cursor = index >= steps.length - 1 ? null : steps[index]; this.redraw(); }
@@ -412,4 +439,4 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
 document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const app = new App();
-window.explorer = { app, Engine, pythonCode, number, terms: LEDGER.terms, stops: TOUR, presets: PRESETS, takeaways: TAKEAWAYS };
+window.explorer = { app, Engine, pythonCode, readData, number, terms: LEDGER.terms, stops: TOUR, presets: PRESETS, takeaways: TAKEAWAYS };

@@ -23,13 +23,29 @@ function dataCode(name, data) {
   return `${code}${name} = mh.Dataset.from_arrays(${name}_tokens, ${name}_labels${flags.join("")})\n`;
 }
 
+const RULE_NAMES = { gd: "GD", normalized: "Normalized", polyak: "Polyak", adam: "Adam" };
+
+// Descent whose step of the attention weights is multiplied; it has a name of its own, because the theory is about the other.
+const RESCALED = `class Rescaled(mh.GD):
+    name = "gd, W's step times H"
+    ratio: float = 1.0
+
+    def move(self, problem, view, memory, axis):
+        W, U = view.gradient
+        step = self.step_size
+        return type(view.gradient)(-step * self.ratio * W, -step * U), memory
+
+
+`;
+
 function trainCode(run) {
-  const { settings: s } = run, steps = run.steps.filter((step) => step <= s.numSteps);
-  const rule = { gd: "GD", normalized: "Normalized", polyak: "Polyak", adam: "Adam" }[s.optimizer];
-  return `run = mh.train(start, data, rule=mh.${rule}(${s.stepSize}), num_steps=${s.numSteps}, loss="${s.loss}",
+  const { settings: s } = run, steps = run.steps.filter((step) => step <= s.numSteps), rescaled = isRescaled(s);
+  const rule = rescaled ? `Rescaled(${s.stepSize}, ratio=${s.heads}.0)` : `mh.${RULE_NAMES[s.optimizer]}(${s.stepSize})`;
+  return `run = mh.train(start, data, rule=${rule}, num_steps=${s.numSteps}, loss="${s.loss}",
                test=${run.test ? "test" : "None"}, record=[${steps.join(", ")}], dtype="float64")
 print(run)  # train loss at step ${run.last.step} in the page: ${run.last.trainLoss}
-`;
+print(mh.certify(run, data))  # which statements of the theory speak about this run, and what they say
+${s.optimizer === "gd" && !rescaled ? "print(mh.forecast(run, data))  # what is proved about the steps that would follow\n" : "# mh.forecast(run, data) proves what follows for plain gradient descent in the paper's scaling, which this is not\n"}`;
 }
 
 function pythonCode(run) {
@@ -41,8 +57,9 @@ def array(text, kind, shape):
 
 
 `;
+  if (isRescaled(s)) code += RESCALED;
   code += dataCode("data", run.train) + (run.test ? dataCode("test", run.test) : "");
-  code += arrayCode("key_query", model.W, [G, d, d]) + arrayCode("readout", model.U, s.decoder === "full" ? [G, T, d] : [G, d]);
+  code += arrayCode("key_query", model.W, s.decoder === "query" ? [G, d] : [G, d, d]) + arrayCode("readout", model.U, s.decoder === "full" ? [G, T, d] : [G, d]);
   code += `start = mh.MultiHead.create(key_query, readout, multiplicity=[${Array.from(model.counts).join(", ")}], decoder="${s.decoder}")\n`;
   return code + trainCode(run);
 }

@@ -8,7 +8,7 @@ const TASKS = {
 };
 
 function showTask(place, run) {
-  const { train, settings } = run, { T } = train, i = Math.max(0, train.labels.findIndex((y) => y > 0)), size = 22, gap = 8, shown = Math.min(T, 24);
+  const { train, settings } = run, { T } = train, i = train.kinds ? Math.floor(train.n / 3) : Math.max(0, train.labels.findIndex((y) => y > 0)), size = 22, gap = 8, shown = Math.min(T, 24);
   const canvas = el("canvas", { role: "img", "aria-label": `An example: ${shown} tokens with label ${labelOf(train, train.labels[i])}` });
   const width = shown * (size + gap) + 4, ratio = devicePixelRatio || 1;
   canvas.width = width * ratio;

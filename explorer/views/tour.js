@@ -158,6 +158,8 @@ class Tour {
     this.place.hidden = !stop;
     if (!stop) { this.app.folding(); this.point(null); this.app.showLink(); this.app.redraw(); return; }
     this.app.say("");
+    $("#hint").textContent = "";
+    Object.assign(this.app, { invitation: null, sequence: 0 });
     this.fill(stop, k);
     this.turn(0);
     $("#tourNext").focus({ preventScroll: true });

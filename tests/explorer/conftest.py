@@ -69,7 +69,7 @@ class Tab:
     def ask(self, expression):
         return self.page.evaluate(f"() => {expression}")
 
-    def until(self, expression, limit=300, where=""):
+    def until(self, expression, limit=60, where=""):
         """Wait for an event in the page; Playwright's own way needs eval, which the page forbids."""
         deadline = time.monotonic() + limit
         while not self.page.evaluate(f"() => Boolean({expression})"):
