@@ -17,11 +17,12 @@ def arrays(n=24, T=3, d=4):
     return tokens, labels
 
 
-
 def given(tab, path):
     """Choose a file, and wait for what the page says."""
     said = "document.querySelector('#message').textContent + document.querySelector('#hint').textContent"
-    tab.page.evaluate("() => { explorer.app.say(''); document.querySelector('#hint').textContent = ''; }")
+    tab.page.evaluate(
+        "() => { explorer.app.say(''); document.querySelector('#hint').textContent = ''; }"
+    )
     tab.page.set_input_files("#file", str(path))
     tab.until(said, limit=30)
     return tab.ask(said)
@@ -43,9 +44,7 @@ def test_an_npz_gives_the_same_arrays(desk, tmp_path, how):
     assert "24 sequences of 3 tokens" in given(desk, path)
     desk.status("finished")
     run = desk.ask("explorer.app.run.settings.data")
-    own = desk.ask(
-        "[Array.from(explorer.app.own.tokens), Array.from(explorer.app.own.labels)]"
-    )
+    own = desk.ask("[Array.from(explorer.app.own.tokens), Array.from(explorer.app.own.labels)]")
     wanted = tokens.astype("f4") if how == "float32" else tokens
     assert run == "own" and own == [wanted.astype(float).ravel().tolist(), labels.tolist()]
     assert [url for url in desk.requests if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -56,13 +55,19 @@ def test_a_csv_of_sequences_of_different_length(desk, tmp_path):
     lines = ["sequence,label,a,b,c,d"]
     for i in range(24):
         for t in range(2 + i % 2):
-            cells = [f'"no. {i}, quoted"', "up" if labels[i] > 0 else "down", *tokens[i, t].tolist()]
+            cells = [
+                f'"no. {i}, quoted"',
+                "up" if labels[i] > 0 else "down",
+                *tokens[i, t].tolist(),
+            ]
             lines.append(",".join(map(str, cells)))
     (tmp_path / "own.csv").write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
     desk.visit(SMALL)
     assert "24 sequences of 3 tokens; label up counts as +1" in given(desk, tmp_path / "own.csv")
     desk.status("finished")
-    own = desk.ask("({ tokens: Array.from(explorer.app.own.tokens), mask: Array.from(explorer.app.own.mask), labels: Array.from(explorer.app.own.labels) })")
+    own = desk.ask(
+        "({ tokens: Array.from(explorer.app.own.tokens), mask: Array.from(explorer.app.own.mask), labels: Array.from(explorer.app.own.labels) })"
+    )
     mask = np.arange(3)[None, :] < (2 + np.arange(24) % 2)[:, None]
     assert own["mask"] == mask.astype(int).ravel().tolist() and own["labels"] == labels.tolist()
     assert own["tokens"] == np.where(mask[:, :, None], tokens, 0).ravel().tolist()
