@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -110,6 +111,24 @@ def write(chapters: list, options: argparse.Namespace, seconds: float) -> Path:
     return out / "index.html"
 
 
+QUOTE = re.compile(r"\[(-?[\d.,e-]+)\]\(((?:docs/)?report/index\.html#(\w+)-(\d+))\)")
+
+
+def update_quotes(chapters: list) -> None:
+    """Write today's numbers into the documents that quote them; their verdicts are left to a person."""
+    claims = {chapter.name: chapter.summary()["claims"] for chapter in chapters}
+
+    def today(found: re.Match) -> str:
+        _, link, name, place = found.groups()
+        return f"[{claims[name][int(place) - 1]['shown']}]({link})" if name in claims else found[0]
+
+    for page in [HERE.parent / "README.md", *(HERE.parent / "docs").glob("*.md")]:
+        text = page.read_text()
+        updated = QUOTE.sub(today, text)
+        if updated != text:
+            page.write_text(updated)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}")
@@ -142,6 +161,8 @@ def main() -> None:
         ):
             chapters = run(options, client)
     print(write(chapters, options, time.monotonic() - began))
+    if options.page and options.page.resolve() == HERE.parent / "docs" / "report":
+        update_quotes(chapters)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def lines(
         name: the variable.
         along: the axis of the sweep that lies horizontally.
         by: the axis of which every value gets a line.
-        log: whether to take geometric means and to draw both axes logarithmically.
+        log: whether to take geometric means and to draw them logarithmically.
         label: the text at the end of a line, from the value of `by`.
         setting: the choice along all further axes.
     """
@@ -102,9 +102,9 @@ def lines(
     if named:
         axes.set_xticks(x, positions)
         axes.margins(x=0.2)
-    elif log and min(x) > 0:
+    elif min(x) > 0 and max(x) >= 8 * min(x):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(x, [number(position) for position in positions], minor=False)
+        axes.set_xticks(x, [number(position, 4) for position in positions], minor=False)
         axes.minorticks_off()
     if log:
         axes.set_yscale("log")
