@@ -12,6 +12,8 @@ import manyheads as mh
 HERE = Path(__file__).parent
 TITLES = {
     "data": "manyheads.data: where sequences come from",
+    "model": "manyheads.model: what is trained",
+    "training": "manyheads.training: starts, rules and runs",
     "measures": "manyheads.measures: numbers measured on models and runs",
     "theory": "manyheads.theory: statements, forecasts and verdicts",
     "lab": "manyheads.lab: many runs, claims, one page",
