@@ -24,7 +24,8 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from manyheads import Dataset, MultiHead, loss_curvature  # noqa: E402
+from manyheads import Dataset, MultiHead  # noqa: E402
+from manyheads.measures import loss_curvature  # noqa: E402
 from manyheads.measures.hessian import HessianOperator  # noqa: E402
 from manyheads.model.loss import LOGISTIC  # noqa: E402
 

@@ -22,7 +22,8 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from manyheads import Dataset, MultiHead, tangent_kernel  # noqa: E402
+from manyheads import Dataset, MultiHead  # noqa: E402
+from manyheads.measures import tangent_kernel  # noqa: E402
 
 SHAPES = [(200, 8, 128, 16), (200, 4, 64, 64), (1000, 10, 50, 8)]
 CASES = {

@@ -22,7 +22,7 @@ import piqp  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
 
-from manyheads import hard_margin  # noqa: E402
+from manyheads.measures import hard_margin  # noqa: E402
 
 KINDS = ("wide", "low rank", "duplicates", "gaussian kernel", "inseparable")
 CASES = [f"{n} {kind}" for n in (300, 1000, 3000) for kind in KINDS]

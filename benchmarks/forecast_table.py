@@ -60,13 +60,13 @@ def task(name):
         found = setting(name)
         return found.dataset, found.fresh, found.step_size
     if name in MEMORIZED:
-        source = mh.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
+        source = mh.data.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
         return *(
             source.sample(n, key=jax.random.key(k)) for k, n in ((1, MEMORIZED[name]), (2, 200))
         ), 0.1
     if name in SEPARATED or "digits" in name:
         classes, begin = SEPARATED.get(name, ((3, 8), 0))
-        images = mh.digits(*classes)
+        images = mh.data.digits(*classes)
         tokens, labels = (np.roll(a, -begin, axis=0) for a in (images.tokens, images.labels))
         every = (tokens - tokens[DIGITS:].mean(axis=0) if name in SEPARATED else tokens), labels
         parts = [
@@ -103,7 +103,7 @@ def measured(name, kind, heads):
     data, fresh, eta = task(name)
     start = start_of(kind, heads, data, fresh)
     run = mh.train(start, data, rule=mh.GD(eta), num_steps=STEPS, dtype="float64")
-    found = mh.first_forecast(run, data)
+    found = mh.theory.first_forecast(run, data)
     row = {"data": name, "start": kind, "heads": heads, "step_size": eta, "status": run.status}
     if found is not None:
         step, promise = found

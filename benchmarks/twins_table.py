@@ -34,7 +34,9 @@ def row(n, heads, steps, step_size=1.0):
     data, test = (mixture.sample(count, key=jax.random.key(k)) for count, k in ((n, 1), (2000, 5)))
     start, plan = mh.first_phase(fresh, heads), {"step_size": step_size, "num_steps": steps}
     found = bound_twins(start, data, **plan)
-    real = mh.leave_one_out(start, data, indices=np.linspace(0, n - 1, 5).astype(int), **plan)
+    real = mh.measures.leave_one_out(
+        start, data, indices=np.linspace(0, n - 1, 5).astype(int), **plan
+    )
     final = mh.train(start, data, dtype="float64", record=10**9, **plan).final
     share = np.max(real.distance[:, -1] / found.distance[real.indices])
     values = (

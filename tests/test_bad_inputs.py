@@ -33,7 +33,9 @@ def train(model=MODEL, dataset=DATA, **more):
 
 
 def leave_one_out(**more):
-    return lambda: mh.leave_one_out(MODEL, DATA, **{"step_size": 0.1, "num_steps": 3, **more})
+    return lambda: mh.measures.leave_one_out(
+        MODEL, DATA, **{"step_size": 0.1, "num_steps": 3, **more}
+    )
 
 
 def model(W=(2, 3, 3), U=(2, 4, 3), **more):
@@ -195,7 +197,7 @@ CASES = {
         "num_examples=1 must be a whole number >= 2",
     ),
     "a margin nobody has": (
-        lambda: mh.Planted(num_tokens=2, dim=2, teacher_heads=1, margin=1e3, key=KEY).sample(
+        lambda: mh.data.Planted(num_tokens=2, dim=2, teacher_heads=1, margin=1e3, key=KEY).sample(
             3, key=KEY
         ),
         "rejects nearly everything: 0 of .* the largest score seen is",
@@ -213,16 +215,16 @@ CASES = {
         "products of entries below 1e-40 may underflow: rescale",
     ),
     "teachers beyond numbers": (
-        lambda: mh.Planted(token_scale=1e200, key=KEY).sample(3, key=KEY),
+        lambda: mh.data.Planted(token_scale=1e200, key=KEY).sample(3, key=KEY),
         "make scores that are not finite",
     ),
     "one class drawn": (
         lambda: mixture()().sample(2, key=jax.random.key(1)),
         "Draw more sequences, or pass another key",
     ),
-    "a planted model without a key": (lambda: mh.Planted(), r"pass key=jax.random.key\(0\)"),
+    "a planted model without a key": (lambda: mh.data.Planted(), r"pass key=jax.random.key\(0\)"),
     "random labels without length": (
-        lambda: mh.RandomLabels(token_norm=-1),
+        lambda: mh.data.RandomLabels(token_norm=-1),
         "token_norm=-1 must be a finite number > 0",
     ),
     "key-query weights that are not square": (
@@ -323,7 +325,7 @@ CASES = {
         r"interval=1 must be \(low, high\)",
     ),
     "data for a mixture": (
-        lambda: mh.population_first_phase(DATA, 2),
+        lambda: mh.training.population_first_phase(DATA, 2),
         "mixture=data: 6 sequences .* must be a TokenizedMixture",
     ),
     "arrays for data": (
@@ -450,19 +452,19 @@ CASES = {
         r"steps=\[3.7\] must be a list, each entry a whole number >= 0",
     ),
     "a word for a seed": (
-        lambda: mh.loss_curvature(MODEL, DATA, seed="abc"),
+        lambda: mh.measures.loss_curvature(MODEL, DATA, seed="abc"),
         "seed='abc' must be a whole number >= 0",
     ),
     "a seed beyond 64 bits": (
-        lambda: mh.loss_curvature(MODEL, DATA, seed=2**64),
+        lambda: mh.measures.loss_curvature(MODEL, DATA, seed=2**64),
         "seed=18446744073709551616 must be a whole number",
     ),
     "a width that is no number": (
-        lambda: mh.spectral_density(MODEL, DATA, width=np.nan, key=KEY),
+        lambda: mh.measures.spectral_density(MODEL, DATA, width=np.nan, key=KEY),
         "width=nan must be a finite number > 0 or None",
     ),
     "many keys for one": (
-        lambda: mh.spectral_density(MODEL, DATA, key=jax.random.split(KEY)),
+        lambda: mh.measures.spectral_density(MODEL, DATA, key=jax.random.split(KEY)),
         "must be a JAX random key or a seed",
     ),
     "data for a run": (
@@ -471,7 +473,7 @@ CASES = {
     ),
     "a name for names": (lambda: mh.certify(None, DATA, "thm1"), "run=None must be a Trajectory"),
     "complex features": (
-        lambda: mh.hard_margin([1, -1], features=[[1j], [1.0]]),
+        lambda: mh.measures.hard_margin([1, -1], features=[[1j], [1.0]]),
         "features must be real numbers",
     ),
     "bytes for heads": (
@@ -479,11 +481,11 @@ CASES = {
         "num_heads=b'3' must be a whole number",
     ),
     "an argument too many": (
-        lambda: mh.risk(MODEL, DATA, DATA, nonsense=3),
+        lambda: mh.measures.risk(MODEL, DATA, DATA, nonsense=3),
         "risk: got an unexpected keyword argument 'nonsense'; it takes model, train, test, loss",
     ),
     "a loss below every number": (
-        lambda: mh.plan(DATA, target_loss=1e-320, key=KEY),
+        lambda: mh.theory.plan(DATA, target_loss=1e-320, key=KEY),
         "target_loss=1e-320 must be from 1e-100 to log 2",
     ),
     "a name beyond the system": (
@@ -583,11 +585,11 @@ VALID = {
     "dim": 3,
     "num_examples": 6,
     "size": 3,
-    "data": None,
+    "data": DATA,
     "rule": mh.GD(0.1),
 }
 # They take nothing, or check in the body what is tried above or in tests/theory.
-FREE = {"ledger", "as_model", "train", "use_cores", "inputs", "signs", "probabilities"}
+FREE = {"ledger", "as_model", "progress", "inputs", "signs", "probabilities"}
 
 
 def public_functions():
@@ -638,7 +640,7 @@ def test_what_is_not_checked_by_a_constraint_is_known(name, function):
     """These are checked in the body, where more has to be said than one constraint can."""
     in_the_body = {"statements", "options", "devices", "labels", "gram", "features", "interval"}
     in_the_body |= {"layer", "readout", "weights", "record", "snapshots", "observe"}
-    in_the_body |= {"sizes", "nonzero", "high", "data", "columns"}
+    in_the_body |= {"sizes", "nonzero", "high", "data", "columns", "loss", "rule"}
     assert set(inspect.signature(function).parameters) - set(function.constraints) <= in_the_body
 
 

@@ -5,11 +5,14 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import manyheads as mh
+
+ROOT = Path(__file__).parent.parent
 
 ROOMS = [mh, *(getattr(mh, room) for room in mh.ROOMS if room != "lab")]
 NAMES = [(room, name) for room in ROOMS for names in room.PUBLIC.values() for name in names]
@@ -74,3 +77,24 @@ def test_what_public_functions_return_is_public():
         if inspect.isfunction(thing):
             returned = str(inspect.signature(thing).return_annotation)
             assert set(re.findall(r"\b[A-Z]\w+", returned)) <= public, f"{name} returns {returned}"
+
+
+USED = re.compile(r"\bmh\.([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?")
+TREES = ("docs", "benchmarks", "studies", "explorer")
+PAGES = [p for tree in TREES for p in ROOT.glob(f"{tree}/**/*.*") if "report" not in p.parts]
+PAGES = [p for p in (ROOT / "README.md", *PAGES) if p.suffix in (".md", ".py", ".js", ".ipynb")]
+
+
+def test_every_name_that_documents_and_scripts_use_is_public():
+    for path in PAGES:
+        for name, within in USED.findall(path.read_text()):
+            thing = getattr(mh, name, None)
+            assert thing is not None, f"{path}: mh.{name}"
+            assert name not in mh.ROOMS or not within or hasattr(thing, within), f"{path}: {within}"
+
+
+def test_documents_and_studies_use_public_names_alone():
+    for path in PAGES:
+        if path.relative_to(ROOT).parts[0] in ("README.md", "docs", "studies"):
+            inside = re.findall(r"(?:from|import) manyheads\.\w+\.\w+", path.read_text())
+            assert not inside, f"{path}: {inside}"

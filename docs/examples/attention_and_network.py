@@ -32,12 +32,12 @@ models = {
     "frozen readout": mh.frozen(
         mh.first_phase(task.sample(100, key=keys[3]), num_heads=64), "readout"
     ),
-    "low rank": mh.LowRank.random(4, num_tokens=6, dim=8, key=keys[2]),
+    "low rank": mh.model.LowRank.random(4, num_tokens=6, dim=8, key=keys[2]),
 }
 
 print(f"{'model':<24}{'train loss':>12}{'sharpness':>12}{'kernel moved':>14}")
 for name, model in models.items():
     run = mh.train(model, data, rule=mh.GD(0.5), num_steps=100, dtype="float64")
-    sharpness = mh.loss_curvature(run.final, data).largest.value
-    moved = mh.kernel_drift(run, data, steps=[100]).relative_change[-1]
+    sharpness = mh.measures.loss_curvature(run.final, data).largest.value
+    moved = mh.measures.kernel_drift(run, data, steps=[100]).relative_change[-1]
     print(f"{name:<24}{run.train_loss[-1]:>12.3g}{sharpness:>12.3g}{moved:>14.3g}")

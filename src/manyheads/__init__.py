@@ -14,7 +14,6 @@ PUBLIC = {
     "model.attention": ("MultiHead", "collapse", "expand"),
     "model.variants": ("frozen",),
     "model.autodiff": ("as_model",),
-    "model.layers": ("from_torch", "from_safetensors", "to_torch"),
     "training.start": ("zero_start", "gaussian_start", "first_phase"),
     "training.descent": ("train",),
     "training.rules": ("GD", "Normalized", "Polyak", "Adam", "Optax"),

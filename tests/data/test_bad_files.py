@@ -223,15 +223,15 @@ CASES = {
         "does not hold a trajectory; pass a file written by",
     ),
     "words for a layer": (
-        stored(lambda p: mh.from_safetensors(p, X[0, 0]), "no"),
+        stored(lambda p: mh.model.from_safetensors(p, X[0, 0]), "no"),
         "is not a readable safetensors file",
     ),
     "weights without a layer": (
-        tensors(lambda p: mh.from_safetensors(p, X[0, 0]), a=X),
+        tensors(lambda p: mh.model.from_safetensors(p, X[0, 0]), a=X),
         "holds no attention layer that is known",
     ),
     "an array for a layer": (
-        lambda f: mh.from_torch(X, X[0, 0]),
+        lambda f: mh.model.from_torch(X, X[0, 0]),
         "must be a torch.nn.MultiheadAttention",
     ),
 }

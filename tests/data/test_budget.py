@@ -26,12 +26,12 @@ def test_memory_that_is_not_there_is_refused_before_it_is_allocated(monkeypatch)
     monkeypatch.setenv(budget.MEMORY, "1e-5")  # 10.7 kB
     for call in (
         lambda: tangent_kernel(MODEL, DATA),
-        lambda: mh.good_start(MODEL, DATA),
-        lambda: mh.plan(DATA, start="zero", key=KEY),
-        lambda: mh.hard_margin(DATA.labels, gram=np.eye(60)),
-        lambda: mh.gaussian_limit(DATA, key=KEY, num_draws=2, num_batches=2),
+        lambda: mh.theory.good_start(MODEL, DATA),
+        lambda: mh.theory.plan(DATA, start="zero", key=KEY),
+        lambda: mh.measures.hard_margin(DATA.labels, gram=np.eye(60)),
+        lambda: mh.measures.gaussian_limit(DATA, key=KEY, num_draws=2, num_batches=2),
         lambda: mh.gaussian_start(100, num_tokens=4, dim=4, key=KEY),
-        lambda: mh.RandomLabels().sample(100, key=KEY),
+        lambda: mh.data.RandomLabels().sample(100, key=KEY),
         lambda: mh.TokenizedMixture(frame="axis").sample(100, key=KEY),
     ):
         with pytest.raises(
@@ -56,7 +56,7 @@ def test_days_of_work_are_refused_unless_they_are_allowed(monkeypatch):
         ValueError,
         match="204,001 runs of 1,000 steps takes at least .*; pass fewer steps, num_left_out=50 or",
     ):
-        mh.leave_one_out(MODEL, many, step_size=0.1, num_steps=1000)
+        mh.measures.leave_one_out(MODEL, many, step_size=0.1, num_steps=1000)
     with pytest.raises(ValueError, match="takes at least 16.7 h"):
         budget.fits_time("it", 6e4, "do less")
     monkeypatch.setenv(budget.HOURS, "17")

@@ -51,8 +51,8 @@ def test_bounded_sources_say_so_and_gaussian_ones_do_not():
     key = jax.random.key(0)
     mixture = mh.TokenizedMixture(key=key)
     assert mixture.sample(20, key=key).norm_bound == mixture.token_radius
-    assert mh.RandomLabels(token_norm=3.0).sample(20, key=key).norm_bound == 3.0
-    assert mh.Planted(key=key).sample(20, key=key).norm_bound is None
+    assert mh.data.RandomLabels(token_norm=3.0).sample(20, key=key).norm_bound == 3.0
+    assert mh.data.Planted(key=key).sample(20, key=key).norm_bound is None
 
 
 def test_loads_a_plain_npz_of_the_user(arrays, tmp_path):
@@ -182,7 +182,7 @@ def test_risk_of_data_with_other_labels_is_refused(arrays):
     data = mh.Dataset.from_arrays(*arrays)
     other = mh.Dataset.from_arrays(arrays[0], np.where(arrays[1] == "cat", "no", "yes"))
     with pytest.raises(ValueError, match="label 'no' is none of data's, which are 'cat' and 'dog'"):
-        mh.risk(mh.zero_start(1, num_tokens=4, dim=3), data, other)
+        mh.measures.risk(mh.zero_start(1, num_tokens=4, dim=3), data, other)
 
 
 def test_a_model_predicts_label_names(arrays):

@@ -102,7 +102,7 @@ def test_leaving_one_out_equals_the_library(page, name):
     start = mh.MultiHead(
         *(np.asarray(told["start"][part]) for part in ("keyQuery", "readout", "multiplicity"))
     )
-    wanted = mh.leave_one_out(
+    wanted = mh.measures.leave_one_out(
         start, data, step_size=told["stepSize"], num_steps=told["numSteps"], indices=[0, 1, 2]
     )
     got = page.evaluate(LEFT_OUT, told)

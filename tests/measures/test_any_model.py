@@ -60,19 +60,19 @@ def test_the_kernel_is_the_product_of_dense_jacobians(name):
     score, _, point, _ = plain(model, data)
     J = np.asarray(jax.jacobian(score)(point))
     for memory in (128e6, 1e5):
-        kernel = mh.tangent_kernel(model, data, memory=memory)
+        kernel = mh.measures.tangent_kernel(model, data, memory=memory)
         norms = np.sqrt(np.outer(np.diag(J @ J.T), np.diag(J @ J.T)))
         assert np.max(np.abs(kernel.matrix - J @ J.T) / norms) <= kernel.accuracy < 1e-12
-    mixed = mh.tangent_kernel(model, data, data.subset([4, 1]))
+    mixed = mh.measures.tangent_kernel(model, data, data.subset([4, 1]))
     assert np.allclose(mixed.matrix, (J @ J.T)[:, [4, 1]], rtol=1e-10)
-    single = mh.tangent_kernel(model, data, dtype="float32")
+    single = mh.measures.tangent_kernel(model, data, dtype="float32")
     assert single.matrix.dtype == np.float32 and np.allclose(
         single.matrix, J @ J.T, rtol=1e-3, atol=1e-4
     )
     assert kernel.form == "autodiff" and list(kernel.parts) == ["parameters"]
     assert str(kernel).startswith("tangent kernel 7x7 of ") and "readout share" not in str(kernel)
     with pytest.raises(ValueError, match="form='maps' is a closed form of MultiHead"):
-        mh.tangent_kernel(model, data, form="maps")
+        mh.measures.tangent_kernel(model, data, form="maps")
 
 
 @pytest.mark.parametrize("name", mostly("mlp"))
@@ -82,18 +82,20 @@ def test_the_curvature_is_that_of_the_dense_hessian(name):
     n = data.num_examples
     values = np.linalg.eigvalsh(jax.hessian(loss)(point, jnp.full(n, 1 / n)))
     for method in ("dense", "lanczos"):
-        found = mh.loss_curvature(model, data, method=method, tolerance=1e-9)
+        found = mh.measures.loss_curvature(model, data, method=method, tolerance=1e-9)
         assert found.converged and found.num_parameters == len(values)
         assert found.smallest.value == pytest.approx(values[0], abs=1e-8 * np.abs(values).max())
         assert found.largest.value == pytest.approx(values[-1], rel=1e-8)
     assert np.allclose(
-        mh.loss_spectrum(model, data).eigenvalues, values, atol=1e-12 * np.abs(values).max()
+        mh.measures.loss_spectrum(model, data).eigenvalues,
+        values,
+        atol=1e-12 * np.abs(values).max(),
     )
     one = np.linalg.eigvalsh(jax.hessian(lambda vector: score(vector)[2])(point))
-    found = mh.score_curvature(model, data, 2)
+    found = mh.measures.score_curvature(model, data, 2)
     assert found.smallest.value == pytest.approx(one[0], abs=1e-10 * np.abs(one).max())
     assert found.largest.value == pytest.approx(one[-1], abs=1e-10 * np.abs(one).max())
-    density = mh.spectral_density(model, data, num_probes=20, key=jax.random.key(0))
+    density = mh.measures.spectral_density(model, data, num_probes=20, key=jax.random.key(0))
     assert abs(density.trace - values.sum()) <= 5 * density.trace_error + 1e-9
 
 
@@ -118,7 +120,7 @@ def test_descent_is_that_by_hand_and_the_other_block_stays(name):
 def test_leaving_one_out_is_training_without_it(name):
     model, data = any_model(name)
     n = data.num_examples
-    found = mh.leave_one_out(model, data, step_size=STEP, num_steps=STEPS, indices=[1, 4])
+    found = mh.measures.leave_one_out(model, data, step_size=STEP, num_steps=STEPS, indices=[1, 4])
     here, unravel = descent_by_hand(model, data, jnp.full(n, 1 / n))
     for row, i in enumerate((1, 4)):
         there, _ = descent_by_hand(model, data, jnp.full(n, 1 / n).at[i].set(0.0))
@@ -133,7 +135,7 @@ def test_leaving_one_out_is_training_without_it(name):
 @pytest.mark.parametrize("name", mostly("low rank", "key_query frozen", among=OTHERS + FROZEN))
 def test_the_mean_loss_of_a_run_is_explained(name):
     model, data = any_model(name)
-    parts = mh.explain_run(model, data, step_size=STEP, num_steps=STEPS)
+    parts = mh.theory.explain_run(model, data, step_size=STEP, num_steps=STEPS)
     assert {part.target.name for part in parts} == {
         "the proximal target",
         "the end of a run 2 times as long",
@@ -161,22 +163,26 @@ def test_margins_risk_and_drift(name):
                 for r in rows
             ]
         )
-    kernel = mh.tangent_kernel(model, data)
-    by_kernel = mh.hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
-    by_rows = mh.hard_margin(data.labels, features=J)
+    kernel = mh.measures.tangent_kernel(model, data)
+    by_kernel = mh.measures.hard_margin(
+        data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy
+    )
+    by_rows = mh.measures.hard_margin(data.labels, features=J)
     assert by_kernel.lower <= by_rows.upper and by_rows.lower <= by_kernel.upper
-    ladder = mh.margin_ladder(model, data, num_starts=1, num_steps=0, key=jax.random.key(0))
+    ladder = mh.measures.margin_ladder(
+        model, data, num_starts=1, num_steps=0, key=jax.random.key(0)
+    )
     assert ladder.tangent.upper == pytest.approx(by_kernel.upper, rel=1e-9)
     assert (ladder.iterate is None) == (name in OTHERS) and "tangent scale" in str(ladder)
-    risk = mh.risk(model, data, data)
+    risk = mh.measures.risk(model, data, data)
     assert risk.train_error == np.mean(data.labels * np.asarray(score(point)) <= 0)
     run = mh.train(model, data, rule=mh.GD(STEP), num_steps=STEPS, dtype="float64", snapshots=[3])
-    drift = mh.kernel_drift(run, data)
-    later = mh.tangent_kernel(run.model(3), data).matrix
+    drift = mh.measures.kernel_drift(run, data)
+    later = mh.measures.tangent_kernel(run.model(3), data).matrix
     change = np.linalg.norm(later - kernel.matrix) / np.linalg.norm(kernel.matrix)
     assert drift.relative_change[1] == pytest.approx(change, rel=1e-9)
-    along = mh.curvature_along(run, data, steps=[0, STEPS])
-    between = mh.curvature_on_segment(run.start, run.final, data, num_points=2)
+    along = mh.measures.curvature_along(run, data, steps=[0, STEPS])
+    between = mh.measures.curvature_on_segment(run.start, run.final, data, num_points=2)
     assert np.allclose(along.largest, between.largest, rtol=1e-9)
 
 
@@ -189,16 +195,16 @@ def test_what_needs_attention_says_so():
         ValueError,
         match="must be a Trajectory or a MultiHead or a Frozen; train and frozen make them",
     ):
-        mh.attention_focus(model, data)
+        mh.measures.attention_focus(model, data)
     with pytest.raises(ValueError, match="moves both blocks of a MultiHead; leave mixture= out"):
-        mh.margin_ladder(
+        mh.measures.margin_ladder(
             model, data, mixture=mixture, num_starts=1, num_steps=0, key=jax.random.key(0)
         )
     half, data = any_model("readout frozen")
-    whole = mh.attention_focus(half.full, data)
-    assert np.array_equal(mh.attention_focus(half, data).saturation, whole.saturation)
+    whole = mh.measures.attention_focus(half.full, data)
+    assert np.array_equal(mh.measures.attention_focus(half, data).saturation, whole.saturation)
     other = mh.frozen(
         half.full.replace_heads((half.full.key_query, 2 * half.full.readout)), "readout"
     )
     with pytest.raises(ValueError, match="differ in what does not train"):
-        mh.curvature_on_segment(half, other, data)
+        mh.measures.curvature_on_segment(half, other, data)

@@ -46,7 +46,7 @@ def test_the_trace_is_that_of_runs_with_slightly_other_weights(mixture, start):
         ends = [losses(start, data, weight + sign * small * np.eye(n)[j]) for sign in (-1, 1)]
         influence[:, j] = (ends[0] - ends[1]) / (2 * small)
     expected = np.trace(influence) / n - influence.sum() / n**2
-    found = mh.optimism(start, data, **PLAN, steps=[7])
+    found = mh.measures.optimism(start, data, **PLAN, steps=[7])
     assert found.trace[-1] == pytest.approx(
         expected, rel=1e-6
     )  # central differences: small² relative to the curvature
@@ -63,7 +63,7 @@ def test_the_trace_is_that_of_runs_with_slightly_other_weights(mixture, start):
 def test_n_times_the_exact_gap_tends_to_the_trace_of_the_distribution(mixture, start):
     """Two sequences, drawn with equal chance: samples of n are counts, so the expected gap is a sum over n + 1 runs."""
     atoms = mixture.sample(2, key=jax.random.key(5))
-    limit = mh.optimism(start, atoms, step_size=0.3, num_steps=8).trace[-1]
+    limit = mh.measures.optimism(start, atoms, step_size=0.3, num_steps=8).trace[-1]
     scaled = []  # n times the expected gap
     for n in (16, 32):
         gap = 0.0
@@ -82,18 +82,18 @@ def test_n_times_the_exact_gap_tends_to_the_trace_of_the_distribution(mixture, s
 
 def test_probes_estimate_the_trace_with_the_error_that_they_state(mixture, start):
     data = mixture.sample(5, key=jax.random.key(1))
-    exact = mh.optimism(start, data, **PLAN)
-    found = mh.optimism(start, data, **PLAN, num_probes=100, key=jax.random.key(3))
+    exact = mh.measures.optimism(start, data, **PLAN)
+    found = mh.measures.optimism(start, data, **PLAN, num_probes=100, key=jax.random.key(3))
     assert 0 < found.standard_error[-1] < 0.2 * exact.trace[-1]
     assert abs(found.trace[-1] - exact.trace[-1]) < 3 * found.standard_error[-1]
     assert "±" in str(found) and "±" not in str(exact)
     with pytest.raises(ValueError, match="num_probes=4 directions are drawn at random: pass key="):
-        mh.optimism(start, data, **PLAN, num_probes=4)
+        mh.measures.optimism(start, data, **PLAN, num_probes=4)
 
 
 def test_leaving_one_out_at_a_longer_step_is_training_on_the_others(mixture, start):
     data, n = mixture.sample(5, key=jax.random.key(1)), 5
-    twins = mh.leave_one_out(start, data, step_size=0.3 * n / (n - 1), num_steps=20)
+    twins = mh.measures.leave_one_out(start, data, step_size=0.3 * n / (n - 1), num_steps=20)
     for i in range(n):
         others = np.where(np.arange(n) == i, 0.0, 1 / (n - 1))
         assert twins.left_out_loss[i, -1] == pytest.approx(losses(start, data, others)[i], rel=1e-9)

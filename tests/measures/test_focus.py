@@ -30,7 +30,7 @@ def heads(mixture, scales, counts=None):
 
 
 def test_zero_weights_look_everywhere(mixture, data):
-    focus = mh.attention_focus(heads(mixture, [0.0], [5]), data, mixture=mixture)
+    focus = mh.measures.attention_focus(heads(mixture, [0.0], [5]), data, mixture=mixture)
     assert focus.relevant_mass == pytest.approx(0.25, rel=1e-12)
     most = [np.unique(np.round(X, 9), axis=0, return_counts=True)[1].max() for X in data.tokens]
     assert focus.saturation == pytest.approx(np.mean(most) / 8, rel=1e-12)
@@ -43,7 +43,7 @@ def test_zero_weights_look_everywhere(mixture, data):
 @pytest.mark.parametrize("epsilon", [0.5, 0.1, 1e-3])
 def test_the_sharpness_of_proposition_3_suffices(mixture, data, epsilon):
     needed = sharpness_needed(mixture, epsilon)
-    focus = mh.attention_focus(
+    focus = mh.measures.attention_focus(
         heads(mixture, [needed, 0.5 * needed]), data, mixture=mixture, epsilon=epsilon
     )
     assert focus.sharpness_needed == needed
@@ -70,7 +70,7 @@ def test_the_mass_is_the_one_that_training_records(mixture, data):
         record=[0, 10, 20],
         snapshots=[10],
     )
-    focus = mh.attention_focus(run, data, mixture=mixture)
+    focus = mh.measures.attention_focus(run, data, mixture=mixture)
     assert focus.steps.tolist() == [0, 10, 20]
     assert np.abs(focus.relevant_mass - run.attention_mass).max() <= 1e-12
     assert "on relevant tokens" in str(focus) and "step       10" in str(focus)
@@ -83,7 +83,7 @@ def test_the_mass_is_the_one_that_training_records(mixture, data):
 def test_underflow_is_what_float32_rounds_to_zero(mixture, data):
     for scale in (20.0, 2000.0):
         model = heads(mixture, [scale])
-        focus = mh.attention_focus(model, data)
+        focus = mh.measures.attention_focus(model, data)
         X = jnp.asarray(data.tokens, jnp.float32)
         S = jnp.einsum("ntd,de,nse->nts", X, jnp.asarray(model.key_query[0], jnp.float32), X)
         zero = np.asarray(jax.nn.softmax(S, axis=-1)) == 0
@@ -97,13 +97,15 @@ def test_effective_heads_and_specialization(mixture, data):
     model = model.replace_heads(
         (model.key_query, model.readout * np.array([1e-9, 1.0, 1.0])[:, None, None])
     )
-    focus = mh.attention_focus(model, data)
+    focus = mh.measures.attention_focus(model, data)
     assert focus.effective_heads[0] == pytest.approx(2, rel=1e-6) and focus.num_distinct[0] == 2
     # one head looks at one kind of token only, its opposite at the others: as far apart as attention can be
     tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
     two = mh.Dataset.from_arrays(tokens, [1.0, -1.0])
     W = 1e3 * np.array([[[1.0, 0], [0, 1]], [[0.0, 1], [1, 0]]])
-    apart = mh.attention_focus(mh.MultiHead.create(W, np.ones((2, 2, 2)), multiplicity=[3, 1]), two)
+    apart = mh.measures.attention_focus(
+        mh.MultiHead.create(W, np.ones((2, 2, 2)), multiplicity=[3, 1]), two
+    )
     assert apart.specialization[0] == pytest.approx(2 * 0.75 * 0.25, rel=1e-12)
     assert apart.saturation[0] == pytest.approx(1, rel=1e-12)
     assert np.isnan(apart.relevant_mass).all()
@@ -115,7 +117,7 @@ def test_masks_and_last_token_readouts(data):
     masked = mh.Dataset(data.tokens, data.labels, mask, data.relevant & mask)
     for decoder in ("full", "last"):
         start = mh.zero_start(1, num_tokens=8, dim=6, decoder=decoder)
-        focus = mh.attention_focus(start, masked)
+        focus = mh.measures.attention_focus(start, masked)
         lengths = mask.sum(axis=1)
         most = [
             np.unique(np.round(X[real], 9), axis=0, return_counts=True)[1].max()
@@ -129,16 +131,16 @@ def test_masks_and_last_token_readouts(data):
 
 def test_full_focus_on_the_relevant_tokens_is_saturated(mixture, data):
     # all relevant tokens of a sequence are equal: attention to them alone is a hard-max, with a quarter of 8 tokens
-    sharp = mh.attention_focus(heads(mixture, [1e3, 1.0]), data)
+    sharp = mh.measures.attention_focus(heads(mixture, [1e3, 1.0]), data)
     assert sharp.relevant_mass[0, 0] == pytest.approx(1, abs=1e-12)
     assert sharp.saturation[0, 0] == pytest.approx(1, abs=1e-12)
     assert sharp.saturation[0, 1] < 1
     rng = np.random.default_rng(0)  # tokens that are all different: the largest weight
     other = mh.Dataset.from_arrays(rng.standard_normal((5, 8, 6)), [1, -1, 1, -1, 1])
     A = np.stack([heads(mixture, [0.5]).attention(X)[0] for X in other.tokens])
-    assert mh.attention_focus(heads(mixture, [0.5]), other).saturation[0, 0] == pytest.approx(
-        A.max(axis=2).mean()
-    )
+    assert mh.measures.attention_focus(heads(mixture, [0.5]), other).saturation[
+        0, 0
+    ] == pytest.approx(A.max(axis=2).mean())
 
 
 def test_specialization_is_the_mean_distance_of_two_heads_and_forms_no_pairs():
@@ -151,7 +153,9 @@ def test_specialization_is_the_mean_distance_of_two_heads_and_forms_no_pairs():
     A = np.stack([np.asarray(model.attention(X)) for X in data.tokens])
     distances = np.abs(A[:, :, None] - A[:, None]).sum(axis=(3, 4)) / (2 * 4)
     want = np.einsum("g,h,ngh->", N, N, distances) / (5 * N.sum() ** 2)
-    assert mh.attention_focus(model, data).specialization[0] == pytest.approx(want, rel=1e-12)
+    assert mh.measures.attention_focus(model, data).specialization[0] == pytest.approx(
+        want, rel=1e-12
+    )
     many = mh.MultiHead(*(np.zeros((512, *shape)) for shape in ((3, 3), (4, 3))), np.ones(512))
     flags = np.ones((5, 4), bool)
     memory = (
@@ -173,7 +177,7 @@ def test_the_stated_accuracy_of_attention_holds():
     W[1] += rng.standard_normal((4, 4))
     relevant = rng.random((6, 5)) < 0.5
     data = mh.Dataset(X, np.array([1.0, -1, 1, -1, 1, -1]), None, relevant)
-    focus = mh.attention_focus(mh.MultiHead.create(W, np.ones((2, 5, 4))), data)
+    focus = mh.measures.attention_focus(mh.MultiHead.create(W, np.ones((2, 5, 4))), data)
     S = np.einsum("ntd,gde,nse->ngts", *(a.astype(np.longdouble) for a in (X, W, X)))
     A = np.exp(S - S.max(axis=3, keepdims=True))
     A /= A.sum(axis=3, keepdims=True)
@@ -187,11 +191,11 @@ def test_the_stated_accuracy_of_attention_holds():
 
 def test_steps_are_for_runs(mixture, data):
     with pytest.raises(ValueError, match="steps= is for a run; a model has none"):
-        mh.attention_focus(heads(mixture, [0.0]), data, steps=[3])
+        mh.measures.attention_focus(heads(mixture, [0.0]), data, steps=[3])
 
 
 def test_bad_epsilon_is_answered(mixture, data):
     with pytest.raises(
         ValueError, match="epsilon=2 must be a finite number strictly between 0 and 1"
     ):
-        mh.attention_focus(heads(mixture, [0.0]), data, epsilon=2)
+        mh.measures.attention_focus(heads(mixture, [0.0]), data, epsilon=2)

@@ -33,7 +33,7 @@ def case():
 
 def test_numbers_are_the_plain_ones(case):
     model, train, test = case
-    found = mh.risk(model, train, test)
+    found = mh.measures.risk(model, train, test)
     margins = test.labels * np.array([float(model(X)) for X in test.tokens])
     losses = np.log1p(np.exp(-margins))
     assert found.test_loss == pytest.approx(losses.mean(), rel=1e-12)
@@ -50,7 +50,7 @@ def test_numbers_are_the_plain_ones(case):
 
 def test_the_standard_error_covers_repeated_samples(case):
     model, train, test = case
-    parts = [mh.risk(model, train, test.subset(np.arange(20) + 20 * k)) for k in range(10)]
+    parts = [mh.measures.risk(model, train, test.subset(np.arange(20) + 20 * k)) for k in range(10)]
     spread = np.std([part.test_loss for part in parts], ddof=1)
     stated = np.sqrt(np.mean([part.test_loss_error**2 for part in parts]))
     assert 0.4 < stated / spread < 2.5  # ten repetitions know a spread to about 25%
@@ -58,12 +58,12 @@ def test_the_standard_error_covers_repeated_samples(case):
 
 def test_seeing_no_error_does_not_prove_there_is_none(case):
     model, train, _ = case
-    found = mh.risk(model, train, train)
+    found = mh.measures.risk(model, train, train)
     assert found.test_error == 0 and found.test_error_error == 0
     assert found.test_error_upper == pytest.approx(1 - 0.05 ** (1 / 10), rel=1e-9)
 
 
 def test_a_score_of_zero_is_an_error():
     data = mh.Dataset.from_arrays(np.ones((2, 2, 2)), [1.0, -1.0])
-    found = mh.risk(mh.zero_start(1, num_tokens=2, dim=2), data, data)
+    found = mh.measures.risk(mh.zero_start(1, num_tokens=2, dim=2), data, data)
     assert found.train_error == found.test_error == found.test_error_upper == 1

@@ -227,7 +227,7 @@ def test_an_offset_does_not_separate_copies_of_opposite_labels():
         data = mh.Dataset(np.concatenate([X, copies]), np.repeat([1.0, -1.0], n))
         model = mh.MultiHead(np.zeros((2, d, d)), U, np.array([1.0, 3.0]))
         K = tangent_kernel(model, data, form="maps" if k % 2 else None)
-        found = mh.hard_margin(data.labels, gram=K.matrix, gram_accuracy=K.accuracy)
+        found = mh.measures.hard_margin(data.labels, gram=K.matrix, gram_accuracy=K.accuracy)
         assert found.verdict == "not separable"
 
 
@@ -242,10 +242,10 @@ def test_the_interval_of_offset_data_contains_the_margin():
     )
     data = mh.Dataset(X + 1e6 * np.eye(d)[0], labels)
     readout, key_query = reference_parts(model, data)
-    exact = mh.hard_margin(labels, gram=(readout + key_query).astype(float))
+    exact = mh.measures.hard_margin(labels, gram=(readout + key_query).astype(float))
     for form in FORMS:
         K = tangent_kernel(model, data, form=form)
-        found = mh.hard_margin(labels, gram=K.matrix, gram_accuracy=K.accuracy)
+        found = mh.measures.hard_margin(labels, gram=K.matrix, gram_accuracy=K.accuracy)
         assert found.lower <= exact.upper and exact.lower <= found.upper
 
 
@@ -315,12 +315,12 @@ data = mh.Dataset.from_arrays(rng.standard_normal((n, T, d)), np.where(np.arange
 model = mh.MultiHead.create(rng.standard_normal((H, d, d)) / d, rng.standard_normal((H, T, d)))
 peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
 for form in sys.stdin.read().split():
-    mh.tangent_kernel(model, data, form=form, memory=memory)  # compiles
+    mh.measures.tangent_kernel(model, data, form=form, memory=memory)  # compiles
     needed = []
     for _ in range(3):  # what else grows meanwhile, such as a thread's stack, does not grow every time
         open("/proc/self/clear_refs", "w").write("5")  # the peak starts again from here
         before = peak()
-        K = mh.tangent_kernel(model, data, form=form, memory=memory)
+        K = mh.measures.tangent_kernel(model, data, form=form, memory=memory)
         needed.append(peak() - before - 2 * K.readout.nbytes)
         del K
     print(min(needed))

@@ -30,7 +30,7 @@ def test_a_lazy_run_does_not_move_the_kernel_and_a_rich_one_does(mixture):
             dtype="float64",
             snapshots=[20],
         )
-        drift = mh.kernel_drift(run, data)
+        drift = mh.measures.kernel_drift(run, data)
         assert drift.steps.tolist() == [0, 20, 40] and drift.relative_change[0] == 0
         assert np.all(drift.alignment <= 1 + 1e-12)
         change[heads] = drift.relative_change[-1]
@@ -44,8 +44,8 @@ def test_drift_is_the_distance_of_the_two_kernels(mixture):
     data = mixture.sample(9, key=jax.random.key(3))
     start = mh.gaussian_start(3, num_tokens=4, dim=5, key=jax.random.key(4))
     run = mh.train(start, data, rule=mh.GD(0.5), num_steps=10, dtype="float64")
-    before, after = (mh.tangent_kernel(model, data).matrix for model in (start, run.final))
-    drift = mh.kernel_drift(run, data, steps=[10])
+    before, after = (mh.measures.tangent_kernel(model, data).matrix for model in (start, run.final))
+    drift = mh.measures.kernel_drift(run, data, steps=[10])
     assert drift.relative_change[0] == pytest.approx(
         np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-12
     )
@@ -55,7 +55,7 @@ def test_the_stated_rounding_of_a_drift_holds_when_the_kernel_grows(mixture):
     data = mixture.sample(9, key=jax.random.key(3))
     small = mh.gaussian_start(2, num_tokens=4, dim=5, key=jax.random.key(4), readout_scale=1e-3)
     run = mh.train(small, data, rule=mh.GD(100.0), num_steps=1, dtype="float64")
-    drift = mh.kernel_drift(run, data, steps=[1])
+    drift = mh.measures.kernel_drift(run, data, steps=[1])
     before, after = (sum(reference_parts(model, data)) for model in (run.start, run.final))
     exact = np.sqrt(np.sum((after - before) ** 2) / np.sum(before**2))
     assert exact > 10  # the kernel grew
@@ -65,14 +65,14 @@ def test_the_stated_rounding_of_a_drift_holds_when_the_kernel_grows(mixture):
 
 def test_the_gaussian_limit_is_where_many_heads_go(mixture):
     data = mixture.sample(6, key=jax.random.key(5))
-    limit = mh.gaussian_limit(data, key=jax.random.key(6), num_draws=2048)
+    limit = mh.measures.gaussian_limit(data, key=jax.random.key(6), num_draws=2048)
     many = mh.gaussian_start(4096, num_tokens=4, dim=5, key=jax.random.key(7))
-    K = mh.tangent_kernel(many, data).matrix
+    K = mh.measures.tangent_kernel(many, data).matrix
     assert limit.num_draws == 2048
     # an independent draw of 4096 heads has about 0.7 of the standard error: 5 joint standard errors for 21 entries
     assert np.all(np.abs(K - limit.matrix) <= 5 * 1.23 * limit.standard_error)
     # the readout part of the diagonal at W = 0 is known: T |mean token|^2
-    flat = mh.gaussian_limit(
+    flat = mh.measures.gaussian_limit(
         data, key=jax.random.key(8), key_query_scale=0.0, readout_scale=0.0, num_draws=64
     )
     assert np.allclose(
@@ -84,22 +84,22 @@ def test_the_margin_of_a_limit_carries_its_standard_error(mixture):
     """Few draws leave a wide interval, which holds the margin of many; the matrix alone would be taken as exact."""
     data = mixture.sample(6, key=jax.random.key(5))
     few, many = (
-        mh.gaussian_limit(data, key=jax.random.key(k), num_draws=n) for k, n in ((0, 64), (1, 8192))
+        mh.measures.gaussian_limit(data, key=jax.random.key(k), num_draws=n) for k, n in ((0, 64), (1, 8192))
     )
-    wide, narrow = (mh.hard_margin(data.labels, gram=limit) for limit in (few, many))
-    bare = mh.hard_margin(data.labels, gram=few.matrix)
+    wide, narrow = (mh.measures.hard_margin(data.labels, gram=limit) for limit in (few, many))
+    bare = mh.measures.hard_margin(data.labels, gram=few.matrix)
     assert wide.lower < narrow.lower and narrow.upper < wide.upper
     assert wide.upper - wide.lower > 10 * (narrow.upper - narrow.lower) > 0
     assert bare.upper - bare.lower < 1e-3 * (wide.upper - wide.lower)
     assert "for directions of norm 1" in str(wide) and "from 64 draws" in str(wide)
-    kernel = mh.tangent_kernel(mh.zero_start(2, num_tokens=4, dim=5), data)
-    assert mh.hard_margin(data.labels, gram=kernel).lower > 0
+    kernel = mh.measures.tangent_kernel(mh.zero_start(2, num_tokens=4, dim=5), data)
+    assert mh.measures.hard_margin(data.labels, gram=kernel).lower > 0
 
 
 def test_the_standard_error_is_honest(mixture):
     data = mixture.sample(4, key=jax.random.key(9))
     limits = [
-        mh.gaussian_limit(data, key=key, num_draws=64, num_batches=16)
+        mh.measures.gaussian_limit(data, key=key, num_draws=64, num_batches=16)
         for key in jax.random.split(jax.random.key(1), 30)
     ]
     spread = np.std([limit.matrix for limit in limits], axis=0, ddof=1)
@@ -111,7 +111,7 @@ def test_the_standard_error_is_honest(mixture):
 
 def test_too_few_draws_are_refused(mixture):
     with pytest.raises(ValueError, match="at least 2 batches"):
-        mh.gaussian_limit(
+        mh.measures.gaussian_limit(
             mixture.sample(4, key=jax.random.key(9)),
             key=jax.random.key(0),
             num_draws=3,

@@ -38,7 +38,7 @@ def noiseless(T=8, d=12, M=4, zeta=0.25, S=2.0, **options):
 @pytest.mark.parametrize("heads", [1, 5, 10**12])
 def test_the_margin_along_the_papers_direction_is_equation_7(T, d, M, zeta, S, heads):
     mixture = noiseless(T, d, M, zeta, S)
-    start = mh.population_first_phase(mixture, heads)
+    start = mh.training.population_first_phase(mixture, heads)
     data = mixture.sample(20, key=jax.random.key(1))
     eq7 = (
         T * zeta * (1 - zeta) * S**4 / (4 * np.sqrt(2 * (M + 1))) * zeta + S * np.sqrt(T / 2) * zeta
@@ -53,8 +53,8 @@ def test_the_margin_along_the_papers_direction_is_equation_7(T, d, M, zeta, S, h
     assert norm == pytest.approx(np.sqrt(2), rel=1e-12)
     assert margin_along(start, data, direction)[0] == pytest.approx(eq7, rel=1e-12)
     # the best direction of the same norm is no worse
-    kernel = mh.tangent_kernel(start, data)
-    best = mh.hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
+    kernel = mh.measures.tangent_kernel(start, data)
+    best = mh.measures.hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
     assert best.p3_interval[1] >= eq7 * (1 - 1e-9)
 
 
@@ -110,7 +110,7 @@ def test_sequences_of_different_lengths_share_only_their_real_queries():
         rows.append(
             np.stack([X[chosen].mean(axis=0) if query else np.zeros(3) for query in real]).ravel()
         )
-    want = mh.hard_margin(data.labels, features=np.array(rows))
+    want = mh.measures.hard_margin(data.labels, features=np.array(rows))
     assert attention_margin(data).lower == pytest.approx(want.lower, rel=1e-6)
 
 
@@ -135,7 +135,7 @@ def test_the_margin_of_an_iterate_is_the_score_over_the_readout_norm():
 def test_cancelling_readouts_dilute_the_margin_and_the_option_undoes_it():
     mixture = noiseless(4, 5, 2, 0.5, 1.0)
     data = mixture.sample(20, key=jax.random.key(1))
-    start = mh.population_first_phase(mixture, 1e6)
+    start = mh.training.population_first_phase(mixture, 1e6)
     final = mh.train(start, data, rule=mh.GD(0.5), num_steps=100, dtype="float64").final
     moved, _ = iterate_margin(final, data, start=start)
     linear = linear_margin(data)
@@ -192,9 +192,9 @@ def test_the_search_finds_attention_that_beats_the_linear_model():
 def test_the_ladder_prints_both_scales_apart():
     mixture = noiseless(4, 5, 2, 0.5, 1.0)
     data = mixture.sample(12, key=jax.random.key(1))
-    start = mh.population_first_phase(mixture, 4)
+    start = mh.training.population_first_phase(mixture, 4)
     run = mh.train(start, data, rule=mh.GD(0.5), num_steps=20, dtype="float64")
-    ladder = mh.margin_ladder(
+    ladder = mh.measures.margin_ladder(
         run.final,
         data,
         start=start,
@@ -218,7 +218,9 @@ def test_the_ladder_prints_both_scales_apart():
         margin_along(start, data, paper_direction(start, mixture))[0]
     )
     plain = mh.Dataset(data.tokens, data.labels)
-    bare = mh.margin_ladder(run.final, plain, num_starts=1, num_steps=0, key=jax.random.key(0))
+    bare = mh.measures.margin_ladder(
+        run.final, plain, num_starts=1, num_steps=0, key=jax.random.key(0)
+    )
     assert bare.attention is None and bare.iterate_moved is None and bare.along_star is None
     assert set(bare.accuracy) == {"iterate"}
 
@@ -233,7 +235,7 @@ def test_what_is_missing_is_said():
     with pytest.raises(
         ValueError, match="for full key-query weights; this model has factored ones"
     ):
-        mh.margin_ladder(
+        mh.measures.margin_ladder(
             factored,
             data,
             mixture=noiseless(5, 4, 1, 0.4),

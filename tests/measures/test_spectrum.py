@@ -12,8 +12,8 @@ import manyheads as mh
 
 def test_multiplicities_count_every_eigenvalue_of_the_expanded_model():
     model, data = random_case(1, counts=(1, 3, 2), shape=(5, 3, 3))
-    spectrum = mh.loss_spectrum(model, data)
-    written_out = mh.loss_spectrum(mh.expand(model), data)
+    spectrum = mh.measures.loss_spectrum(model, data)
+    written_out = mh.measures.loss_spectrum(mh.expand(model), data)
     assert spectrum.multiplicities.sum() == len(written_out.eigenvalues) == 6 * 18
     repeated = np.repeat(spectrum.eigenvalues, spectrum.multiplicities.astype(int))
     assert (
@@ -21,7 +21,7 @@ def test_multiplicities_count_every_eigenvalue_of_the_expanded_model():
     )
     exact = np.linalg.eigvalsh(dense(model, data))  # by autodiff of the plain formula
     assert np.abs(repeated - exact).max() <= spectrum.accuracy
-    many = mh.loss_spectrum(
+    many = mh.measures.loss_spectrum(
         mh.MultiHead(model.key_query, model.readout, np.array([3e11, 3e11, 4e11])), data
     )
     assert many.multiplicities.sum() == 18e12
@@ -50,7 +50,10 @@ def linear_case(heads, seed):
 def test_the_accuracy_covers_the_rounding_of_the_scores(heads):
     for seed in range(8):
         model, data, exact = linear_case(heads, seed)
-        spectrum, curvature = mh.loss_spectrum(model, data), mh.loss_curvature(model, data)
+        spectrum, curvature = (
+            mh.measures.loss_spectrum(model, data),
+            mh.measures.loss_curvature(model, data),
+        )
         assert abs(float(spectrum.eigenvalues[-1] - exact)) <= spectrum.accuracy
         assert abs(float(curvature.largest.value - exact)) <= curvature.largest.residual
         assert curvature.converged and spectrum.accuracy <= 4e-15 * max(heads, 1e3) ** 0.5
@@ -94,7 +97,10 @@ def mirrored_case(heads, seed):
 def test_the_accuracy_covers_two_classes_that_cancel(heads, seeds):
     for seed in seeds:
         model, data, exact = mirrored_case(heads, seed)
-        spectrum, curvature = mh.loss_spectrum(model, data), mh.loss_curvature(model, data)
+        spectrum, curvature = (
+            mh.measures.loss_spectrum(model, data),
+            mh.measures.loss_curvature(model, data),
+        )
         assert abs(spectrum.eigenvalues[-1] - exact) <= spectrum.accuracy
         assert abs(curvature.largest.value - exact) <= curvature.largest.residual
 
@@ -108,7 +114,10 @@ def test_the_accuracy_of_a_hessian_of_zero():
         mh.Dataset.from_arrays(tokens, [1, -1, 1, -1]),
     )
     assert np.abs(model.scores(data)).min() > 50  # the truth is below 1e-20
-    spectrum, curvature = mh.loss_spectrum(model, data), mh.loss_curvature(model, data)
+    spectrum, curvature = (
+        mh.measures.loss_spectrum(model, data),
+        mh.measures.loss_curvature(model, data),
+    )
     assert 0 < np.abs(spectrum.eigenvalues).max() <= spectrum.accuracy < 1e-13
     for end in (curvature.smallest, curvature.largest):
         assert abs(end.value) <= end.residual < 1e-13
@@ -116,8 +125,8 @@ def test_the_accuracy_of_a_hessian_of_zero():
 
 def test_the_density_is_that_of_the_spectrum():
     model, data = random_case(2, counts=(1, 3, 2), shape=(5, 3, 3))
-    spectrum = mh.loss_spectrum(model, data)
-    density = mh.spectral_density(
+    spectrum = mh.measures.loss_spectrum(model, data)
+    density = mh.measures.spectral_density(
         model, data, key=jax.random.key(0), num_probes=100, num_points=101
     )
     exact = np.exp(-0.5 * ((density.grid[:, None] - spectrum.eigenvalues) / density.width) ** 2)
@@ -141,18 +150,19 @@ def test_few_distinct_eigenvalues_end_the_lanczos_early():
     # at zero with one class the Hessian has very low rank: the Krylov space is exhausted before num_products
     model = mh.zero_start(4, num_tokens=3, dim=3)
     data = random_case(3, shape=(5, 3, 3))[1]
-    density = mh.spectral_density(model, data, key=jax.random.key(0), num_probes=50)
+    density = mh.measures.spectral_density(model, data, key=jax.random.key(0), num_probes=50)
     assert np.isfinite(density.density).all()
     assert (
-        abs(density.trace - mh.loss_spectrum(model, data).trace) <= 4 * density.trace_error + 1e-9
+        abs(density.trace - mh.measures.loss_spectrum(model, data).trace)
+        <= 4 * density.trace_error + 1e-9
     )
 
 
 def test_a_block_of_zeros_is_a_peak_at_zero():
     # with one token attention is constant: members of a class that move against each other feel nothing at all
     model, data = random_case(4, counts=(3, 2), shape=(5, 1, 3))
-    density = mh.spectral_density(model, data, key=jax.random.key(0), num_probes=50)
-    spectrum = mh.loss_spectrum(model, data)
+    density = mh.measures.spectral_density(model, data, key=jax.random.key(0), num_probes=50)
+    spectrum = mh.measures.loss_spectrum(model, data)
     assert np.isfinite(density.density).all() and np.isfinite(density.standard_error).all()
     assert np.trapezoid(density.density, density.grid) == pytest.approx(1, abs=1e-3)
     assert abs(density.trace - spectrum.trace) <= 4 * density.trace_error
@@ -164,8 +174,8 @@ def test_a_block_of_zeros_is_a_peak_at_zero():
 def test_large_models_are_sent_elsewhere():
     data = random_case(3, shape=(5, 3, 70))[1]
     with pytest.raises(ValueError, match="use spectral_density"):
-        mh.loss_spectrum(mh.zero_start(1, num_tokens=3, dim=70), data)
+        mh.measures.loss_spectrum(mh.zero_start(1, num_tokens=3, dim=70), data)
     with pytest.raises(ValueError, match="num_probes=1 must be a whole number >= 2"):
-        mh.spectral_density(
+        mh.measures.spectral_density(
             mh.zero_start(1, num_tokens=3, dim=70), data, key=jax.random.key(0), num_probes=1
         )

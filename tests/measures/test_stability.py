@@ -60,7 +60,7 @@ def losses(model, data):
 
 @pytest.fixture(scope="module")
 def everything(start, data):
-    return mh.leave_one_out(start, data, steps=[0, 7], expansion=True, **RUN)
+    return mh.measures.leave_one_out(start, data, steps=[0, 7], expansion=True, **RUN)
 
 
 def test_distances_and_losses_are_those_of_separate_trainings(start, data, everything):
@@ -117,7 +117,7 @@ def test_expansion_is_that_of_one_step_of_descent(start, data, everything):
 
 def test_replacing_is_training_on_other_data(mixture, start, data):
     other = mixture.sample(8, key=jax.random.key(5))
-    found = mh.replace_one(start, data, other, steps=[7], indices=[1, 6], **RUN)
+    found = mh.measures.replace_one(start, data, other, steps=[7], indices=[1, 6], **RUN)
     reference = separate_run(start, data)
     for row, i in enumerate((1, 6)):
         tokens, labels = data.tokens.copy(), data.labels.copy()
@@ -137,7 +137,7 @@ def test_other_readouts_and_masks(decoder):
     mask[:3, 2:] = False
     data = mh.Dataset.from_arrays(rng.standard_normal((6, 4, 3)), [1, -1, 1, -1, 1, -1], mask=mask)
     start = mh.gaussian_start(2, num_tokens=4, dim=3, decoder=decoder, key=jax.random.key(0))
-    found = mh.leave_one_out(start, data, indices=[2], **RUN)
+    found = mh.measures.leave_one_out(start, data, indices=[2], **RUN)
     weight = np.where(np.arange(6) == 2, 0.0, 1 / 6)
     runs = [
         mh.train(start, data, dtype="float64", loss=loss, **DESCENT)
@@ -151,13 +151,13 @@ def test_other_readouts_and_masks(decoder):
 
 
 def test_side_by_side_gives_the_same(start, data, everything):
-    batched = mh.leave_one_out(start, data, batch=3, **RUN)
+    batched = mh.measures.leave_one_out(start, data, batch=3, **RUN)
     assert np.abs(batched.distance[:, 0] - everything.distance[:, 2]).max() <= 1e-12
 
 
 def test_a_subset_estimates_the_average_within_its_error(start, data, everything):
     estimates = [
-        mh.leave_one_out(start, data, num_left_out=3, key=key, **RUN)
+        mh.measures.leave_one_out(start, data, num_left_out=3, key=key, **RUN)
         for key in jax.random.split(jax.random.key(0), 25)
     ]
     means = np.array([found.average[0] for found in estimates])
@@ -174,7 +174,7 @@ def test_a_subset_estimates_the_average_within_its_error(start, data, everything
 
 
 def test_an_interrupted_measure_continues_where_it_stopped(start, data, tmp_path, monkeypatch):
-    calls, uninterrupted = [], mh.leave_one_out(start, data, **RUN)
+    calls, uninterrupted = [], mh.measures.leave_one_out(start, data, **RUN)
     original = stability.twin_runs
 
     def interrupted(setup, indices, **options):
@@ -184,20 +184,22 @@ def test_an_interrupted_measure_continues_where_it_stopped(start, data, tmp_path
         return original(setup, indices, **options)
 
     monkeypatch.setattr(stability, "twin_runs", interrupted)
-    part = mh.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)
+    part = mh.measures.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)
     assert part.status == "interrupted" and part.indices.tolist() == [0, 1, 2]
     calls[:] = [0] * 10
-    whole = mh.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)
+    whole = mh.measures.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)
     assert calls[10:] == [3, 4, 5, 6, 7]
     assert whole.status == "finished"
     assert np.array_equal(whole.distance, uninterrupted.distance)
-    again = mh.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)
+    again = mh.measures.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", **RUN)
     assert len(calls) == 15 and np.array_equal(again.distance, whole.distance)
     with pytest.raises(ValueError, match="belongs to other data, another start or other settings"):
-        mh.leave_one_out(start, data, checkpoint=tmp_path / "part.npz", step_size=0.2, num_steps=30)
+        mh.measures.leave_one_out(
+            start, data, checkpoint=tmp_path / "part.npz", step_size=0.2, num_steps=30
+        )
     (tmp_path / "other.npz").write_bytes(b"no")
     with pytest.raises(ValueError, match="not a readable"):
-        mh.leave_one_out(start, data, checkpoint=tmp_path / "other.npz", **RUN)
+        mh.measures.leave_one_out(start, data, checkpoint=tmp_path / "other.npz", **RUN)
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -246,7 +248,7 @@ def test_a_trillion_heads_run_the_same_program_to_the_stated_accuracy(mixture, d
     for heads in (4, 10**12):
         start = mh.first_phase(first, heads)
         with same_program(caplog, heads > 4):
-            found = mh.leave_one_out(start, data, indices=[0, 1], **RUN)
+            found = mh.measures.leave_one_out(start, data, indices=[0, 1], **RUN)
         distances, left_out = extended_runs(start, data, [0, 1])
         error = np.abs(found.distance[:, -1] - distances).max()
         assert error <= found.accuracy < 1e-6 * distances.min()
@@ -258,7 +260,7 @@ def test_a_loss_is_no_more_accurate_than_a_number(mixture, data):
     """Where scores are tiny the loss is near log 2, which is rounded itself."""
     short = replace(data, tokens=1e-4 * data.tokens)
     start = mh.first_phase(mixture.sample(30, key=jax.random.key(2)), 4)
-    found = mh.leave_one_out(start, short, indices=[0, 1], **RUN)
+    found = mh.measures.leave_one_out(start, short, indices=[0, 1], **RUN)
     error = np.abs(found.left_out_loss[:, -1] - extended_runs(start, short, [0, 1])[1]).max()
     assert 0 < error <= found.loss_accuracy < 1e-14
 
@@ -272,7 +274,9 @@ def test_stability_falls_as_one_over_n():
         data = mh.Dataset.from_arrays(file["tokens"], file["labels"])
     scaled = []
     for n in (10, 20, 40):
-        found = mh.leave_one_out(start, data.subset(np.arange(n)), step_size=0.1, num_steps=100)
+        found = mh.measures.leave_one_out(
+            start, data.subset(np.arange(n)), step_size=0.1, num_steps=100
+        )
         scaled.append(n * found.average[-1])
     assert max(scaled) / min(scaled) < 1.35  # while n itself grows fourfold
     assert 1.5 < min(scaled) and max(scaled) < 2.6
@@ -281,7 +285,7 @@ def test_stability_falls_as_one_over_n():
 def test_bad_input_is_answered(start, data, tmp_path):
     def refused(words, **options):
         with pytest.raises(ValueError, match=words) as error:
-            mh.leave_one_out(start, data, **(RUN | options))
+            mh.measures.leave_one_out(start, data, **(RUN | options))
         assert "\n" not in str(error.value)
 
     refused("step_size=-1", step_size=-1)
@@ -293,6 +297,6 @@ def test_bad_input_is_answered(start, data, tmp_path):
     refused("indices must lie between 0 and 7", indices=[8])
     refused("the folder does not exist", checkpoint=tmp_path / "no" / "file.npz")
     with pytest.raises(ValueError, match="pass one replacement for every example"):
-        mh.replace_one(start, data, data.subset([0, 1]), **RUN)
+        mh.measures.replace_one(start, data, data.subset([0, 1]), **RUN)
     with pytest.raises(TypeError, match="stepz= is no argument of leave_one_out; it takes"):
-        mh.replace_one(start, data, data, stepz=3, **RUN)
+        mh.measures.replace_one(start, data, data, stepz=3, **RUN)

@@ -29,7 +29,7 @@ def estimate(mixture, heads, **options):
         mixture.sample(16, key=jax.random.key(1)),
         mixture.sample(60, key=jax.random.key(2)),
     )
-    return mh.estimate_leave_one_out(
+    return mh.measures.estimate_leave_one_out(
         mh.first_phase(first, heads),
         data,
         step_size=0.3,
@@ -97,7 +97,7 @@ def test_examples_that_move_nothing_have_no_relative_error():
         np.array([1.0, -1, 1, -1]),
     )
     model = mh.MultiHead(np.zeros((1, 1, 1)), np.full((1, 1, 1), 5e3), np.ones(1))
-    found = mh.estimate_leave_one_out(
+    found = mh.measures.estimate_leave_one_out(
         model, data, step_size=0.1, num_steps=3, num_kernels=1, num_exact=2, key=jax.random.key(0)
     )
     assert found.relative_error.tolist() == [0.0, 0.0] and "nan" not in str(found)

@@ -119,7 +119,7 @@ def test_the_tangent_margin_is_that_of_the_kernel(mixture, monkeypatch):
     task, data = mixture
     monkeypatch.setattr(tangent, "AT_ONCE", 5)
     for start in starts(task):
-        kernel = mh.tangent_kernel(start, data)
+        kernel = mh.measures.tangent_kernel(start, data)
         direct = hard_margin(data.labels, gram=kernel.matrix, gram_accuracy=kernel.accuracy)
         same = tangent_margin(start, data)
         assert (same.lower, same.upper) == (
@@ -158,8 +158,8 @@ def test_too_little_memory_is_answered(mixture, monkeypatch):
 def test_kernel_columns_know_the_norms_of_the_gradients(mixture):
     task, data = mixture
     for start in starts(task):
-        whole = mh.tangent_kernel(start, data)
-        part = mh.tangent_kernel(start, data, data[:7])
+        whole = mh.measures.tangent_kernel(start, data)
+        part = mh.measures.tangent_kernel(start, data, data[:7])
         for left, right in (whole.norms, part.norms):
             np.testing.assert_allclose(left, np.sqrt(whole.matrix.diagonal()), rtol=1e-12)
             np.testing.assert_allclose(

@@ -46,7 +46,7 @@ def random_case(
         rng.standard_normal((n, T, d)), labels, mask if masked else None
     )  # masked tokens are not zero here
     W = (
-        mh.Factored(*rng.standard_normal((2, g, d, r)))
+        mh.model.Factored(*rng.standard_normal((2, g, d, r)))
         if factored
         else rng.standard_normal((g, d) if decoder == "query" else (g, d, d))
     )

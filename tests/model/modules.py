@@ -48,7 +48,9 @@ def attention_mlp(dim, width=4, seed=0):
 
 
 def low_rank(num_tokens, dim, seed=0):
-    return mh.LowRank.random(2, num_tokens=num_tokens, dim=dim, scale=2.0, key=jax.random.key(seed))
+    return mh.model.LowRank.random(
+        2, num_tokens=num_tokens, dim=dim, scale=2.0, key=jax.random.key(seed)
+    )
 
 
 def any_model(name, seed=0, masked=True, shape=(7, 5, 4)):

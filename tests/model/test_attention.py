@@ -69,7 +69,7 @@ def test_factored_weights_multiply_out(draw):
     _, U, X = draw
     Q, K = np.random.default_rng(1).standard_normal((2, 4, 3, 2))
     product = mh.MultiHead.create(Q @ K.transpose(0, 2, 1), U)
-    assert np.isclose(mh.MultiHead.create(mh.Factored(Q, K), U)(X), product(X), rtol=1e-13)
+    assert np.isclose(mh.MultiHead.create(mh.model.Factored(Q, K), U)(X), product(X), rtol=1e-13)
 
 
 @pytest.mark.parametrize("decoder", ["full", "pooled", "last"])

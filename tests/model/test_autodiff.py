@@ -56,12 +56,15 @@ def test_the_closed_forms_are_those_of_autodiff(kind):
     written = mh.expand(model.replace_heads(by_head)).heads
     assert value == pytest.approx(closed, rel=1e-13)
     assert relative_error((gradient.key_query, gradient.readout), tuple(written)) <= 1e-12
-    by_class, by_module = mh.tangent_kernel(model, data), mh.tangent_kernel(module, data)
+    by_class, by_module = (
+        mh.measures.tangent_kernel(model, data),
+        mh.measures.tangent_kernel(module, data),
+    )
     assert np.abs(by_class.matrix - by_module.matrix).max() <= 1e-12 * np.abs(by_class.matrix).max()
     assert np.allclose(
         autodiff.gradient_norms(model, data), np.sqrt(by_class.matrix.diagonal()), rtol=1e-12
     )
-    here, there = (mh.loss_spectrum(m, data).eigenvalues for m in (full, module))
+    here, there = (mh.measures.loss_spectrum(m, data).eigenvalues for m in (full, module))
     assert np.abs(here - there).max() <= 1e-12 * np.abs(here).max()
 
 
@@ -164,5 +167,5 @@ class TakesNoMask(eqx.Module):
 def test_what_is_no_model_is_refused_in_one_line(thing, words):
     _, data = random_case(0)
     with pytest.raises(ValueError, match=words) as refusal:
-        mh.tangent_kernel(thing, data)
+        mh.measures.tangent_kernel(thing, data)
     assert "\n" not in str(refusal.value)

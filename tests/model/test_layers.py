@@ -68,7 +68,7 @@ def test_a_layer_of_a_file_has_the_scores_of_a_direct_computation(tmp_path, name
     )
     data, R = some_data(rng), rng.standard_normal((TOKENS, DIM))
     layer = 1 if names == BERT else "encoder.layer.1.self_attn"
-    model = mh.from_safetensors(path, R, layer=layer, num_heads=HEADS)
+    model = mh.model.from_safetensors(path, R, layer=layer, num_heads=HEADS)
     assert model.num_heads == HEADS and model.dim == DIM + 1 and model.decoder == "full"
     direct = [np.sum(R * attention(X, 2 * weights, 2 * biases, HEADS)) for X in data.tokens]
     assert np.allclose(model.scores(data.with_constant()), direct, rtol=0, atol=1e-6)
@@ -81,7 +81,7 @@ def test_one_vector_reads_all_tokens_or_the_last_one_of_masked_sequences(tmp_pat
     path = written(tmp_path / "model.safetensors", weights, biases, layers=1)
     mask = np.arange(TOKENS)[None, :] < np.array([4, 2, 3, 1, 4, 4])[:, None]
     data, r = some_data(rng, mask=mask), rng.standard_normal(DIM)
-    model = mh.from_safetensors(path, r, num_heads=HEADS, decoder=decoder)
+    model = mh.model.from_safetensors(path, r, num_heads=HEADS, decoder=decoder)
     outputs = [attention(X, weights, biases, HEADS) for X, _ in data]
     direct = [np.sum(out @ r) if decoder == "pooled" else out[-1] @ r for out in outputs]
     assert np.allclose(model.scores(data.with_constant()), direct, rtol=0, atol=1e-6)
@@ -97,7 +97,7 @@ def test_names_of_pytorch_no_biases_half_precision_and_a_config_are_read(tmp_pat
     save_file(packed, tmp_path / "layer.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 3}))
     data, r = some_data(rng), rng.standard_normal(DIM)
-    model = mh.from_safetensors(tmp_path / "layer.safetensors", r)
+    model = mh.model.from_safetensors(tmp_path / "layer.safetensors", r)
     assert model.num_heads == 3 and model.dim == DIM  # without biases there is no constant feature
     direct = [
         np.sum(attention(X, weights.astype(float), np.zeros((4, DIM)), 3) @ r) for X in data.tokens
@@ -111,7 +111,7 @@ def test_there_and_back_is_the_same_model(tmp_path, decoder):
     weights, biases = weights_of(rng)
     path = written(tmp_path / "model.safetensors", weights, biases, layers=1)
     readout = rng.standard_normal((TOKENS, DIM) if decoder == "full" else DIM)
-    model = mh.from_safetensors(path, readout, num_heads=HEADS, decoder=decoder)
+    model = mh.model.from_safetensors(path, readout, num_heads=HEADS, decoder=decoder)
     layer, R = _unfolded(model, constant=True)
     parts = [part.reshape(DIM, DIM + 1) for part in (layer.query, layer.key, layer.value)]
     again = [part[:, :-1] for part in parts], [part[:, -1] for part in parts]
@@ -146,10 +146,12 @@ def test_measures_and_certificates_apply_to_a_layer(tmp_path):
     weights, biases = weights_of(rng)
     path = written(tmp_path / "model.safetensors", 0.1 * weights, biases, layers=1)
     data = some_data(rng).with_constant()
-    model = mh.from_safetensors(path, rng.standard_normal((TOKENS, DIM)), num_heads=HEADS)
+    model = mh.model.from_safetensors(path, rng.standard_normal((TOKENS, DIM)), num_heads=HEADS)
     run = mh.train(model, data, rule=mh.GD(1e-4), num_steps=3, dtype="float64")
     assert mh.certify(run, data, "cor1.1").verdict is mh.Verdict.HOLDS
-    assert np.linalg.eigvalsh(mh.tangent_kernel(model, data).parts["readout"]).min() > -1e-9
+    assert (
+        np.linalg.eigvalsh(mh.measures.tangent_kernel(model, data).parts["readout"]).min() > -1e-9
+    )
 
 
 def test_what_is_no_layer_is_told_in_one_line(tmp_path):
@@ -161,32 +163,32 @@ def test_what_is_no_layer_is_told_in_one_line(tmp_path):
     (tmp_path / "text.safetensors").write_text("no")
     cases = {
         "several layers among 'encoder.layer.0', 'encoder.layer.1'; pass layer=": lambda: (
-            mh.from_safetensors(path, r, num_heads=2)
+            mh.model.from_safetensors(path, r, num_heads=2)
         ),
-        "no layer 7 among 'encoder.layer.0'": lambda: mh.from_safetensors(path, r, layer=7),
+        "no layer 7 among 'encoder.layer.0'": lambda: mh.model.from_safetensors(path, r, layer=7),
         "holds no attention layer that is known, only names such as embeddings": lambda: (
-            mh.from_safetensors(other, r)
+            mh.model.from_safetensors(other, r)
         ),
-        "does not say how many heads the layer has; pass num_heads=": lambda: mh.from_safetensors(
-            path, r, layer=0
+        "does not say how many heads the layer has; pass num_heads=": lambda: (
+            mh.model.from_safetensors(path, r, layer=0)
         ),
-        "num_heads=4 does not divide the dimension 6": lambda: mh.from_safetensors(
+        "num_heads=4 does not divide the dimension 6": lambda: mh.model.from_safetensors(
             path, r, layer=0, num_heads=4
         ),
         r"readout has shape \(5,\); the layer's output needs \(tokens, 6\) or \(6,\)": lambda: (
-            mh.from_safetensors(path, r[:5], layer=0, num_heads=2)
+            mh.model.from_safetensors(path, r[:5], layer=0, num_heads=2)
         ),
-        "decoder='full' does not fit a readout of shape": lambda: mh.from_safetensors(
+        "decoder='full' does not fit a readout of shape": lambda: mh.model.from_safetensors(
             path, r, layer=0, num_heads=2, decoder="full"
         ),
-        "is not a readable safetensors file": lambda: mh.from_safetensors(
+        "is not a readable safetensors file": lambda: mh.model.from_safetensors(
             tmp_path / "text.safetensors", r
         ),
-        "layer=.* must be a torch.nn.MultiheadAttention": lambda: mh.from_torch(weights, r),
-        "key_query has rank 4, and a head of PyTorch's layer has 2": lambda: mh.to_torch(
+        "layer=.* must be a torch.nn.MultiheadAttention": lambda: mh.model.from_torch(weights, r),
+        "key_query has rank 4, and a head of PyTorch's layer has 2": lambda: mh.model.to_torch(
             mh.MultiHead.create(np.stack([np.eye(4)] * 2), np.ones((2, 4)), decoder="pooled")
         ),
-        "dimension 3 cannot be divided among 2 heads": lambda: mh.to_torch(
+        "dimension 3 cannot be divided among 2 heads": lambda: mh.model.to_torch(
             mh.MultiHead.create(np.ones((2, 3, 3)), np.ones((2, 4, 3)))
         ),
     }
@@ -195,7 +197,7 @@ def test_what_is_no_layer_is_told_in_one_line(tmp_path):
             call()
         assert "\n" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="pass a .safetensors file"):
-        mh.from_safetensors(tmp_path / "none.safetensors", r)
+        mh.model.from_safetensors(tmp_path / "none.safetensors", r)
 
 
 def random_layer(torch, rng, bias):
@@ -228,9 +230,9 @@ def agrees_with_torch(seed):
             rows = output[:, -1:] if kind == "last" else output
             return np.einsum("ntd,td->n" if kind == "full" else "ntd,d->n", rows, R)
 
-        model = mh.from_torch(layer, torch.from_numpy(R).requires_grad_(), decoder=kind)
+        model = mh.model.from_torch(layer, torch.from_numpy(R).requires_grad_(), decoder=kind)
         assert np.allclose(model.scores(ours), read(output), rtol=0, atol=1e-6)
-        back, again = mh.to_torch(model, constant=bias)
+        back, again = mh.model.to_torch(model, constant=bias)
         assert np.allclose(
             read(back(X, X, X)[0].detach().numpy(), again), read(output), rtol=0, atol=1e-6
         )
@@ -254,9 +256,9 @@ def test_fifty_random_layers_have_the_scores_of_pytorch(seed):
 def test_layers_of_pytorch_that_do_more_are_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(ValueError, match="adds a token of its own to the keys"):
-        mh.from_torch(torch.nn.MultiheadAttention(4, 2, add_bias_kv=True), np.ones(4))
+        mh.model.from_torch(torch.nn.MultiheadAttention(4, 2, add_bias_kv=True), np.ones(4))
     with pytest.raises(ValueError, match="keys of dimension 3 .* leave kdim and vdim out"):
-        mh.from_torch(torch.nn.MultiheadAttention(4, 2, kdim=3), np.ones(4))
+        mh.model.from_torch(torch.nn.MultiheadAttention(4, 2, kdim=3), np.ones(4))
 
 
 def minilm() -> Path | None:
@@ -292,7 +294,7 @@ def test_a_layer_of_minilm_equals_a_direct_computation(layer):
     )  # the size of tokens behind a LayerNorm
     data = mh.Dataset.from_arrays(words, [0, 1, 0, 1])
     for readout in (rng.standard_normal(384), rng.standard_normal((7, 384))):
-        model = mh.from_safetensors(minilm(), readout, layer=layer)
+        model = mh.model.from_safetensors(minilm(), readout, layer=layer)
         direct = [np.sum(readout * attention(X, weights, biases, 12)) for X in data.tokens]
         assert model.num_heads == 12 and np.abs(direct).max() > 0.1
         assert np.allclose(model.scores(data.with_constant()), direct, rtol=0, atol=1e-6)

@@ -137,7 +137,7 @@ def test_what_cannot_be_done_says_so(pair, monkeypatch):
     with pytest.raises(ValueError, match=r"single sequences .* dataset\.subset"):
         attention_objective(start, left).some(np.arange(1))
     monkeypatch.setenv("MANYHEADS_MEMORY", "0.000001")
-    for measure in (mh.loss_curvature, mh.tangent_kernel):
+    for measure in (mh.measures.loss_curvature, mh.measures.tangent_kernel):
         with pytest.raises(ValueError, match="GiB are free"):
             measure(start, left)
 

@@ -20,9 +20,9 @@ def test_a_frozen_block_leaves_the_other_part(block, kind):
     other = "key_query" if block == "readout" else "readout"
     assert half.parameters._asdict()[block] is None and half.copies is model.copies
     assert np.array_equal(half.scores(data), model.scores(data))
-    kernel = mh.tangent_kernel(half, data)
+    kernel = mh.measures.tangent_kernel(half, data)
     assert list(kernel.parts) == [other]
-    assert np.array_equal(kernel.matrix, mh.tangent_kernel(model, data).parts[other])
+    assert np.array_equal(kernel.matrix, mh.measures.tangent_kernel(model, data).parts[other])
     operator, n = HessianOperator.of_loss(half, data, LOGISTIC), data.num_examples
     parameters = float64(half.parameters)
     point = AutodiffPoint(
@@ -57,13 +57,13 @@ def test_only_a_multihead_has_blocks():
 def test_low_rank_attention_is_a_multihead_with_its_values_absorbed(pooled):
     _, data = random_case(1, masked=True)
     T, d, H = 5, 4, 2
-    low = mh.LowRank.random(H, num_tokens=T, dim=d, scale=2.0, key=jax.random.key(0))
+    low = mh.model.LowRank.random(H, num_tokens=T, dim=d, scale=2.0, key=jax.random.key(0))
     assert low.query.shape == low.value.shape == (H, d, d // H)
     if pooled:
-        low = mh.LowRank(low.query, low.key, low.value, low.output, low.readout[0])
+        low = mh.model.LowRank(low.query, low.key, low.value, low.output, low.readout[0])
     absorbed = np.einsum("...d,hev,hvd->h...e", low.readout, low.value, low.output)
     full = mh.MultiHead.create(
-        mh.Factored(low.query, low.key),
+        mh.model.Factored(low.query, low.key),
         absorbed,
         decoder="pooled" if pooled else "full",
         exponent=0.5,
@@ -75,6 +75,6 @@ def test_low_rank_attention_is_a_multihead_with_its_values_absorbed(pooled):
 
 
 def test_factors_that_do_not_fit_are_named():
-    low = mh.LowRank.random(2, num_tokens=5, dim=4, key=jax.random.key(0))
+    low = mh.model.LowRank.random(2, num_tokens=5, dim=4, key=jax.random.key(0))
     with pytest.raises(ValueError, match=r"readout \(5, 3\) do not fit"):
-        mh.LowRank(low.query, low.key, low.value, low.output, low.readout[:, :3])
+        mh.model.LowRank(low.query, low.key, low.value, low.output, low.readout[:, :3])

@@ -156,14 +156,14 @@ def the_protocol():
 def kernel():
     forms = [(other, form) for other in (None, TEST) for form in ("jacobian", "tokens", "maps")]
     runs = (
-        [mh.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms]
+        [mh.measures.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms]
         for d in (None, "all")
     )
     assert all(
         np.isclose(a.accuracy, b.accuracy, rtol=1e-12, atol=0) for a, b in zip(*runs, strict=True)
     )  # rounding
     runs = (
-        [mh.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms]
+        [mh.measures.tangent_kernel(START, DATA, o, form=f, devices=d) for o, f in forms]
         for d in (None, "all")
     )
     return max(difference(a.parts, b.parts) for a, b in zip(*runs, strict=True))
@@ -171,7 +171,9 @@ def kernel():
 
 def left_out():
     how = dict(step_size=0.3, num_steps=12, steps=[4], indices=[0, 5, 6, 11, 18])
-    one, many = (mh.leave_one_out(START, DATA, devices=devices, **how) for devices in (None, "all"))
+    one, many = (
+        mh.measures.leave_one_out(START, DATA, devices=devices, **how) for devices in (None, "all")
+    )
     names = [field.name for field in dataclasses.fields(one)]
     assert all(
         np.array_equal(getattr(one, n), getattr(many, n), equal_nan=n == "expansion") for n in names

@@ -75,8 +75,8 @@ def test_devices_that_are_not_there_are_refused(devices):
     data = mh.Dataset.from_arrays(jax.numpy.ones((2, 2, 3)), [0, 1])
     for call in (
         lambda: mh.train(model, data, rule=mh.GD(1.0), num_steps=1, devices=devices),
-        lambda: mh.tangent_kernel(model, data, devices=devices),
-        lambda: mh.leave_one_out(model, data, step_size=1.0, num_steps=1, devices=devices),
+        lambda: mh.measures.tangent_kernel(model, data, devices=devices),
+        lambda: mh.measures.leave_one_out(model, data, step_size=1.0, num_steps=1, devices=devices),
     ):
         with pytest.raises(
             ValueError, match=rf"devices={re.escape(repr(devices))} .*'all'"

@@ -213,7 +213,7 @@ def test_a_run_of_any_model_is_saved_loaded_and_resumed(network, data, tmp_path)
 
 
 def test_leave_one_out_of_any_model_is_training_without_an_example(network, data):
-    found = mh.leave_one_out(network, data, step_size=0.2, num_steps=20, indices=[0, 3])
+    found = mh.measures.leave_one_out(network, data, step_size=0.2, num_steps=20, indices=[0, 3])
     weight = np.full(12, 1 / 12)
     whole = mh.train(network, data, rule=mh.GD(0.2), num_steps=20, dtype="float64").displacement
     for row, i in zip(found.distance, (0, 3), strict=True):

@@ -13,7 +13,7 @@ from manyheads.training.resume import fingerprint
 @pytest.fixture
 def data():
     flags = np.arange(24).reshape(6, 4) % 5 > 0
-    data = mh.RandomLabels(num_tokens=4, dim=3).sample(6, key=jax.random.key(1))
+    data = mh.data.RandomLabels(num_tokens=4, dim=3).sample(6, key=jax.random.key(1))
     return data, flags
 
 

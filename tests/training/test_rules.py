@@ -12,7 +12,7 @@ from manyheads.model.loss import LOGISTIC
 
 @pytest.fixture(scope="module")
 def data():
-    return mh.RandomLabels(num_tokens=3, dim=4).sample(10, key=0)
+    return mh.data.RandomLabels(num_tokens=3, dim=4).sample(10, key=0)
 
 
 @pytest.fixture(scope="module")

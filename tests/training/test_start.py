@@ -43,14 +43,14 @@ def test_a_head_of_either_sign_has_half_the_mean_of_y_times_the_mean_token():
 
 def test_population_start_has_the_coefficient_zeta_over_4_not_zeta_over_2():
     mix = mixture()
-    model = mh.population_first_phase(mix, 2)
+    model = mh.training.population_first_phase(mix, 2)
     assert np.array_equal(model.readout[0], 0.25 / 4 * mix.U_star) and not model.key_query.any()
     assert np.array_equal(model.readout[1], -model.readout[0])
 
 
 def test_sampled_start_approaches_the_population_as_one_over_root_n1():
     mix = mixture()
-    target = mh.population_first_phase(mix, 1).readout[0, 0]
+    target = mh.training.population_first_phase(mix, 1).readout[0, 0]
     sizes, errors = (100, 1_600, 25_600), []
     for n1 in sizes:
         starts = [
@@ -68,12 +68,14 @@ def test_sampled_start_approaches_the_population_as_one_over_root_n1():
     [(1, [1]), (2, [1, 1]), (7, [4, 3]), (1e12, [5e11, 5e11]), (9e15, [45e14, 45e14])],
 )
 def test_balanced_signs(heads, counts):
-    assert mh.population_first_phase(mixture(), heads).multiplicity.tolist() == counts
+    assert mh.training.population_first_phase(mixture(), heads).multiplicity.tolist() == counts
 
 
 def test_rademacher_signs_are_a_fair_binomial():
     draws = [
-        mh.population_first_phase(mixture(), 10**6, signs="rademacher", key=jax.random.key(i))
+        mh.training.population_first_phase(
+            mixture(), 10**6, signs="rademacher", key=jax.random.key(i)
+        )
         for i in range(40)
     ]
     plus = np.array([model.multiplicity[0] for model in draws])

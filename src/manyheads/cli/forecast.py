@@ -52,7 +52,7 @@ def command(
     if first:
         if not quiet:
             tell("searching for the first certified step")
-        earliest = mh.first_forecast(saved, dataset, reduce=reduce)
+        earliest = mh.theory.first_forecast(saved, dataset, reduce=reduce)
         step, found = earliest if earliest is not None else (step, None)
     if found is None:
         found = mh.forecast(saved, dataset, step_size=step_size, reduce=reduce)

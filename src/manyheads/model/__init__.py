@@ -7,6 +7,7 @@ PUBLIC = {
     "variants": ("Frozen", "LowRank"),
     "autodiff": ("ModuleModel",),
     "protocol": ("Model", "Objective"),
+    "layers": ("from_torch", "from_safetensors", "to_torch"),
     "loss": ("Loss",),
 }
 

@@ -19,6 +19,8 @@ PUBLIC = {
         "positive_definite",
         "datasets",
         "runs",
+        "Inputs",
+        "Kind",
     ),
     "result": ("Result", "Case", "Counterexample"),
     "verdict": ("Hypothesis", "Bound", "Certificate", "Verdict"),

@@ -77,7 +77,7 @@ def test_the_curve_and_the_words():
 
 def test_ten_random_labels_are_promised_at_the_start():
     """A thousand heads and few sequences: half the loss of labels that carry no signal, from the first step on."""
-    source = mh.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
+    source = mh.data.RandomLabels(num_tokens=6, dim=6, token_norm=2.0)
     data, fresh = (source.sample(n, key=jax.random.key(k)) for k, n in ((1, 10), (2, 200)))
     start = mh.first_phase(fresh, 1024)
     found = mh.forecast(start, data, step_size=0.1, most_pieces=60)
@@ -89,7 +89,7 @@ def test_ten_random_labels_are_promised_at_the_start():
 @pytest.mark.full
 def test_digits_are_promised_where_attention_chooses():
     """Less their mean image and from large key-query weights, at 8 heads; from weights of scale 1 hardly anything is."""
-    tokens, labels = mh.digits().tokens, mh.digits().labels
+    tokens, labels = mh.data.digits().tokens, mh.data.digits().labels
     data = mh.Dataset.from_arrays((tokens - tokens[100:].mean(axis=0))[:100], labels[:100])
     for scale, speaks in ((80.0, True), (1.0, False)):
         scales = {"key_query_scale": scale, "readout_scale": 0.1}
@@ -199,10 +199,10 @@ def test_a_promise_from_the_start_is_compared_with_the_run():
 def test_the_first_step_that_speaks():
     s = setting("A")
     run = run_of("A", 2, 12)
-    step, found = mh.first_forecast(run, s.dataset)
+    step, found = mh.theory.first_forecast(run, s.dataset)
     assert found.speaks and step <= 8
     assert not mh.forecast(run_of("A", 2, step - 1), s.dataset).speaks
-    assert mh.first_forecast(run_of("B", 1, 3), setting("B").dataset) is None
+    assert mh.theory.first_forecast(run_of("B", 1, 3), setting("B").dataset) is None
 
 
 def test_certify_measures_the_promise():
@@ -359,7 +359,7 @@ def test_a_run_on_other_data_is_refused():
     s = setting("A")
     run = mh.train(mh.first_phase(s.fresh, 8), s.dataset, rule=mh.GD(0.2), num_steps=2)
     other = dataclasses.replace(s.dataset, tokens=1.01 * s.dataset.tokens)
-    for ask in (mh.forecast, mh.first_forecast):
+    for ask in (mh.forecast, mh.theory.first_forecast):
         with pytest.raises(ValueError, match="fingerprint is not that of these data"):
             ask(run, other)
 

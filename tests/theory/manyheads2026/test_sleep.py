@@ -113,7 +113,7 @@ def test_a_thousand_runs_and_a_hundred_attacks_break_nothing():
 def test_steps_grow_like_the_exponential_of_the_root_of_heads(problem):
     _, data, _ = problem
     steps = [
-        mh.attention_sleep(mh.zero_start(H, **ROOM), data, step_size=0.5).steps
+        mh.theory.attention_sleep(mh.zero_start(H, **ROOM), data, step_size=0.5).steps
         for H in (1e4, 4e4, 16e4)
     ]
     logs = np.log(steps)
@@ -126,7 +126,7 @@ def test_steps_grow_like_the_exponential_of_the_root_of_heads(problem):
 def test_normalized_descent_sleeps_as_long_as_promised(problem, heads):
     _, data, _ = problem
     start = mh.zero_start(heads, **ROOM)
-    promise = mh.attention_sleep(start, data, step_size=0.05, moved=0.1)
+    promise = mh.theory.attention_sleep(start, data, step_size=0.05, moved=0.1)
     steps = int(promise.normalized_steps)
     assert steps >= 5
     run = mh.train(start, data, rule=mh.Normalized(0.05), num_steps=steps, dtype="float64")
@@ -136,29 +136,33 @@ def test_normalized_descent_sleeps_as_long_as_promised(problem, heads):
 
 def test_a_promise_reads_as_a_sentence(problem):
     _, data, fresh = problem
-    text = str(mh.attention_sleep(mh.zero_start(1024, **ROOM), data, step_size=0.5))
+    text = str(mh.theory.attention_sleep(mh.zero_start(1024, **ROOM), data, step_size=0.5))
     assert text == (
         "With 1,024 heads and step size 0.5, no query moves more than 0.05 of its attention in the first 279 steps of "
         "gradient descent."
     )
     assert "10^" in str(
-        mh.attention_sleep(mh.first_phase(fresh, 1e6), data, step_size=0.5, moved=0.02)
+        mh.theory.attention_sleep(mh.first_phase(fresh, 1e6), data, step_size=0.5, moved=0.02)
     )
-    assert "above" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), data, step_size=50.0))
+    assert "above" in str(mh.theory.attention_sleep(mh.zero_start(8, **ROOM), data, step_size=50.0))
     both = mh.Dataset(
         np.concatenate([data.tokens] * 2), np.concatenate([data.labels, -data.labels])
     )
-    assert "separate" in str(mh.attention_sleep(mh.zero_start(8, **ROOM), both, step_size=0.5))
+    assert "separate" in str(
+        mh.theory.attention_sleep(mh.zero_start(8, **ROOM), both, step_size=0.5)
+    )
 
 
 def test_what_it_is_not_proved_for_is_refused(problem):
     _, data, _ = problem
     with pytest.raises(ValueError, match="starts uniform"):
-        mh.attention_sleep(mh.gaussian_start(4, **ROOM, key=jax.random.key(0)), data, step_size=0.5)
+        mh.theory.attention_sleep(
+            mh.gaussian_start(4, **ROOM, key=jax.random.key(0)), data, step_size=0.5
+        )
     with pytest.raises(ValueError, match="full readout"):
-        mh.attention_sleep(mh.zero_start(4, **ROOM, decoder="pooled"), data, step_size=0.5)
+        mh.theory.attention_sleep(mh.zero_start(4, **ROOM, decoder="pooled"), data, step_size=0.5)
     with pytest.raises(ValueError, match="moved"):
-        mh.attention_sleep(mh.zero_start(4, **ROOM), data, step_size=0.5, moved=1.0)
+        mh.theory.attention_sleep(mh.zero_start(4, **ROOM), data, step_size=0.5, moved=1.0)
 
 
 def test_a_run_is_certified_where_the_theorem_speaks(problem):
@@ -180,7 +184,7 @@ def test_more_movement_is_never_promised_for_fewer_steps():
         uniform = sleep.Uniform(start, data)
         alone = [uniform.sleep(share, 0.3).steps for share in (0.01, 0.05, 0.2)]
         best = [
-            mh.attention_sleep(start, data, step_size=0.3, moved=share)
+            mh.theory.attention_sleep(start, data, step_size=0.3, moved=share)
             for share in (0.01, 0.05, 0.2)
         ]
         steps = [promise.steps for promise in best]
@@ -193,5 +197,5 @@ def test_more_movement_is_never_promised_for_fewer_steps():
 def test_attention_on_equal_tokens_never_moves():
     X, y = np.ones((4, 3, 2)), np.array([1.0, -1.0, 1.0, -1.0])
     data = mh.Dataset(X * y[:, None, None], y)
-    promise = mh.attention_sleep(mh.zero_start(4, num_tokens=3, dim=2), data, step_size=0.1)
+    promise = mh.theory.attention_sleep(mh.zero_start(4, num_tokens=3, dim=2), data, step_size=0.1)
     assert promise.steps == promise.normalized_steps == sleep.MOST_STEPS

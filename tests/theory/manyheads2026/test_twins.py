@@ -25,7 +25,7 @@ def found():
 
 def test_every_twin_is_within_its_bound_and_the_bound_is_near(found):
     start, data, bound = found
-    real = mh.leave_one_out(start, data, indices=range(0, 24, 6), **PLAN)
+    real = mh.measures.leave_one_out(start, data, indices=range(0, 24, 6), **PLAN)
     share = real.distance[:, -1] / bound.distance[real.indices]
     assert np.all(share <= 1) and share.max() > 0.4
     assert np.all(real.left_out_loss[:, -1] <= bound.left_out_loss[real.indices])
@@ -37,13 +37,13 @@ def test_one_step_from_the_start_is_exact(found):
     """The first move apart is (eta/n) times the gradient of the loss left out: no bound enters."""
     start, data, _ = found
     bound = bound_twins(start, data, step_size=0.7, num_steps=1)
-    real = mh.leave_one_out(start, data, indices=[0, 5], step_size=0.7, num_steps=1)
+    real = mh.measures.leave_one_out(start, data, indices=[0, 5], step_size=0.7, num_steps=1)
     assert bound.distance[[0, 5]] == pytest.approx(real.distance[:, -1], rel=1e-8)
 
 
 def test_a_bound_that_is_too_small_is_violated(found, monkeypatch):
     start, data, _ = found
-    real = mh.leave_one_out(start, data, indices=[0, 6], **PLAN)
+    real = mh.measures.leave_one_out(start, data, indices=[0, 6], **PLAN)
     monkeypatch.setattr(twins.Place, "expansion", lambda self, apart, eta: np.full_like(apart, 0.6))
     assert np.any(real.distance[:, -1] > bound_twins(start, data, **PLAN).distance[real.indices])
 
@@ -103,7 +103,7 @@ def test_certify_shows_the_share_and_the_certificate():
 
 
 def test_models_outside_the_setting_are_refused():
-    data = mh.RandomLabels(num_tokens=4, dim=3).sample(6, key=jax.random.key(1))
+    data = mh.data.RandomLabels(num_tokens=4, dim=3).sample(6, key=jax.random.key(1))
     with pytest.raises(ValueError, match="full readout"):
         bound_twins(mh.zero_start(2, num_tokens=4, dim=3, decoder="pooled"), data, **PLAN)
 
