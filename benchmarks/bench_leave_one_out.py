@@ -24,7 +24,8 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from manyheads import Dataset, MultiHead, leave_one_out  # noqa: E402
+from manyheads import Dataset, MultiHead  # noqa: E402
+from manyheads.measures import leave_one_out  # noqa: E402
 from manyheads.measures.stability import Setup, twin_runs  # noqa: E402
 from manyheads.measures.stability_estimate import screen  # noqa: E402
 from manyheads.model.gradient import head_weights, loss_and_gradient, prepare  # noqa: E402
