@@ -640,7 +640,7 @@ def test_what_is_not_checked_by_a_constraint_is_known(name, function):
     """These are checked in the body, where more has to be said than one constraint can."""
     in_the_body = {"statements", "options", "devices", "labels", "gram", "features", "interval"}
     in_the_body |= {"layer", "readout", "weights", "record", "snapshots", "observe"}
-    in_the_body |= {"sizes", "nonzero", "high", "data", "columns", "loss", "rule"}
+    in_the_body |= {"sizes", "nonzero", "high", "data", "columns", "loss", "rule", "samples"}
     assert set(inspect.signature(function).parameters) - set(function.constraints) <= in_the_body
 
 

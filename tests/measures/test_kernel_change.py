@@ -84,7 +84,8 @@ def test_the_margin_of_a_limit_carries_its_standard_error(mixture):
     """Few draws leave a wide interval, which holds the margin of many; the matrix alone would be taken as exact."""
     data = mixture.sample(6, key=jax.random.key(5))
     few, many = (
-        mh.measures.gaussian_limit(data, key=jax.random.key(k), num_draws=n) for k, n in ((0, 64), (1, 8192))
+        mh.measures.gaussian_limit(data, key=jax.random.key(k), num_draws=n)
+        for k, n in ((0, 64), (1, 8192))
     )
     wide, narrow = (mh.measures.hard_margin(data.labels, gram=limit) for limit in (few, many))
     bare = mh.measures.hard_margin(data.labels, gram=few.matrix)

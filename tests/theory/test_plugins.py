@@ -2,12 +2,12 @@
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import jax
 import pytest
 
-from manyheads import _registry
 from manyheads.cli.main import main
 from manyheads.data.mixture import TokenizedMixture
 from manyheads.theory import ledger as module
@@ -25,7 +25,6 @@ NAMES = ("own_statement", "own_paper")
 
 def forget():
     """Let the ledger be read anew."""
-    _registry.plugins.cache_clear()
     for value in vars(module).values():
         if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "cache_clear"):
             value.cache_clear()
@@ -34,7 +33,7 @@ def forget():
 @pytest.fixture(autouse=True)
 def plugins(monkeypatch):
     monkeypatch.syspath_prepend(str(PLUGINS))
-    monkeypatch.setenv(_registry.VARIABLE, ",".join(NAMES))
+    monkeypatch.setattr(module, "plugins", lambda: [import_module(name) for name in NAMES])
     forget()
     yield
     monkeypatch.undo()

@@ -72,7 +72,7 @@ def command(
 
     DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file, two .npy
     files (tokens, labels), or a data source: `mixture`, the paper's tokenized mixture; `planted`, labels from a planted
-    attention model; `random_labels`; `digits`, two handwritten digits; or one of a plug-in. A file and other fixed
+    attention model; `random_labels`; or `digits`, two handwritten digits. A file and other fixed
     collections are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside
     before training (at most a quarter of the data each). Ctrl-C saves what was done; `--resume FILE` continues it.
 

@@ -1,20 +1,22 @@
 """The ledger: every statement of every paper and of plug-ins, found without registration. Plain Python.
 
 A paper is a folder of `manyheads.theory` (or a plug-in) that holds a `PAPER`; its statements are the module-level
-`Statement`s of its files, alone or in tuples. A plug-in without a `PAPER` is a paper named after the module.
+`Statement`s of its files, alone or in tuples. A plug-in is a module that an installed package names in the entry point
+group `manyheads.plugins`; without a `PAPER` it is a paper named after the module.
 """
 
 from __future__ import annotations
 
+import difflib
 import pkgutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from types import ModuleType
 
 from manyheads._card import card
-from manyheads._registry import nearest, plugins
 from manyheads.theory.statement import Paper, Statement
 
 
@@ -67,8 +69,8 @@ def entry(name: str) -> Statement:
         raise ValueError(
             f"{name!r} is the name of several statements; write one of {', '.join(known)} in full."
         )
-    hint = nearest(str(name).lower(), _names())
-    hint = hint if hint.startswith("did") else "`manyheads explain` lists them all"
+    near = difflib.get_close_matches(str(name).lower(), _names(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`manyheads explain` lists them all"
     raise ValueError(f"unknown statement {name!r}; {hint}")
 
 
@@ -116,6 +118,21 @@ def _names() -> dict[str, tuple[str, ...]]:
             if not taken or ledger()[taken[0]].paper != first:
                 names[short] = (*taken, item.name)
     return names
+
+
+def plugins() -> list[ModuleType]:
+    """The modules of installed packages that hold statements."""
+    return [_imported(point.module) for point in entry_points(group="manyheads.plugins")]
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except Exception as error:  # whatever the module raises
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"the plug-in {name!r} cannot be imported ({text}); fix it, or uninstall it."
+        ) from None
 
 
 @cache
