@@ -29,7 +29,8 @@ from manyheads.model.variants import attention_of
 from manyheads.training.progress import Bar
 from manyheads.training.trajectory import Trajectory, is_trajectory
 
-DENSE_UP_TO = 400  # parameters; below, the whole matrix is cheaper than a Lanczos
+# parameters; below, the whole matrix is cheaper than a Lanczos
+DENSE_UP_TO = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +183,8 @@ class _Search:
         results = []
         for op, value, vector, direction, where in (smallest, largest):
             residual = float(np.linalg.norm(op(vector) - value * vector))
-            good = (
-                residual <= self.tolerance * scale or scale + residual <= whole
-            )  # a Hessian of zero to rounding
+            # a Hessian of zero to rounding
+            good = residual <= self.tolerance * scale or scale + residual <= whole
             results.append(
                 Eigenvalue(float(value), residual + rounding, bool(good), direction, where)
             )
@@ -200,7 +200,8 @@ class _Search:
         By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK measures both by one
         scale.
         """
-        if self.method == "dense" or operator.size < 4:  # fewer are too few for ARPACK
+        # fewer are too few for ARPACK
+        if self.method == "dense" or operator.size < 4:
             values, vectors = np.linalg.eigh(operator.dense())
             return (values[0], vectors[:, 0]), (values[-1], vectors[:, -1])
         top = self.arpack(operator, "LA", 0.0)

@@ -18,10 +18,10 @@ from manyheads.model.autodiff import float64
 from manyheads.model.variants import Frozen, attention_of
 from manyheads.training.trajectory import Trajectory
 
-COPY = 1e-13  # tokens this close, relative to the largest entry, are copies of one another
-UNDERFLOW = float(
-    -np.log(np.finfo(np.float32).tiny)
-)  # a logit gap beyond which float32 attention is exactly zero
+# tokens this close, relative to the largest entry, are copies of one another
+COPY = 1e-13
+# a logit gap beyond which float32 attention is exactly zero
+UNDERFLOW = float(-np.log(np.finfo(np.float32).tiny))
 
 
 is_focused = a((Trajectory, MultiHead, Frozen), "train and frozen make them")
@@ -159,7 +159,8 @@ def _focus_of(model: MultiHead, dataset: Dataset, mixture: TokenizedMixture | No
         model.replace_heads(float64(model.heads)), N / N.sum(), dataset.tokens, relevant, mask
     )
     mass, top, under, scores, differ = map(np.asarray, found)
-    portion = np.abs(scores)  # (n, classes): what one head of each class adds to the score
+    # (n, classes): what one head of each class adds to the score
+    portion = np.abs(scores)
     total, squares = portion @ N, portion**2 @ N
     effective = np.divide(total**2, squares, out=np.full(n, N.sum()), where=squares > 0)
     return {

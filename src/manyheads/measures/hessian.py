@@ -46,7 +46,8 @@ from manyheads.model.gradient import (
 from manyheads.model.loss import SCORE, Loss, get_loss, is_loss
 from manyheads.model.variants import attention_of, filled, trained
 
-KEPT_BYTES = 1e9  # attention and centered readout are kept up to here, and computed again for every product beyond
+# attention and centered readout are kept up to here, and computed again for every product beyond
+KEPT_BYTES = 1e9
 
 
 class HessianOperator(LinearOperator):
@@ -161,8 +162,10 @@ class AutodiffPoint(eqx.Module):
 class Parts(NamedTuple):
     """What every product reads, chunk by chunk."""
 
-    attention: jax.Array  # (chunks, c, s, (g t))
-    centered: jax.Array  # (chunks, c, s, (g t))
+    # (chunks, c, s, (g t))
+    attention: jax.Array
+    # (chunks, c, s, (g t))
+    centered: jax.Array
 
 
 class AttentionPoint(eqx.Module):
@@ -175,7 +178,8 @@ class AttentionPoint(eqx.Module):
     batch: Batch
     sigma: Any  # (chunks, c)
     kappa: Any  # (chunks, c)
-    gradient: Any  # (classes, d, d) by W, for factored weights only
+    # (classes, d, d) by W, for factored weights only
+    gradient: Any
     parts: Parts | None
 
     @classmethod

@@ -54,12 +54,14 @@ class TangentKernel:
     form that was used, or "autodiff".
     """
 
-    parts: dict[str, np.ndarray]  # (n, m): inner products of the gradients by these parameters
+    # (n, m): inner products of the gradients by these parameters
+    parts: dict[str, np.ndarray]
     accuracies: dict[str, float]
     accuracy: float
     form: str
     model: str
-    norms: tuple[np.ndarray, ...] = ()  # of the gradients of each of the two data sets
+    # of the gradients of each of the two data sets
+    norms: tuple[np.ndarray, ...] = ()
 
     @cached_property
     def matrix(self) -> np.ndarray:
@@ -127,7 +129,8 @@ def tangent_kernel(
         blocks = _Autodiff(model, *how) if full is None else _Closed(full, *how, form)
         parts, noted = blocks.run()
         if form is None and blocks.form in ("tokens", "maps") and _cancels(noted.sum(axis=1)):
-            with contextlib.suppress(ValueError):  # no room for one gradient
+            # no room for one gradient
+            with contextlib.suppress(ValueError):
                 blocks = _Closed(full, *how, "jacobian")
                 parts, noted = blocks.run()
     if full is None:
@@ -245,7 +248,8 @@ class _Closed(Blocks):
         (n, m), T, d = self.shape, max(side.num_tokens for side in sides), sides[0].dim
         pairs = n * (n + 1) / 2 if self.symmetric else float(n) * m
         flops = count_flops(model, T, pairs, n + (0 if self.symmetric else m))
-        if not self.on_cpu:  # many small products one after another
+        # many small products one after another
+        if not self.on_cpu:
             flops.pop("maps", None)
         self.form = form or min(flops, key=lambda name: flops[name])
         self.model = model
@@ -261,7 +265,8 @@ class _Closed(Blocks):
             "maps": 2 * q * d + 3 * q * T,
             "jacobian": 3 * q * d + 2 * d * r,
         }[self.form]
-        columns = (2 * T * q + features) * item  # of one row and class
+        # of one row and class
+        columns = (2 * T * q + features) * item
         per_pair = (
             {"tokens": 3 * q * q, "maps": T * T + q * q, "jacobian": 0}[self.form] + 2
         ) * item
@@ -324,7 +329,8 @@ class _Closed(Blocks):
         (n, q, g, T), (m, p, _, S), half = D.shape, E.shape, left[0] is right[0]
         C, c = (self.gram(F, F if half else G) for F, G in ((X, Y), (x, y)))
         C, c = C.reshape(n, T, m, S), c.reshape(n, 1, m, 1)
-        if q < T or p < S:  # one query of each sequence, x and y
+        # one query of each sequence, x and y
+        if q < T or p < S:
             queries = iter(c)
         else:  # all tokens: the keys, and x and y that were subtracted from them
             rows, columns = (
@@ -362,9 +368,8 @@ def _features(heads, root, X, mask, last, *, form, squares):
         Folded.of(W, U, by_query=True), root, X, mask, last, HIGHEST, keys
     )
     q = Xq.shape[1]
-    A, B, rest = (
-        swapped(M, q) for M in parts
-    )  # columns (query class): gradients come out query by query
+    # columns (query class): gradients come out query by query
+    A, B, rest = (swapped(M, q) for M in parts)
     product = partial(jax.lax.dot_general, dimension_numbers=EACH_KEY, precision=HIGHEST)
     errors, terms = gradient_errors(heads, root, keys, mean, Xq, W, A, B, rest)
     weight = jnp.tile(root, q)[None, None, :]

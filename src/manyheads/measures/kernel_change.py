@@ -151,9 +151,8 @@ def gaussian_limit(
             decoder=decoder,
             rank=rank,
         )
-        K = tangent_kernel(
-            heads, dataset, memory=memory
-        ).matrix  # 1/sqrt(H) twice: the mean over the batch
+        # 1/sqrt(H) twice: the mean over the batch
+        K = tangent_kernel(heads, dataset, memory=memory).matrix
         total, squares = total + K, squares + K**2
     mean = total / num_batches
     variance = np.maximum(squares / num_batches - mean**2, 0.0) * num_batches / (num_batches - 1)

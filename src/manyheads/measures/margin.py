@@ -20,13 +20,18 @@ from manyheads.data.budget import fits_memory
 from manyheads.measures.nearest_point import nearest_by_gram, nearest_by_rows
 from manyheads.measures.working_set import Round, grow
 
-MOST_DIRECT = 5000  # examples that are solved at once; of more, a working set
-LARGEST_SET = 4000  # examples in a working set
+# examples that are solved at once; of more, a working set
+MOST_DIRECT = 5000
+# examples in a working set
+LARGEST_SET = 4000
 NEGLIGIBLE = (
-    1e-7  # of the largest feature norm: an upper bound below it is reported as "not separable"
+    # of the largest feature norm: an upper bound below it is reported as "not separable"
+    1e-7
 )
-SMALLEST_RATIO = 1e-150  # of two feature norms in the solver; the proof takes them as they are
-BLOCK = 1 << 22  # entries converted to extended precision at a time
+# of two feature norms in the solver; the proof takes them as they are
+SMALLEST_RATIO = 1e-150
+# entries converted to extended precision at a time
+BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +49,8 @@ class MarginInterval:
     direction: np.ndarray
     scale: float
     tolerance: float
-    draws: int = 0  # behind a Gram matrix that is a Monte Carlo mean, with three standard errors
+    # behind a Gram matrix that is a Monte Carlo mean, with three standard errors
+    draws: int = 0
 
     @property
     def relative_gap(self) -> float:
@@ -168,9 +174,11 @@ def _checked(matrix, rows: int, columns: int | None) -> np.ndarray:
 def of_gram(K, y, tolerance, accuracy) -> MarginInterval:
     """The margin of a checked Gram matrix."""
     unit = _power_of_two(np.sqrt(K.diagonal().max()))
-    K = K / unit**2  # exact, and nothing below over- or underflows
+    # exact, and nothing below over- or underflows
+    K = K / unit**2
     norms = np.sqrt(K.diagonal())
-    if norms.min() == 0:  # no direction classifies a feature of length zero: all weight on it
+    # no direction classifies a feature of length zero: all weight on it
+    if norms.min() == 0:
         lam, a = np.eye(1, len(y), int(np.argmin(norms)))[0], np.zeros(len(y))
     else:
         s = y / norms
@@ -201,9 +209,8 @@ def _of_features(G, y, tolerance) -> MarginInterval:
     largest = np.abs(G).max(axis=1, initial=0.0)
     F = G / np.where(largest > 0, largest, 1.0)[:, None]
     lengths = np.linalg.norm(F, axis=1)
-    norms = (
-        largest.astype(np.longdouble) * lengths
-    )  # of rows scaled one by one, in a range that their ratios fit
+    # of rows scaled one by one, in a range that their ratios fit
+    norms = largest.astype(np.longdouble) * lengths
     if norms.min() == 0:
         lam = np.eye(1, n, int(np.argmin(norms)))[0]
         return _proved(G, y, norms, lam, np.zeros(p), tolerance)

@@ -13,8 +13,10 @@ import piqp
 import scipy.linalg
 
 (DPSTRF,) = scipy.linalg.get_lapack_funcs(("pstrf",), dtype=np.float64)
-PASSES = 3  # rescaled solves of the homogeneous form
-RIDGE = 1e-14  # first ridge of the support system, relative to unit rows
+# rescaled solves of the homogeneous form
+PASSES = 3
+# first ridge of the support system, relative to unit rows
+RIDGE = 1e-14
 
 
 def nearest_by_gram(
@@ -28,7 +30,8 @@ def nearest_by_gram(
     allows.
     """
     n, best = len(C), _Best(C, c, tolerance)
-    factor = _factor(C) if n > 200 else None  # a small problem is solved before its rank is known
+    # a small problem is solved before its rank is known
+    factor = _factor(C) if n > 200 else None
     rows = np.arange(n)
     if factor is None or 2 * factor.shape[1] > n:
         mu = _dual(C, c)

@@ -17,18 +17,25 @@ import numpy as np
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import Heads, MultiHead
 
-ENLARGE = 1e-9  # relative; float64 loses less than 1e-12 here
-ROUNDING = 1e-14  # of a value, relative to the terms that it is a difference of
-LARGEST_LOGIT = 1e4  # beyond it the attention itself may be off by more than ENLARGE allows
+# relative; float64 loses less than 1e-12 here
+ENLARGE = 1e-9
+# of a value, relative to the terms that it is a difference of
+ROUNDING = 1e-14
+# beyond it the attention itself may be off by more than ENLARGE allows
+LARGEST_LOGIT = 1e4
 
 
 class Tilted(NamedTuple):
     """What the attention of each query can become: bounds over all tilts of a given size."""
 
-    variance: np.ndarray  # largest eigenvalue of the tokens' covariance
-    radius: np.ndarray  # largest distance of a token from the mean
-    factor: np.ndarray  # by which the mean of a nonnegative function changes at most
-    square: np.ndarray  # standard deviation of a centered linear function's square
+    # largest eigenvalue of the tokens' covariance
+    variance: np.ndarray
+    # largest distance of a token from the mean
+    radius: np.ndarray
+    # by which the mean of a nonnegative function changes at most
+    factor: np.ndarray
+    # standard deviation of a centered linear function's square
+    square: np.ndarray
 
 
 class Drift(NamedTuple):
@@ -55,11 +62,11 @@ class Neighborhood:
             last = np.full(n, T - 1) if mask is None else T - 1 - np.argmax(mask[:, ::-1], axis=1)
             self.queries = X[np.arange(n), last][:, None, :]
         elif model.decoder == "query":
-            self.queries = np.ones((n, 1, 1))  # looks with q = 1·W, W of one row: its norm is one
+            # looks with q = 1·W, W of one row: its norm is one
+            self.queries = np.ones((n, 1, 1))
         else:
-            self.queries = (
-                X if mask is None else X * mask[:, :, None]
-            )  # a masked query weighs nothing
+            # a masked query weighs nothing
+            self.queries = X if mask is None else X * mask[:, :, None]
         self.pooled = model.decoder == "pooled"
         real = T if mask is None else mask.sum(axis=1)
         self.spread = np.sqrt(np.broadcast_to(real, n)) if self.pooled else np.ones(n)
@@ -95,7 +102,8 @@ class Neighborhood:
         values = X @ np.broadcast_to(rows, (self.queries.shape[1], X.shape[2])).T  # n, s, q
         xi = values.transpose(0, 2, 1)
         variance, radius = _spread(A, X, mean, self.keys)
-        reach = np.linalg.norm(self.queries @ W, axis=2) * self.longest  # the terms of a logit
+        # the terms of a logit
+        reach = np.linalg.norm(self.queries @ W, axis=2) * self.longest
         return dict(
             A=A,
             rounding=ROUNDING * (1 + reach),
@@ -117,7 +125,8 @@ class Neighborhood:
         """Bounds for all tilts with |u| <= step, (n, q)."""
         lam, r, D = one["variance"], one["radius"], self.diameter[:, None]
         limit = D**2 / 4  # Popoviciu
-        grown = np.fmin(lam * np.exp(step * D), limit)  # of an overflow, the limit
+        # of an overflow, the limit
+        grown = np.fmin(lam * np.exp(step * D), limit)
         for _ in range(3):
             far = np.minimum(D, r + step * grown)
             grown = np.fmin(lam * np.exp(step * np.sqrt(np.maximum(far**2 - lam, 0))), limit)
@@ -164,9 +173,8 @@ class Neighborhood:
             b, D = radius / np.sqrt(N), self.diameter[:, None]
             t = self._tilted(one, b * self.query_norm)
             root = np.sqrt(t.variance)
-            sd = (
-                np.fmin(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root
-            )  # the readout moves by b
+            # the readout moves by b
+            sd = np.fmin(np.sqrt(t.factor) * one["sd"], one["osc"] / 2) + b * root
             osc = one["osc"] + b * D
             fourth = np.minimum(osc * root, D * sd) * t.square + 2 * sd * root * t.variance
             k = np.minimum(root * t.square, t.variance * D)
@@ -202,9 +210,8 @@ class Neighborhood:
             both, product0 = _centered(A, product)
             counted = self.counted
             center += sigma * np.sum((f_mean + both) * counted, axis=1)
-            to_W = (
-                A * (f0 + product0)
-            ) @ X  # weights that add up to 0: no mean is left to subtract
+            # weights that add up to 0: no mean is left to subtract
+            to_W = (A * (f0 + product0)) @ X
             to_U = ((A * d0) @ X) * counted[:, :, None]
             gram = np.einsum("nqd,npd->nqp", to_W, to_W)
             square += self.scale**2 * np.einsum("nqp,nqp->n", self.query_gram, gram)
@@ -262,7 +269,8 @@ def _spread(A, X, mean, keys) -> tuple[np.ndarray, np.ndarray]:
     """Per query: the largest eigenvalue of the tokens' covariance, and the largest distance from their mean."""
     n, q, T = A.shape
     variance, radius = np.zeros((n, q)), np.zeros((n, q))
-    for t in range(q):  # one query of all sequences at a time
+    # one query of all sequences at a time
+    for t in range(q):
         away = X - mean[:, t, None, :]
         radius[:, t] = np.sqrt(np.where(keys[:, 0], np.sum(away**2, axis=2), 0).max(axis=1))
         rooted = np.sqrt(A[:, t, :, None]) * away
@@ -272,7 +280,8 @@ def _spread(A, X, mean, keys) -> tuple[np.ndarray, np.ndarray]:
             else rooted.transpose(0, 2, 1) @ rooted
         )
         variance[:, t] = _top(small)
-    size = np.sum(X**2, axis=2).max(axis=1)[:, None]  # what rounding of the centered tokens can add
+    # what rounding of the centered tokens can add
+    size = np.sum(X**2, axis=2).max(axis=1)[:, None]
     return variance * (1 + ENLARGE) + 1e-28 * size, radius * (1 + ENLARGE) + 1e-14 * np.sqrt(size)
 
 

@@ -25,10 +25,14 @@ from manyheads.model.variants import attention_of
 class Sizes(NamedTuple):
     """What rounding depends on, per sequence and per class of heads."""
 
-    longest: np.ndarray  # (n,) the longest real token
-    queries: np.ndarray  # (n,) how many queries are read
-    key_query: np.ndarray  # (classes,) norm of W, for factors the product of their norms
-    readout: np.ndarray  # (classes,) the longest row of U
+    # (n,) the longest real token
+    longest: np.ndarray
+    # (n,) how many queries are read
+    queries: np.ndarray
+    # (classes,) norm of W, for factors the product of their norms
+    key_query: np.ndarray
+    # (classes,) the longest row of U
+    readout: np.ndarray
     weight: np.ndarray  # (classes,) N H^-c
 
 
@@ -90,9 +94,8 @@ def gradient_size(model: Any, dataset: Dataset) -> float:
     r, q, W, U, _ = sizes(full, dataset)
     share = full.multiplicity * full.num_heads ** (-2 * full.exponent)
     chain = W if isinstance(full.key_query, tuple) else np.ones_like(W)
-    by_key_query = (
-        q**2 * r**6 * (share @ (U**2 * chain))
-    )  # |B - phi| is 2 r |u| at most, and half of that on average
+    # |B - phi| is 2 r |u| at most, and half of that on average
+    by_key_query = q**2 * r**6 * (share @ (U**2 * chain))
     return float(np.sqrt(np.max(q**2 * r**2 * share.sum() + by_key_query)))
 
 
@@ -144,9 +147,10 @@ def gradient_errors(heads, root, keys, mean, Xq, W, A, B, rest):
     (c, _, d), q, g = keys.shape, Xq.shape[1], W.shape[0]
     size = jnp.sqrt(jnp.sum(keys**2, axis=2))  # c, s
     queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
+    # as in the scores: the compiler does it once
     Q = jax.lax.dot_general(
         Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
-    )  # as in the scores: the compiler does it once
+    )
     reach = jnp.sqrt(jnp.sum(Q.reshape(c, q, g, d) ** 2, axis=3))
     reach = reach + queries[:, :, None] * jnp.sqrt(jnp.sum(W**2, axis=(1, 2)) / d)[None, None, :]
     logit = (reach * jnp.max(size, axis=1)[:, None, None]).reshape(c, 1, q * g)

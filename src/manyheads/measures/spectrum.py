@@ -21,7 +21,8 @@ from manyheads.measures.rounding import hessian_error
 from manyheads.model.autodiff import is_model
 from manyheads.model.loss import Loss, get_loss, is_loss
 
-LARGEST_DENSE = 4000  # rows of the collapsed Hessian
+# rows of the collapsed Hessian
+LARGEST_DENSE = 4000
 
 
 @dataclass(frozen=True, eq=False)

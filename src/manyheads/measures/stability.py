@@ -35,7 +35,8 @@ from manyheads.training.progress import Bar
 from manyheads.training.rules import GD
 
 SAVE_SECONDS = 20.0
-BATCH = {"cpu": 1, "gpu": 32}  # runs side by side: one after another wins on a CPU
+# runs side by side: one after another wins on a CPU
+BATCH = {"cpu": 1, "gpu": 32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,9 +238,12 @@ class Setup(NamedTuple):
     """What all runs on changed data share."""
 
     problem: Problem
-    replacements: Any  # the objective of other examples, or None
-    reference: Any  # displacements of the run on all examples, (steps, ...)
-    steps: Any  # compared, increasing; the last one ends the run
+    # the objective of other examples, or None
+    replacements: Any
+    # displacements of the run on all examples, (steps, ...)
+    reference: Any
+    # compared, increasing; the last one ends the run
+    steps: Any
 
 
 class Reference(NamedTuple):
@@ -326,7 +330,8 @@ def _rounding(
         * walk
         * (float(np.max(reference.distance)) + step_size * loss.smoothness * size * score)
     )
-    rounded = 4 * eps * float(loss.value(jnp.zeros(())))  # of a loss whose score is exact
+    # of a loss whose score is exact
+    rounded = 4 * eps * float(loss.value(jnp.zeros(())))
     return distance, rounded + loss.lipschitz * (eps * score + size * distance)
 
 
@@ -389,7 +394,8 @@ def _all_runs(setup: Setup, chosen, size, expansion, checkpoint, kind, devices):
     }
 
     def run(todo, device):
-        padded = np.resize(todo, size)  # the last block repeats, so that one program does all
+        # the last block repeats, so that one program does all
+        padded = np.resize(todo, size)
         indices = jnp.asarray(chosen[padded], jnp.int32)
         return jax.block_until_ready(twin_runs(setups[device], indices, expansion=expansion))
 

@@ -117,10 +117,11 @@ def estimate_leave_one_out(
         indices=chosen.tolist(),
         loss=loss,
     )
+    # fewer than asked for after an interruption
     true, guess = (
         exact.distance[:, -1],
         distance[exact.indices],
-    )  # fewer than asked for after an interruption
+    )
     vary = len(true) >= 2 and np.ptp(guess) > 0 and np.ptp(true) > 0
     correlation = float(np.corrcoef(guess, true)[0, 1]) if vary else np.nan
     ratio = np.where(guess == true, 1.0, np.inf)
@@ -164,7 +165,8 @@ def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Ends of `count` stretches of the run, shorter at the beginning where the kernel moves most, and their middles."""
     k = np.arange(count + 1)
     squares = np.round(num_steps * (k / count) ** 2).astype(int)
-    bounds = np.maximum.accumulate(squares - k) + k  # at least one step each
+    # at least one step each
+    bounds = np.maximum.accumulate(squares - k) + k
     return bounds[1:], ((bounds[:-1] + bounds[1:]) // 2).astype(np.int32)
 
 

@@ -77,7 +77,8 @@ class _Columns:
             raise ValueError(
                 f"memory={memory:g} bytes is too little for {n:,} sequences; pass {40.0 * n * AT_ONCE:.2g}."
             )
-        self.rows = np.empty((self.most, n))  # takes memory as it is filled
+        # takes memory as it is filled
+        self.rows = np.empty((self.most, n))
         self.norms, self.accuracy = np.zeros(n), 0.0
 
     def extend(self, chosen: np.ndarray) -> None:

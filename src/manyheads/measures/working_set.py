@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FIRST = 256  # features in the first working set, spread evenly over all
+# features in the first working set, spread evenly over all
+FIRST = 256
 LEAST_ADDED, MOST_ADDED = 64, 512  # in a round
 
 
@@ -30,9 +31,8 @@ class Round(NamedTuple):
     upper: float
     weights: np.ndarray  # of the working set
     direction: np.ndarray
-    products: (
-        np.ndarray
-    )  # (n,) at least so large is the product of each feature with the unit direction
+    # (n,) at least so large is the product of each feature with the unit direction
+    products: np.ndarray
     inseparable: bool
 
 
@@ -43,7 +43,8 @@ class Grown(NamedTuple):
     upper: float
     weights: np.ndarray  # (n,)
     direction: np.ndarray
-    chosen: np.ndarray  # the working set of `direction`
+    # the working set of `direction`
+    chosen: np.ndarray
     rounds: int
 
 

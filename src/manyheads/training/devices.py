@@ -30,7 +30,8 @@ from manyheads.model.protocol import Model
 
 AXIS = "parts"
 SPLIT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
-PART = 8192  # numbers in the tokens of a part; with fewer, two cores are no faster than one
+# numbers in the tokens of a part; with fewer, two cores are no faster than one
+PART = 8192
 
 
 @check(count=whole(1, 1024) | none)
@@ -108,7 +109,8 @@ def make_mesh(devices: Sequence[Any]) -> Mesh | None:
 class ShardedObjective(eqx.Module):
     """The objective of a dataset whose parts live on the devices of a mesh; follows `model.protocol`."""
 
-    parts: Any  # the objective of a part; every leaf has a leading axis over the devices
+    # the objective of a part; every leaf has a leading axis over the devices
+    parts: Any
     labels: AnyArray  # (n,)
     copies: AnyArray
     mesh: Mesh = eqx.field(static=True)

@@ -26,9 +26,12 @@ from manyheads.model.protocol import Objective, norm
 from manyheads.training.batches import MiniBatches
 from manyheads.training.rules import Rule
 
-STRETCH_SECONDS = 0.2  # of a compiled stretch, between two looks at the keyboard
-MOST_PROGRAMS = 16  # that a compiled function keeps; one holds 5 to 10 MB
-RUNS = "runs"  # the name of the axis over runs under vmap
+# of a compiled stretch, between two looks at the keyboard
+STRETCH_SECONDS = 0.2
+# that a compiled function keeps; one holds 5 to 10 MB
+MOST_PROGRAMS = 16
+# the name of the axis over runs under vmap
+RUNS = "runs"
 
 
 class Method(NamedTuple):
@@ -116,10 +119,10 @@ class Run(NamedTuple):
 
     displacement: Any
     optimizer: Any
-    before: tuple[Any, Any]  # displacement and optimizer at the last finite evaluation
-    evaluated: (
-        jax.Array
-    )  # steps with a finite evaluation; the next one is `step` unless the run diverged
+    # displacement and optimizer at the last finite evaluation
+    before: tuple[Any, Any]
+    # steps with a finite evaluation; the next one is `step` unless the run diverged
+    evaluated: jax.Array
     kept: dict[str, Any]
     loss: jax.Array  # of the last evaluation
     finite: jax.Array

@@ -23,7 +23,8 @@ FLOAT64_FROM = 1e6  # heads
 MOST_RECORDS = 10**7
 
 
-@np.errstate(over="ignore")  # what does not fit the dtype is reported below
+# what does not fit the dtype is reported below
+@np.errstate(over="ignore")
 def make_problem(
     model: Model,
     dataset: Dataset,

@@ -86,7 +86,8 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
     old, new = before.start, model
     leaves = [jax.tree.leaves((m.parameters, m.copies)) for m in (old, new)]
     if not (
-        jax.tree.structure(old) == jax.tree.structure(new)  # static fields too: decoder, exponent
+        # static fields too: decoder, exponent
+        jax.tree.structure(old) == jax.tree.structure(new)
         and len(leaves[0]) == len(leaves[1])
         and all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
     ):

@@ -52,8 +52,10 @@ class Rule(eqx.Module):
     """How descent moves. A rule of your own has these methods and a `name`."""
 
     name = ""
-    step_size = None  # a rule with one makes it a field
-    magnifies = False  # whether its steps stay long where the gradient is small, rounding or not
+    # a rule with one makes it a field
+    step_size = None
+    # whether its steps stay long where the gradient is small, rounding or not
+    magnifies = False
     coordinates = "head"
 
     def begin(self, start: Any, copies: Any) -> Any:
@@ -168,7 +170,8 @@ class Optax(Rule):
         return scaled(moves, 1 / root) if by_class else moves, memory
 
 
-LEAST_WEIGHT = 1e-3  # in the gradient of the example with the largest one, for Adam
+# in the gradient of the example with the largest one, for Adam
+LEAST_WEIGHT = 1e-3
 RULES = {rule.name: rule for rule in (GD, Normalized, Polyak, Adam)}
 
 
@@ -220,7 +223,8 @@ def _without_underflow(problem: Problem, view: View, axis: str | None, least: fl
         value, _, gradient = view.at(view.displacement, divided)
         return value, gradient, norm(objective.copies, gradient)
 
-    needed = tiny if axis is None else jax.lax.pmax(tiny, axis)  # one condition for all runs
+    # one condition for all runs
+    needed = tiny if axis is None else jax.lax.pmax(tiny, axis)
     found = jax.lax.cond(needed, again, lambda: plain)
     found = jax.tree.map(lambda a, b: jnp.where(tiny, a, b), found, plain)
     return *found, jnp.where(tiny, jnp.exp(jnp.log(step_size) + top), step_size)

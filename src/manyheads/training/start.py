@@ -31,8 +31,10 @@ from manyheads.model import attention, gradient
 from manyheads.model.attention import MultiHead
 from manyheads.model.loss import Loss, get_loss, is_loss
 
-STARTS = ("first_phase", "zero", "gaussian", "population")  # their names at the command line
-LARGEST_EXPLICIT = 1_000_000  # heads that may be drawn one by one
+# their names at the command line
+STARTS = ("first_phase", "zero", "gaussian", "population")
+# heads that may be drawn one by one
+LARGEST_EXPLICIT = 1_000_000
 
 
 def _accept_heads(value: Any) -> Any:
@@ -197,7 +199,8 @@ def _alphas(num_heads: float, signs: str, interval, key) -> tuple[np.ndarray, np
 def _stepped(alphas, counts, W, U, decoder: str, exponent: float) -> MultiHead:
     _check_size(len(alphas), len(W), (len(alphas), *U.shape))
     return MultiHead.create(
-        alphas[:, None, None] * W + 0.0,  # + 0.0: no negative zeros
+        # + 0.0: no negative zeros
+        alphas[:, None, None] * W + 0.0,
         alphas.reshape(-1, *(1,) * U.ndim) * U,
         multiplicity=counts,
         decoder=decoder,
