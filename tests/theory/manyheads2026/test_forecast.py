@@ -455,3 +455,35 @@ def test_a_piece_that_is_not_finite_ends_the_promise(field, value):
     found = lens.Forecast(0.1, 0.7, 2.0, 1.0, "slow", (good, bad))
     assert found.pieces == (good,) and found.reason == "range"
     assert lens.Forecast(0.1, 0.7, 2.0, 1.0, "slow", (bad,)).pieces == ()
+
+
+@pytest.mark.parametrize("rule", [mh.Normalized(0.05), mh.Polyak(0.5)])
+def test_steps_along_the_unit_gradient_and_by_polyaks_rule(rule):
+    """A normalized step makes at least ηecΓ nats; Polyak's e nats, or those of plain descent where it is cut off."""
+    s = setting("A")
+    start = mh.train(
+        mh.first_phase(s.fresh, 1024), s.dataset, rule=mh.GD(0.5), num_steps=3, dtype="float64"
+    ).final
+    found = mh.forecast(start, s.dataset, rule=rule, most_pieces=25)
+    assert found.rule == rule.name and len(found.pieces) > 10
+    last = int(found.steps[-1])
+    run = mh.train(start, s.dataset, rule=rule, num_steps=last, record="all", dtype="float64")
+    for steps, level in zip(found.steps, found.certified_loss, strict=True):
+        assert run.train_loss[: steps + 1].min() <= level
+    until = int(np.argmax(run.train_loss <= found.certified_loss[-1]))
+    assert np.all(np.diff(run.train_loss[: until + 1]) < 0)
+    assert run.distance[:until].max() <= 2 * found.radius
+    again = mh.forecast(run, s.dataset, most_pieces=1)
+    assert (again.rule, again.step_size) == (rule.name, rule.step_size)
+    assert ("normalized descent with step length" in str(found)) == (rule.name == "normalized")
+
+
+def test_a_rule_of_steps_that_is_not_covered_is_refused():
+    s, start = setting("A"), mh.first_phase(setting("A").fresh, 8)
+    with pytest.raises(ValueError, match="mh.Polyak"):
+        mh.forecast(start, s.dataset, rule=mh.Adam(0.1))
+    with pytest.raises(ValueError, match="leave step_size out"):
+        mh.forecast(start, s.dataset, rule=mh.GD(0.1), step_size=0.1)
+    with pytest.raises(ValueError, match="for plain gradient descent"):
+        run = mh.train(start, s.dataset, rule=mh.Normalized(0.1), num_steps=2, dtype="float64")
+        mh.first_forecast(run, s.dataset)

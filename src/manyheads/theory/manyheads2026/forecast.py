@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyheads._check import check, many, none, positive, real, whole
+from manyheads._check import REFUSED, Constraint, check, many, none, positive, real, whole
 from manyheads.data.dataset import is_dataset
 from manyheads.measures.neighborhood import LARGEST_LOGIT
 from manyheads.model import attention
@@ -31,11 +31,12 @@ from manyheads.theory.manyheads2026.region import (
     margin_box,
     ratio_bound,
     smoothness_bound,
+    smoothness_per_loss,
 )
 from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.training import descent
-from manyheads.training.rules import GD
+from manyheads.training.rules import GD, Normalized, Polyak, Rule
 from manyheads.training.stop import asked_steps
 from manyheads.training.trajectory import is_trajectory
 
@@ -53,6 +54,11 @@ HOPELESS, LIKELY = (
     0.25,
     0.55,
 )  # first_forecast skips steps with an indicator below the first, and starts at the second
+NAMES = {
+    "gd": "gradient descent",
+    "normalized": "normalized descent",
+    "polyak": "descent by Polyak's rule",
+}
 HALVINGS = 4  # of a piece, before the region ends
 REASONS = {
     "margin": "the margin over the region is no longer positive",
@@ -65,6 +71,12 @@ REASONS = {
     "logits": f"attention logits exceed {LARGEST_LOGIT:g}, too large for the bounds: scale the tokens or weights down",
     "range": "its numbers leave the range of float64: scale the tokens or weights",
 }
+
+
+is_covered = Constraint(
+    "mh.GD(0.1), mh.Normalized(0.1) or mh.Polyak(10.0)",
+    lambda rule: rule if isinstance(rule, GD | Normalized | Polyak) else REFUSED,
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,7 @@ class Forecast:
     reason: str
     pieces: tuple[Piece, ...] = field(repr=False)
     schedule: np.ndarray | None = field(default=None, repr=False)
+    rule: str = "gd"
 
     def __post_init__(self) -> None:
         """Drop promises beyond the given steps, or after more steps than can be counted."""
@@ -117,9 +130,9 @@ class Forecast:
                 last = i
                 object.__setattr__(self, "reason", "range")
                 break
-            total += math.exp(min(p.nats, 700.0)) - math.exp(before)
-            before = min(p.nats, 700.0)
-            if not total <= MOST_STEPS * self._rate(p):
+            total += self._between(p, before, p.nats) if p.nats < 700 else math.inf
+            before = p.nats
+            if not total <= MOST_STEPS:
                 last = i
                 object.__setattr__(self, "reason", "long")
                 break
@@ -133,7 +146,27 @@ class Forecast:
             object.__setattr__(self, "reason", "ended")
 
     def _rate(self, p: Piece) -> float:
-        return self.step_size * p.margin * p.margin * self.loss * p.efficiency * p.ratio * p.ratio
+        r"""At least so many nats one step makes on a piece: of plain descent and of Polyak's, at the loss of the start.
+
+        $\eta e c^2\Gamma^2L$, which falls with the loss; of a normalized step of length $\eta$, $\eta e c\Gamma$ at any.
+        """
+        slope = p.ratio * p.margin
+        if self.rule == "normalized":
+            return self.step_size * p.efficiency * slope
+        return self.step_size * slope * slope * self.loss * p.efficiency
+
+    def _between(self, p: Piece, low: float, high: float) -> float:
+        """Steps from one level to a lower one on a piece: the integral of one over what a step makes."""
+        rate = self._rate(p)
+        if self.rule == "normalized":
+            return (high - low) / rate
+        if (
+            self.rule == "polyak"
+        ):  # as long as the largest step is not reached, each makes `efficiency` nats
+            turn = min(max(low, math.log(rate / p.efficiency)), high)
+            whole = (turn - low) / p.efficiency
+            return whole + (math.exp(high) - math.exp(turn)) / rate
+        return (math.exp(high) - math.exp(low)) / rate
 
     @property
     def certified_loss(self) -> np.ndarray:
@@ -183,7 +216,7 @@ class Forecast:
         r"""$\mathcal K(s)=\int_0^s e^t/(\eta L_0 q(t))\,dt$ with $q = e c^2 \Gamma^2$ constant on each piece."""
         time, before = 0.0, 0.0
         for p in self.pieces:
-            time += (math.exp(min(p.nats, nats)) - math.exp(before)) / self._rate(p)
+            time += self._between(p, before, min(p.nats, nats))
             before = p.nats
             if p.nats >= nats:
                 break
@@ -192,6 +225,7 @@ class Forecast:
     def to_dict(self) -> dict:
         """Plain values, ready for JSON."""
         return {
+            "rule": self.rule,
             "step_size": self.step_size,
             "loss": self.loss,
             "reduce": self.reduce,
@@ -205,7 +239,8 @@ class Forecast:
 
     def __str__(self) -> str:
         sizes = "size" if self.schedule is None else "sizes of at most"
-        start = f"From here, gradient descent with step {sizes} {self.step_size:g}"
+        sizes = {"normalized": "length", "polyak": "sizes of at most"}.get(self.rule, sizes)
+        start = f"From here, {NAMES[self.rule]} with step {sizes} {self.step_size:g}"
         end = f"because {REASONS[self.reason]}"
         if not self.pieces:
             return f"{start} is not proved to lower the loss, {end}."
@@ -231,6 +266,7 @@ class Forecast:
     reduce=real(above=1),
     most_pieces=whole(),
     loss=is_loss | none,
+    rule=is_covered | none,
 )
 def forecast(
     model: MultiHead | Trajectory,
@@ -240,33 +276,51 @@ def forecast(
     reduce: float = 2.0,
     most_pieces: int = MOST_PIECES,
     loss: str | Loss | None = None,
+    rule: Rule | None = None,
 ) -> Forecast:
-    """What plain gradient descent on a loss, by default the logistic one, is proved to reach from this model.
+    """What descent on a loss, by default the logistic one, is proved to reach from this model.
 
     `model` may be a run on these data: then its last parameters, its step size and its loss are used. The curve is
     followed until the bounds end it, or for `most_pieces` pieces. `step_size` may be a list of the coming step sizes;
-    nothing is promised after the last of them.
+    nothing is promised after the last of them. Descent is plain unless `rule` is `Normalized(length)` or
+    `Polyak(largest)`, or the run was made by one of these.
     """
+    if rule is not None and step_size is not None:
+        raise ValueError("rule= has a step size of its own; leave step_size out.")
     if hasattr(model, "settings"):
         dataset = provenance.trained_on(model, dataset)
         provenance.check_ends(model, dataset)
     schedule = np.array(step_size) if isinstance(step_size, list) else None
+    made = getattr(model, "settings", {"optimizer": "gd"}).get("optimizer")
+    name = made if rule is None else rule.name
+    if schedule is not None and name != "gd":
+        raise ValueError("a list of step sizes is for plain descent; leave step_size out.")
+    size = float(rule.step_size) if rule is not None else step_size
     model, eta, loss = checked(
-        model, step_size if schedule is None else max(schedule, default=0), reduce, loss=loss
+        model,
+        size if schedule is None else max(schedule, default=0),
+        reduce,
+        loss=loss,
+        rules=tuple(NAMES) if rule is None else (made, *NAMES),
     )
-    found = followed(Center.at(model, dataset, loss), eta, reduce, most_pieces)
+    found = followed(Center.at(model, dataset, loss), eta, reduce, most_pieces, rule=name)
     return found if schedule is None else replace(found, schedule=schedule)
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def followed(
-    state: Center, eta: float, reduce: float, most_pieces: int, enough: float = math.inf
+    state: Center,
+    eta: float,
+    reduce: float,
+    most_pieces: int,
+    enough: float = math.inf,
+    rule: str = "gd",
 ) -> Forecast:
     """The region from a first center on, until the bounds end it or `enough` nats are certified."""
     loss, pieces, reason = float(np.mean(state.loss.at(state.margins))), [], "pieces"
     indicator, share, trouble = state.indicator, 1.0, state.trouble
     if trouble or not 0 < loss < math.inf:
-        return Forecast(eta, loss, float(reduce), indicator, trouble or "range", ())
+        return Forecast(eta, loss, float(reduce), indicator, trouble or "range", (), rule=rule)
     while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
         direction, along = state.direction
         if direction is None:
@@ -274,7 +328,7 @@ def followed(
             break
         last = pieces[-1] if pieces else Piece(0.0, math.inf, math.inf, math.inf, 0.0, 0.0)
         length = share * PIECE / (2 * min(last.margin, along))
-        new, piece, why = _next(state, direction, length, last, eta, loss)
+        new, piece, why = _next(state, direction, length, last, eta, loss, rule)
         if piece is None:
             share /= 2
             if share < 2.0**-HALVINGS:
@@ -285,7 +339,7 @@ def followed(
             reason = "slow"
             break
         state, pieces = new, [*pieces, piece]
-    return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces))
+    return Forecast(eta, loss, float(reduce), indicator, reason, tuple(pieces), rule=rule)
 
 
 @check(run=is_trajectory, dataset=is_dataset, reduce=real(above=1))
@@ -377,14 +431,16 @@ class _Path:
 
 
 def checked(
-    model, step_size, reduce, settings: dict | None = None, loss=None
+    model, step_size, reduce, settings: dict | None = None, loss=None, rules: tuple = ("gd",)
 ) -> tuple[MultiHead, float, Loss]:
     """The model, the step size and the loss of a descent covered by the forecast."""
     run = getattr(model, "settings", None)
     settings = run if settings is None else settings
-    if settings is not None and settings.get("optimizer") != "gd":
+    if settings is not None and settings.get("optimizer") not in rules:
+        names = " and ".join(NAMES[name] for name in NAMES if name in rules)
+        names = names.replace("gradient", "plain gradient")
         raise ValueError(
-            f"the run used {settings.get('optimizer')}; the forecast is proved for plain gradient descent."
+            f"the run used {settings.get('optimizer')}; the forecast is proved for {names}."
         )
     if settings is not None and loss is None:
         loss = settings.get("loss")
@@ -413,7 +469,9 @@ def checked(
     return model, float(step_size), loss
 
 
-def _next(state: Center, direction, length: float, last: Piece, eta: float, start_loss: float):
+def _next(
+    state: Center, direction, length: float, last: Piece, eta: float, start_loss: float, rule: str
+):
     """The next center and piece; or None and the reason why there is none."""
     radius = last.radius + length
     if not radius < math.inf:
@@ -431,8 +489,21 @@ def _next(state: Center, direction, length: float, last: Piece, eta: float, star
     if ratio <= 0:
         return None, None, "slow"
     push = min(float(np.mean(state.loss.slope_at(low))), state.loss.self_bound * level)
-    reach = radius + eta * push * float(new.norms.max() + drift.gradient.max())
-    smoothness = smoothness_bound(new, new.ball.drift(reach), reach, level)
+    farthest = eta * push * float(new.norms.max() + drift.gradient.max())
+    if rule == "normalized":  # a step is as long as it says
+        farthest = eta
+    elif rule == "polyak":  # and at most L/|∇L| long
+        farthest = min(farthest, 1 / (ratio * margin))
+    reach = radius + farthest
+    around = new.ball.drift(reach)
+    smoothness = math.inf
+    if rule != "normalized":
+        smoothness = smoothness_bound(new, around, reach, level)
+    if rule != "gd":  # η_j β, where β is at most `bent` times the loss and η_j falls with its slope
+        bent = smoothness_per_loss(new, around)
+        by_slope = bent / (ratio * margin)
+        by_slope = by_slope if rule == "normalized" else by_slope / (ratio * margin) / eta
+        smoothness = min(smoothness, by_slope)
     efficiency = least(last.efficiency, 1 - eta * smoothness / 2)
     if not efficiency > 0:
         return None, None, "step"

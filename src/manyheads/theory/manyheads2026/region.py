@@ -177,6 +177,13 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
     return (features + scores) * (1 + ENLARGE)
 
 
+def smoothness_per_loss(state: Center, drift: Drift) -> float:
+    """An upper bound over a ball on the Hessian of the loss, over the loss itself."""
+    loss = state.loss
+    features = loss.self_curvature * float(np.max(state.norms + drift.gradient)) ** 2
+    return (features + loss.self_bound * float(drift.curvature.max())) * (1 + ENLARGE)
+
+
 def _features(model: MultiHead, dataset: Dataset, coefficients: np.ndarray) -> Heads:
     r"""$\sum_i a_i y_i\nabla\tilde\Phi(X_i)$ in class coordinates."""
     with jax.enable_x64(True):
