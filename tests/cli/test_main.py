@@ -1,54 +1,47 @@
-import importlib.util
-import inspect
-import os
+"""The command `manyheads` as a whole: help, options, exit codes, and failures in one line."""
+
 import resource
 import subprocess
 import sys
-import types
 
 import pytest
 
 import manyheads
 from manyheads.cli import main as cli
 
-PYTHON = (sys.executable, "-m", "manyheads.cli.main")
-
 
 @pytest.fixture
 def verb(monkeypatch):
-    """Install a function as the verb `demo`."""
+    """Make a function the verb `demo`."""
+    return lambda command: monkeypatch.setitem(cli.VERBS, "demo", command)
 
-    def install(command):
-        module = types.ModuleType("manyheads.cli.demo")
-        vars(module)["command"] = command
-        monkeypatch.setitem(sys.modules, "manyheads.cli.demo", module)
-        monkeypatch.setitem(cli.VERBS, "demo", "a verb of the tests")
 
-    return install
+def demo(seed: int = 0, quiet: bool = False) -> int:
+    """What the verb does.
+
+    Examples:
+        manyheads demo --seed 7
+
+    Args:
+        seed: where draws begin.
+    """
+    print(seed, quiet)
+    return 3
 
 
 def failing(error):
-    def command() -> int:
+    def command(step_size: float = 0.1) -> int:
         raise error
 
     return command
 
 
-def test_the_overview_lists_every_verb_and_an_example(capsys):
+def test_the_overview_lists_every_verb_and_examples(capsys):
     for arguments in ([], ["--help"], ["-h"]):
         assert cli.main(arguments) == 0
         shown = capsys.readouterr().out
-        assert "usage: manyheads VERB" in shown and "examples:" in shown
-        assert all(
-            f"  {verb} " in shown and summary in shown for verb, summary in cli.VERBS.items()
-        )
-        assert max(map(len, shown.splitlines())) <= 100
-
-
-def test_every_example_names_a_verb():
-    for command, _ in cli.EXAMPLES:
-        name, verb, *_ = command.split()
-        assert name == "manyheads" and verb in cli.VERBS
+        assert "Exit codes: 0 fine" in shown and "manyheads verify --quick" in shown
+        assert all(f"• {verb}" in shown for verb in cli.VERBS)
 
 
 def test_the_version_is_the_package_version(capsys):
@@ -64,136 +57,98 @@ def test_the_overview_is_quick_and_imports_no_jax():
         subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(times) < 0.3  # seconds of the processor: other processes do not count
+    assert min(times) < 0.6  # seconds of the processor: other processes do not count
 
 
-@pytest.mark.parametrize("typed", ["demoo", "dmeo", "Demo"])
-def test_an_unknown_verb_suggests_the_nearest(typed, verb, capsys):
-    verb(lambda: 0)
-    assert cli.main([typed]) == 2
-    captured = capsys.readouterr()
-    assert (
-        captured.out == "" and f"no verb {typed!r}: did you mean `manyheads demo`?" in captured.err
-    )
-
-
-def test_an_unknown_verb_like_no_other_lists_the_choices(capsys):
-    assert cli.main(["zzz"]) == 2
-    assert f"choose one of {', '.join(cli.VERBS)}." in capsys.readouterr().err
+@pytest.mark.parametrize("name", cli.VERBS)
+def test_the_help_of_a_verb_teaches_with_examples(name, capsys):
+    assert cli.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"usage: manyheads {name}" in shown and f"    manyheads {name} " in shown
+    assert "{None}" not in shown and "--no-quiet" not in shown
 
 
 def test_options_reach_the_verb_and_its_code_comes_back(verb, capsys):
-    def command(seed: int = 0, quiet: bool = False) -> int:
-        """What the verb does."""
-        print(seed, quiet)
-        return 3
-
-    verb(command)
+    verb(demo)
     assert cli.main(["demo", "--seed", "7", "--quiet"]) == 3
     assert capsys.readouterr().out == "7 True\n"
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["demo", "--help"])
-    shown = capsys.readouterr().out
-    assert stop.value.code == 0 and "manyheads demo" in shown and "What the verb does." in shown
-    assert "--no-quiet" not in shown
+    assert cli.main(["demo", "--help"]) == 0
+    assert "    manyheads demo --seed 7" in capsys.readouterr().out
 
 
-def test_a_misspelt_option_exits_2_and_says_so_on_stderr(verb, capsys):
-    def command(seed: int = 0) -> int:
-        """What the verb does."""
-        return 0
-
-    verb(command)
-    assert cli.main(["demo", "--sede", "7"]) == 2
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--sede", "7"], "Unrecognized options: --sede, 7. Perhaps --seed."),
+        (["--seed", "x"], "Error parsing --seed: invalid literal for int() with base 10: 'x'."),
+        (["--seed"], "Missing value for argument '--seed'. Expected 1 values."),
+        (["more"], "Unrecognized options: more."),
+    ],
+)
+def test_options_that_cannot_be_read_are_one_line(words, line, verb, capsys):
+    verb(demo)
+    assert cli.main(["demo", *words]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and "--sede" in captured.err
+    assert captured.out == ""
+    assert captured.err == f"error: {line} `manyheads demo --help` explains.\n"
+
+
+def test_an_unknown_verb_is_told_the_verbs(capsys):
+    assert cli.main(["zzz"]) == 2
+    error = capsys.readouterr().err
+    assert f"Available subcommands: {', '.join(cli.VERBS)}" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (
-            ValueError("step_size=-1 must be\n  positive."),
-            2,
-            "error: step_size=-1 must be positive.\n",
-        ),
-        (
-            FileNotFoundError(2, "No such file or directory", "a.npz"),
-            2,
-            "error: a.npz: No such file or directory\n",
-        ),
-        (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
-        (OSError("unreadable"), 2, "error: unreadable\n"),
-        (MemoryError("Unable to allocate 71.5 GiB"), 2, "error: Unable to allocate 71.5 GiB\n"),
-        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (ValueError("step_size=-1 must be\n  positive."), 2, "--step-size -1 must be positive."),
+        (ValueError("dim=3 is too small\x1b[2J"), 2, "dim=3 is too small?[2J"),
+        (FileNotFoundError(2, "No such file", "run.npz"), 2, "run.npz: No such file"),
+        (MemoryError("too much"), 2, "too much"),
+        (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_a_failure_is_one_line_and_a_code(error, code, line, verb, capsys, monkeypatch):
-    monkeypatch.delenv("MANYHEADS_TRACEBACK", raising=False)
+def test_failures_are_one_line_and_a_code(error, code, line, verb, capsys):
     verb(failing(error))
     assert cli.main(["demo"]) == code
-    assert capsys.readouterr() == ("", line)
+    assert capsys.readouterr().err == f"error: {line}\n"
 
 
-def test_a_bug_is_called_a_bug(verb, capsys, monkeypatch):
-    monkeypatch.delenv("MANYHEADS_TRACEBACK", raising=False)
-    verb(failing(TypeError("unhashable")))
+def test_a_bug_is_called_one_and_shown_where_asked(verb, capsys, monkeypatch):
+    verb(failing(RuntimeError("odd")))
     assert cli.main(["demo"]) == 70
-    assert capsys.readouterr().err.startswith(
-        "error: a bug in manyheads: TypeError: unhashable (MANYHEADS_TRACEBACK=1"
-    )
-
-
-def test_a_traceback_can_be_asked_for(verb, monkeypatch):
+    assert "a bug in manyheads: RuntimeError: odd" in capsys.readouterr().err
     monkeypatch.setenv("MANYHEADS_TRACEBACK", "1")
-    verb(failing(ValueError("bad")))
-    with pytest.raises(ValueError, match="bad"):
+    with pytest.raises(RuntimeError, match="odd"):
         cli.main(["demo"])
 
 
-def test_a_closed_pipe_is_quiet():
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run([*PYTHON, "--help"], stdout=writer, stderr=subprocess.PIPE, text=True)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (141, "")
+def test_a_long_message_loses_its_middle(verb, capsys):
+    verb(failing(ValueError("x" * 5000)))
+    assert cli.main(["demo"]) == 2
+    assert len(capsys.readouterr().err) < cli.LONGEST + 40
 
 
-@pytest.mark.parametrize("verb_name", cli.VERBS)
-def test_every_verb_explains_itself(verb_name):
-    assert importlib.util.find_spec(f"manyheads.cli.{verb_name}"), "a listed verb needs its module"
-    code = f"""
-import sys
-from manyheads.cli.main import main
-try:
-    main([{verb_name!r}, "--help"])
-except SystemExit as stop:
-    assert stop.code == 0, stop.code
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"usage: manyheads {verb_name}" in done.stdout
+def test_warnings_are_one_line(verb, capsys):
+    def command() -> int:
+        import warnings
+
+        warnings.warn("first\nsecond", stacklevel=1)
+        return 0
+
+    verb(command)
+    with pytest.warns(UserWarning, match="first"):
+        assert cli.main(["demo"]) == 0
+    assert cli._one_warning("first\nsecond") == "warning: first second\n"
 
 
-SHARED_OPTIONS = {"seed": int, "json": bool, "quiet": bool}
-OTHER_SPELLINGS = {
-    "random_seed",
-    "rng",
-    "precision",
-    "platform",
-    "output",
-    "out_dir",
-    "output_dir",
-    "as_json",
-    "silent",
-}
-
-
-@pytest.mark.parametrize("verb_name", cli.VERBS)
-def test_shared_options_have_one_name_and_one_type(verb_name):
-    command = importlib.import_module(f"manyheads.cli.{verb_name}").command
-    parameters = inspect.signature(command, eval_str=True).parameters
-    assert not OTHER_SPELLINGS & set(parameters)
-    for name in SHARED_OPTIONS.keys() & parameters.keys():
-        annotation = parameters[name].annotation
-        assert getattr(annotation, "__origin__", annotation) is SHARED_OPTIONS[name]
+def test_a_closed_pipe_is_no_error():
+    code = "import sys; from manyheads.cli.main import main; sys.exit(main(['--help']))"
+    done = subprocess.run(
+        f"{sys.executable} -c {code!r} | head -n 0".replace("'", '"', 0),
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from manyheads.cli import statements
 from manyheads.cli.main import main
 from manyheads.data.mixture import TokenizedMixture
-from manyheads.theory import verify as verify_module
 from manyheads.theory.finding import Finding
 from manyheads.theory.ledger import entry
 from manyheads.theory.verdict import Verdict
@@ -43,7 +43,7 @@ def test_verify_prints_a_table_and_exits_zero(capsys):
 def test_verify_exits_one_when_a_statement_is_violated(capsys, monkeypatch):
     broken = Finding("eq1", 3, None, 2.0, Verdict.VIOLATED, "planted")
     monkeypatch.setattr(
-        verify_module, "entry", lambda name: replace(entry(name), check=lambda effort: broken)
+        statements, "entry", lambda name: replace(entry(name), check=lambda effort: broken)
     )
     assert main(["verify", "eq1", "--quick", "--quiet"]) == 1
     out, err = capsys.readouterr()
@@ -56,11 +56,50 @@ def test_verify_json(capsys):
     assert stored["findings"][0]["statement"] == "E4" and stored["violated"] == []
 
 
-def test_verdicts_are_colored_on_a_terminal(capsys, monkeypatch):
+def test_results_are_colored_on_a_terminal(capsys, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert main(["verify", "E4", "--quick", "--quiet"]) == 0
-    assert "\x1b[32mREPRODUCED\x1b[0m" in capsys.readouterr().out
+    assert "\x1b[" in capsys.readouterr().out
+
+
+LEMMA = """
+import jax.numpy as jnp
+import manyheads as mh
+
+lemma = mh.Statement(
+    "the sum is at most {share} of the norm's bound",
+    inputs=mh.inputs(x=mh.real(4)),
+    measured=lambda p: jnp.sum(p.x),
+    bound=lambda p: {share} * 2 * jnp.linalg.norm(p.x),
+)
+"""
+
+
+@pytest.mark.parametrize(("share", "code"), [(1, 0), (0.9, 1)])
+def test_verify_and_explain_a_file_with_statements(share, code, tmp_path, capsys):
+    file = tmp_path / "my_lemma.py"
+    file.write_text(LEMMA.format(share=share))
+    assert main(["verify", str(file), "--quick", "--quiet"]) == code
+    assert ("VIOLATED" if code else "HOLDS") in capsys.readouterr().out
+    assert main(["explain", str(file)]) == 0
+    assert "the sum is at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "holds no statement; assign one to a name"),
+        ("x = 1 / 0", "cannot be run: ZeroDiv"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["explain", "verify"])
+def test_a_file_without_statements_is_refused_in_one_line(verb, text, words, tmp_path, capsys):
+    (tmp_path / "x.py").write_text(text)
+    assert main([verb, str(tmp_path / "x.py")]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+    assert main([verb, str(tmp_path / "none.py")]) == 2
 
 
 def test_explain_one_and_all(capsys):

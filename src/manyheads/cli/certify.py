@@ -6,21 +6,23 @@ from typing import Annotated
 
 import tyro
 
-from manyheads.cli.colors import hush, show, tell
+from manyheads.cli.options import Data, Number, show, telling
+
+EXIT = {"HOLDS": 0, "VIOLATED": 1, "SILENT": 3}
 
 
 def command(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
-    data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
-    statement: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID [ID ...]")] = (),
+    data: Data = None,
+    statement: tuple[str, ...] = (),
     independent: bool = False,
-    token_radius: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
+    token_radius: Number = None,
     full: bool = False,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Check which statements of the theory apply to a run, and whether each HOLDS, is VIOLATED or is SILENT.
+    """Check what the theory says about a run: each statement holds, is violated, or is silent.
 
     RUN is a file written by `manyheads train --out`. It knows which sequences it was trained on, so `--data` names the
     whole file. The run is repeated and compared with all its records. SILENT means that a hypothesis fails: the line
@@ -43,27 +45,26 @@ def command(
         quiet: no progress.
     """
     import manyheads as mh
-    from manyheads.cli.tasks import stored_run
+    from manyheads.cli.data import stored_run
     from manyheads.theory.ledger import entry
 
     for name in statement:
         entry(name)  # before anything is read
     saved, task, dataset, test = stored_run(run, data)
     full_readout = isinstance(task, mh.TokenizedMixture) and saved.start.decoder == "full"
-    result = mh.certify(
-        saved,
-        dataset,
-        statement,
-        test=test,
-        mixture=task if full_readout else None,
-        independent=independent,
-        token_radius=token_radius,
-        progress=None if quiet else tell,
-    )
-    if not quiet:
-        hush()
+    with telling(quiet) as tell:
+        result = mh.certify(
+            saved,
+            dataset,
+            statement,
+            test=test,
+            mixture=task if full_readout else None,
+            independent=independent,
+            token_radius=token_radius,
+            progress=tell,
+        )
     if json:
         print(result.to_json())
     else:
-        show(str(result) if full else result.brief())
-    return {"HOLDS": 0, "VIOLATED": 1, "SILENT": 3}[result.verdict.name]
+        show(result if full else result.brief())
+    return EXIT[result.verdict.name]

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import tyro
 
-from manyheads.cli.colors import hush, show, tell
+from manyheads.cli.options import Data, Number, show, telling
 
 
 def command(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
-    data: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None,
+    data: Data = None,
     reduce: float = 2.0,
-    step_size: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
+    step_size: Number = None,
     first: bool = False,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Prove, from the last parameters of a saved run, how far further gradient descent steps reduce the loss.
+    """Prove how far further steps of gradient descent reduce the loss of a saved run.
 
     RUN is a run of plain gradient descent saved by `manyheads train --out`. It knows which sequences it was trained on,
     so `--data` names the whole file. The guarantee holds at any number of heads, for this step size and every smaller
@@ -41,7 +41,7 @@ def command(
         quiet: no progress.
     """
     import manyheads as mh
-    from manyheads.cli.tasks import stored_run
+    from manyheads.cli.data import stored_run
 
     if first and step_size is not None:
         raise ValueError(
@@ -49,15 +49,13 @@ def command(
         )
     saved, _, dataset, _ = stored_run(run, data)
     step, found = saved.last_step, None
-    if first:
-        if not quiet:
+    with telling(quiet) as tell:
+        if first:
             tell("searching for the first certified step")
-        earliest = mh.theory.first_forecast(saved, dataset, reduce=reduce)
-        step, found = earliest if earliest is not None else (step, None)
-    if found is None:
-        found = mh.forecast(saved, dataset, step_size=step_size, reduce=reduce)
-    if not quiet:
-        hush()
+            earliest = mh.theory.first_forecast(saved, dataset, reduce=reduce)
+            step, found = (step, None) if earliest is None else earliest
+        if found is None:
+            found = mh.forecast(saved, dataset, step_size=step_size, reduce=reduce)
     if json:
         print(writer.dumps({"step": step} | found.to_dict()))
     else:

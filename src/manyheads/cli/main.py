@@ -1,164 +1,156 @@
-"""The command `manyheads`: finds the verb, parses its options, and turns failures into one line and an exit code.
+"""The command `manyheads`: tyro parses a verb's options, the verb runs, and a failure becomes one line and an exit code.
 
-A verb is a module `manyheads.cli.VERB` with a function `command(...) -> int`: its parameters are the options, its
-docstring is the help, and what it returns is the exit code (0 fine, 1 a statement is violated, a run diverged, 3 the theory is silent). `DECIDED_BY` of the module maps an option to the options that it overrides. A verb
-prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
-Options mean the same in every verb: `--seed`, `--dtype`, `--device`, `--out`, `--json`, `--quiet`.
+A verb is a function `command(...) -> int` in a module of its name: its parameters are the options, its docstring is the
+help. It returns 0 (fine), 1 (a statement is violated, or a run failed) or 3 (the theory is silent); bad input is 2. A
+verb prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
 """
 
-import difflib
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import io
 import os
+import re
 import sys
 import warnings
-from importlib import import_module
+from collections.abc import Callable
+from typing import Annotated, Any, Union
+
+import tyro
 
 import manyheads
-from manyheads.cli import interrupt
-from manyheads.cli.colors import say, show
+from manyheads.cli import certify, explain, fit, forecast, look, plan, predict, train, verify
 
-# Verb -> what it does, in the order a new user needs them. To add a verb, add a line and the module of that name.
-VERBS = {
-    "fit": "fit an attention probe to your own sequences, and say how good it is",
-    "predict": "predict labels with a fitted probe, and see which tokens its heads look at",
-    "train": "train on your data or on a data source, and save the trajectory",
-    "certify": "what the theory says about a run: holds, violated or silent",
-    "forecast": "what the next steps of a run are proved to reach, at any number of heads",
-    "plan": "how many heads, which step size, how many steps",
-    "verify": "check every statement of the paper and every erratum",
-    "explain": "one statement: as printed, as corrected, ours, proof, tightness",
-}
-
-EXAMPLES = (
-    ("manyheads verify --quick", "needs no preparation"),
-    ("manyheads train --help", "every option of one verb"),
-)
-
+BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 LONGEST = 800  # characters of a message
-BAD_INPUT, INTERRUPTED, BROKEN_PIPE, BUG = 2, interrupt.INTERRUPTED, 141, 70
+ABOUT = """The theory of training multi-head attention, made to run.
+
+Examples:
+    manyheads fit digits -o digits.safetensors     # an attention probe, and how good it is
+    manyheads train data.npz --seed 3 --out run.npz
+    manyheads certify run.npz --data data.npz      # what the theory says about this run
+    manyheads verify --quick                       # every statement and every erratum
+
+Exit codes: 0 fine, 1 a statement is violated or a run failed, 2 bad input, 3 the theory is silent.
+"""
+# In the order in which a newcomer needs them.
+VERBS: dict[str, Callable[..., int]] = {
+    "fit": fit.command,
+    "predict": predict.command,
+    "look": look.command,
+    "train": train.command,
+    "certify": certify.command,
+    "forecast": forecast.command,
+    "plan": plan.command,
+    "verify": verify.command,
+    "explain": explain.command,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return its exit code. Without arguments it reads the command line, and a second Ctrl-C exits."""
-    if arguments is None:
-        interrupt.twice_ends_at_once()
-    verb, *rest = joined(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    """Run one verb and return its exit code; without arguments, those of the command line."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if words == ["--version"]:
+        print(f"manyheads {manyheads.__version__}")
+        return 0
+    warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
     try:
-        if verb in ("--help", "-h"):
-            code = _say(overview())
-        elif verb == "--version":
-            code = _say(f"manyheads {manyheads.__version__}")
-        elif verb in VERBS:
-            code = _run(verb, rest)
-        else:
-            code = _fail(unknown(verb), BAD_INPUT)
+        call = parsed(words)
+        code = 0 if call is None else call()
         sys.stdout.flush()
-        if arguments is None:
-            interrupt.all_is_said(code)
         return code
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except KeyboardInterrupt:
-        if arguments is None:
-            interrupt.leave()
-        return _fail("interrupted", INTERRUPTED)
+    except (ValueError, OSError, MemoryError) as error:
+        if os.environ.get("MANYHEADS_TRACEBACK"):
+            raise
+        return _fail(_as_options(_text(error), VERBS.get(words[0])), BAD_INPUT)
     except Exception as error:
         if os.environ.get("MANYHEADS_TRACEBACK"):
             raise
-        if isinstance(error, ValueError | OSError | MemoryError):
-            return _fail(_one_line(error), BAD_INPUT)
-        return _fail(
-            f"a bug in manyheads: {type(error).__name__}: {_one_line(error)} "
-            "(MANYHEADS_TRACEBACK=1 shows where; please report it)",
-            BUG,
-        )
+        where = "MANYHEADS_TRACEBACK=1 shows where; please report it"
+        return _fail(f"a bug in manyheads: {type(error).__name__}: {_text(error)} ({where})", BUG)
 
 
-def overview() -> str:
-    """What `manyheads --help` prints."""
-    width = max(len(verb) for verb in VERBS)
-    reach = max(len(command) for command, _ in EXAMPLES)
-    return "\n".join(
-        [
-            f"manyheads {manyheads.__version__}: the theory of training multi-head attention, made to run.",
-            "",
-            "usage: manyheads VERB [options]",
-            "",
-            *(f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()),
-            "",
-            "examples:",
-            *(f"  {command:<{reach}}  # {comment}" for command, comment in EXAMPLES),
-            "",
-            "`manyheads VERB --help` explains a verb; `manyheads --version` prints the version.",
-            "Exit codes: 0 fine, 1 a statement is violated, a run diverged,",
-            "2 bad input, 3 the theory is silent.",
-        ]
-    )
-
-
-def joined(arguments: list[str]) -> list[str]:
-    """The arguments, with two consecutive .npy files (tokens, labels) joined into one."""
-    found: list[str] = []
-
-    def is_file(word: str) -> bool:
-        return word.lower().endswith(".npy") and word[0] != "-" and "," not in word
-
-    for word in arguments:
-        if found and is_file(found[-1]) and is_file(word):
-            found[-1] += f",{word}"
-        else:
-            found.append(word)
-    return found
-
-
-def unknown(verb: str) -> str:
-    """The message for a verb that does not exist."""
-    near = difflib.get_close_matches(verb, VERBS, n=1)
-    hint = f"did you mean `manyheads {near[0]}`?" if near else f"choose one of {', '.join(VERBS)}."
-    return f"there is no verb {verb[:60]!r}: {hint} `manyheads --help` explains them."
-
-
-def _run(verb: str, arguments: list[str]) -> int:
-    from manyheads.cli.parsing import parsed, refuse_both
-
-    usual = warnings.formatwarning
-    warnings.formatwarning = _one_warning  # ty: ignore[invalid-assignment]
+def parsed(words: list[str]) -> Callable[[], int] | None:
+    """The call that these words ask for; None after help was printed."""
+    verbs = [_subcommand(name, command, words[0]) for name, command in VERBS.items()]
+    box = io.StringIO()
     try:
-        module = import_module(f"manyheads.cli.{verb}")
-        call = parsed(module.command, verb, arguments)
-        refuse_both(arguments, getattr(module, "DECIDED_BY", {}))
-        return call()
-    finally:
-        warnings.formatwarning = usual
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(
+                Union[tuple(verbs)],  # noqa: UP007
+                prog="manyheads",
+                description=ABOUT,
+                args=words,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as end:
+        if end.code:
+            raise ValueError(_mistake(box.getvalue(), words[0])) from None
+        return None
+
+
+def _subcommand(name: str, command: Callable[..., int], chosen: str) -> Any:
+    """A verb as tyro takes it: parsing it makes the call, which is run later."""
+
+    @functools.wraps(command)
+    def later(*values: Any, **options: Any) -> Callable[[], int]:
+        return functools.partial(command, *values, **options)
+
+    # The list of verbs has one line for each; the help of one verb has all of it, with its examples.
+    text = (inspect.getdoc(command) or "").partition("\nArgs:")[0]
+    about = text if name == chosen else text.partition("\n")[0]
+    return Annotated[Any, tyro.conf.subcommand(name, constructor=later, description=about)]
+
+
+def _mistake(box: str, verb: str) -> str:
+    """What tyro says in a box, as one line: the message, and the options that it suggests."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # without colors
+    # A title, the message, what may have been meant and where to look, with rules between them. Where the terminal can
+    # show a frame, its upper side holds the title.
+    text = re.sub("╭.*", "title -----", plain).replace("╰", "-----").replace("│", "")
+    _, message, *rest = re.split(r"[-─]{5,}", " ".join(text.split()))
+    more = rest[0] if rest else ""
+    near = re.findall(r"--[\w-]+", more)[:1] if "Perhaps" in more else []
+    near = [f"Perhaps {option}" for option in near] + re.findall("Available subcommands: .*", more)
+    hint = f" {near[0].strip()}." if near else ""
+    known = f" {verb}" if verb in VERBS else ""
+    return f"{message.strip(' .')}.{hint} `manyheads{known} --help` explains."
 
 
 def _one_warning(message: Warning | str, *_: object, **__: object) -> str:
     return f"warning: {' '.join(str(message).split())}\n"
 
 
-def _say(text: str) -> int:
-    show(text)
-    return 0
-
-
 def _fail(message: str, code: int) -> int:
-    say(f"error: {message}")
+    print(f"error: {message}", file=sys.stderr)
     return code
 
 
-def _one_line(error: BaseException) -> str:
+def _as_options(text: str, command: Callable[..., int] | None) -> str:
+    """A message of the library, which names arguments, with the options that they are at the command line."""
+    known = () if command is None else inspect.signature(command).parameters
+
+    def option(found: re.Match) -> str:
+        name = found[1].removeprefix("num_")
+        return f"--{name.replace('_', '-')} " if name in known else found[0]
+
+    return re.sub(r"(?<![\w-])([a-z_]+)=(?=[^\s,;.)])", option, text)
+
+
+def _text(error: BaseException) -> str:
+    """An error as one line of printable characters, without its middle if it is long."""
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    else:
-        text = str(error)
-    return _shortened(
-        "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(text.split()))
-    )
-
-
-def _shortened(text: str) -> str:
-    """The text without its middle if it is too long."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 
 if __name__ == "__main__":

@@ -2,89 +2,70 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import json as writer
 import math
+import os
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from manyheads._names import DECODERS, OPTIMIZERS
-from manyheads.cli.colors import say, show
-from manyheads.cli.interrupt import INTERRUPTED, ends_at_once
-from manyheads.cli.numbers import Heads, Seed, named, write_heads
-from manyheads.cli.tasks import (
-    computing_on,
-    fresh_wanted,
-    make_start,
-    parts,
-    use_all_cores,
-    warn_of_time,
-)
-from manyheads.data.convert import paths_of
-from manyheads.data.files import why_not
-from manyheads.data.source import SOURCES
-from manyheads.model.loss import LOSSES
-from manyheads.training.start import STARTS
+from manyheads.cli.options import Count, File, Heads, Label, Number, show, write_heads
 
-UNSAVED = DIVERGED = 1  # exit codes
-RECORDS = ("step", "train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
-File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-KINDS = ", ".join(SOURCES)
-DATA_HELP = f".npz, .csv or .parquet file, two .npy files (tokens, labels), or one of {KINDS} (mixture if not given)."
+FAILED, INTERRUPTED = 1, 130  # exit codes
+RECORDS = ("train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 
 
 def command(
-    data: Annotated[
-        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help=DATA_HELP)
-    ] = None,
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "mixture",
     *,
     heads: Heads = 8,
-    start: Annotated[str, named(STARTS)] = "first_phase",
-    scale: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None,
-    decoder: Annotated[str, named(DECODERS)] = "full",
+    start: Literal["first_phase", "zero", "gaussian", "population"] = "first_phase",
+    scale: Number = None,
+    decoder: Literal["full", "pooled", "last"] = "full",
     steps: int = 1000,
     step_size: float = 0.1,
-    optimizer: Annotated[str, named(OPTIMIZERS)] = "gd",
-    loss: Annotated[str, named(LOSSES)] = "logistic",
-    examples: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
-    positive: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None,
+    optimizer: Literal["gd", "normalized", "polyak", "adam"] = "gd",
+    loss: Literal["logistic", "hyperbolic"] = "logistic",
+    examples: Count = None,
+    positive: Label = None,
     first_phase_examples: int = 200,
     test_examples: int = 300,
-    seed: Seed = 0,
+    seed: int = 0,
     dtype: Annotated[
         Literal["float32", "float64"] | None, tyro.conf.arg(metavar="{float32,float64}")
     ] = None,
-    device: Annotated[str | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
+    device: Annotated[Literal["cpu", "gpu"] | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
     devices: Annotated[str | None, tyro.conf.arg(metavar="{all,INT}")] = None,
     out: File = None,
     resume: File = None,
-    until: Annotated[str | None, named(("certified",))] = None,
+    until: Annotated[Literal["certified"] | None, tyro.conf.arg(metavar="certified")] = None,
     forecast: bool = False,
-    json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
     quiet: bool = False,
 ) -> int:
     """Train a multi-head attention classifier by full-batch descent, and keep the trajectory.
 
     DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file, two .npy
-    files (tokens, labels), or a data source: `mixture`, the paper's tokenized mixture; `planted`, labels from a planted
-    attention model; `random_labels`; or `digits`, two handwritten digits. A file and other fixed
-    collections are split: `--test-examples` sequences, and for the first phase `--first-phase-examples`, are set aside
-    before training (at most a quarter of the data each). Ctrl-C saves what was done; `--resume FILE` continues it.
+    files as X.npy,y.npy, or a data source: `mixture`, the paper's tokenized mixture; `planted`, labels from a planted
+    attention model; `random_labels`; `digits`, two handwritten digits. A file and digits are split: `--test-examples`
+    sequences, and for the first phase `--first-phase-examples`, are set aside before training (at most a quarter of the
+    data each). The run keeps which. Ctrl-C saves what was done; `--resume FILE` continues it. Exit code 1 if the loss
+    ends higher than it began, or is not finite.
 
     Examples:
-        manyheads train
+        manyheads train my-data.npz --seed 3 --out run.npz
         manyheads train mixture --heads 10^12 --steps 2000 --out run.npz
         manyheads train mixture --heads 10^12 --steps 4000 --out run.npz --resume run.npz
         manyheads train my-data.npz --start zero --heads 1 --step-size 0.5 --json
         manyheads train mixture --step-size 0.5 --until certified
-        manyheads train my-data.npz --devices all --out run.npz
 
     Args:
+        data: a file or a data source.
         heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.
         start: where descent begins; first_phase is the paper's one randomized step on fresh data.
         scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if not given).
@@ -93,7 +74,7 @@ def command(
         step_size: step size eta.
         optimizer: the update rule.
         loss: the loss of the margin.
-        examples: training sequences to draw (100 if not given); a file is used whole.
+        examples: training sequences to draw of a generated task (100 if not given); a file is used whole.
         positive: the label that becomes +1, against all others; by default the larger of two.
         first_phase_examples: fresh sequences for the first phase.
         test_examples: sequences for the test loss; 0 leaves it out.
@@ -103,56 +84,41 @@ def command(
         devices: split the sequences over all devices, or this many; by default over the cores that make it faster.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
-        until: end the run early; `certified` ends it once the loss is proved to halve, as by `manyheads forecast`.
+        until: end the run early, once the loss is proved to halve, as by `manyheads forecast`.
         forecast: show in the progress line what is proved about the coming steps, and record it.
-        json_lines: print the records as JSON, one line each, instead of a table.
+        json: print the records as JSON, one line each, instead of a table.
         quiet: print no progress and no messages.
     """
-    with ends_at_once():
-        use_all_cores()
-        import jax
+    if "XLA_FLAGS" not in os.environ:
+        from manyheads.training.devices import use_cores
 
-        import manyheads as mh
-        from manyheads.training.rules import RULES
-        from manyheads.training.trajectory import Unsaved
+        with contextlib.suppress(ValueError):  # JAX runs already
+            use_cores()
+    import manyheads as mh
+    from manyheads.training.rules import RULES
+    from manyheads.training.trajectory import Unsaved
 
-        data = "mixture" if data is None else data
-        first = fresh_wanted(start, first_phase_examples)
-        if out is not None and not out.is_dir() and out.suffix.lower() != ".npz":
-            raise ValueError(
-                f"--out {out} must end in .npz, the format of a trajectory; pass {out.with_suffix('.npz')}."
-            )
-        if (
-            out is not None
-            and out.exists()
-            and any(Path(p).exists() and out.samefile(p) for p in paths_of(data))
-        ):
-            raise ValueError(f"--out {out} would overwrite the data; pass another file.")
-        keys = jax.random.split(jax.random.key(seed), 5)
-        count = 100 if examples is None else examples
-        task, fresh, dataset, test = parts(data, seed, count, first, test_examples, positive)
-        split = hasattr(task, "load")
-        if split and examples is not None:
-            raise ValueError(
-                f"--examples {examples} is for generated tasks; all sequences of {data} are used."
-            )
-        facts = dict(fresh=fresh, source=task, key=keys[4], decoder=decoder, loss=loss)
-        model = make_start(start, heads, scale, dataset=dataset, **facts)
-    tell = (lambda _: None) if quiet else say
-    tell(dataset)
-    warn_of_time(steps, dataset, model, tell)
-    if split and (fresh or test):
-        counts = [(fresh, "first phase"), (test, "test")]
-        tell(
-            "set aside: "
-            + ", ".join(f"{part.num_examples} for the {name}" for part, name in counts if part)
+    if out is not None:
+        _check_out(out, data)
+    first = first_phase_examples if start == "first_phase" else 0
+    if min(first_phase_examples, test_examples) < 0 or (start == "first_phase" and not first):
+        raise ValueError(
+            f"--first-phase-examples {first_phase_examples} must be 2 or more, --test-examples {test_examples} must be "
+            "0 or more."
         )
-    number = int(devices) if devices and devices.isdecimal() else devices
+    task, parts = _parts(data, seed, examples, first, test_examples, positive)
+    dataset = parts["training"]
+    model = _start(start, heads, scale, task, parts, seed=seed, decoder=decoder, loss=loss)
+    if not quiet:
+        for part, sequences in parts.items():
+            print(f"{part}: {sequences}", file=sys.stderr)
     stop = mh.Certified(ends=until is not None) if until or forecast else None
     lost = None
-    bar = mh.progress(not quiet and sys.stderr.isatty())
-    with warnings.catch_warnings(), bar, computing_on(device):
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("error", Unsaved)
+        stack.enter_context(mh.progress(not quiet and sys.stderr.isatty()))
+        if device is not None:
+            stack.enter_context(_on(device))
         try:
             run = mh.train(
                 model,
@@ -160,85 +126,138 @@ def command(
                 rule=RULES[optimizer](step_size),
                 num_steps=steps,
                 loss=loss,
-                test=test,
+                test=parts.get("test"),
                 dtype=dtype,
-                devices=number,
+                devices=int(devices) if devices and devices.isdecimal() else devices,
                 checkpoint=out,
                 resume=resume,
                 stop=stop,
             )
         except Unsaved as error:
             run, lost = error.run, error
-    if json_lines:
+    if json:
         _print_json(run)
     else:
         show(run)
     if lost is not None and out is not None:
-        say(f"error: {str(lost).partition('; ')[0]}")
-        out = _saved_elsewhere(run, out)
-    elif out is not None:
-        tell(f"saved: {out}")
+        # The run is not lost with the disk that it was meant for.
+        out = Path(tempfile.mkdtemp(prefix="manyheads-")) / out.name
+        run.save(out)
+        print(f"error: {str(lost).partition(';')[0]}; it is in {out}", file=sys.stderr)
+    elif out is not None and not quiet:
+        print(f"saved: {out}", file=sys.stderr)
     if run.status == "interrupted":
         remedy = f"continue with --resume {out}" if out else "--out FILE makes a run resumable"
-        tell(f"interrupted; {remedy}")
+        print(f"interrupted; {remedy}", file=sys.stderr)
         return INTERRUPTED
-    if trouble := went_wrong(run, step_size):
-        say(f"error: {trouble}")
-        return DIVERGED
-    return 0 if lost is None else UNSAVED
+    if trouble := _trouble(run, step_size):
+        print(f"error: {trouble}", file=sys.stderr)
+    return FAILED if trouble or lost is not None else 0
 
 
-def went_wrong(run, step_size: float) -> str:
+def _check_out(out: Path, data: str) -> None:
+    """Refuse, before a long run, a file that cannot be its file."""
+    if out.suffix.lower() != ".npz" and not out.is_dir():
+        raise ValueError(
+            f"--out {out} must end in .npz, the format of a trajectory; pass {out.with_suffix('.npz')}."
+        )
+    if any(Path(path).exists() and out.exists() and out.samefile(path) for path in data.split(",")):
+        raise ValueError(f"--out {out} would overwrite the data; pass another file.")
+
+
+def _on(device: str) -> Any:
+    """Inside, JAX computes on a device of this kind."""
+    import jax
+
+    try:
+        return jax.default_device(jax.local_devices(backend=device)[0])
+    except RuntimeError:
+        here = jax.local_devices()[0].platform
+        raise ValueError(
+            f"--device {device} is not available here; leave it out for {here}."
+        ) from None
+
+
+def _parts(
+    name: str, seed: int, examples: int | None, first: int, held_out: int, positive: str | None
+) -> tuple[Any, dict[str, Any]]:
+    """The data source and its parts: for training, for the first phase, for the test."""
+    from manyheads.cli import data
+
+    task = data.source(name, seed)
+    if hasattr(task, "load"):
+        if examples is not None:
+            raise ValueError(
+                f"--examples {examples} is for generated tasks; all sequences of {name} are used."
+            )
+        return task, data.split(name, seed, first, held_out, positive)
+    if positive is not None:
+        raise ValueError(f"--positive {positive} is for data of your own; leave it out for {name}.")
+    counts = {
+        "training": 100 if examples is None else examples,
+        "first phase": first,
+        "test": held_out,
+    }
+    drawn = {part: data.drawn(name, seed, part, count) for part, count in counts.items() if count}
+    return task, drawn
+
+
+def _start(
+    start: str,
+    heads: float,
+    scale: Number,
+    task: Any,
+    parts: dict[str, Any],
+    *,
+    seed: int,
+    decoder: str,
+    loss: str,
+) -> Any:
+    """The model at step 0."""
+    from manyheads.cli.data import key_of
+    from manyheads.training import start as starts
+
+    if scale is not None and start != "gaussian":
+        raise ValueError(
+            f"--scale {scale:g} is for --start gaussian only; leave it out, or choose that start."
+        )
+    key, dataset = key_of(seed, "start"), parts["training"]
+    shape: dict[str, Any] = {"num_tokens": dataset.num_tokens, "dim": dataset.dim}
+    if start == "population":
+        return starts.population_first_phase(task, heads, key=key)
+    if start == "first_phase":
+        return starts.first_phase(parts["first phase"], heads, key=key, decoder=decoder, loss=loss)
+    if start == "zero":
+        return starts.zero_start(heads, decoder=decoder, **shape)
+    size = 1.0 if scale is None else scale
+    shape |= {"key_query_scale": size, "readout_scale": size}
+    return starts.gaussian_start(heads, key=key, decoder=decoder, **shape)
+
+
+def _trouble(run: Any, step_size: float) -> str:
     """Why a finished run has failed: its loss is not finite, or higher than at the start; empty if it has not."""
+    smaller = f"try --step-size {step_size / 10:g}"
     if run.status == "diverged" and not len(run.steps):
         return "the loss is not finite at the start; scale the tokens down, or pass --dtype float64"
     if run.status == "diverged":
-        return f"diverged after step {run.last_step}; try --step-size {step_size / 10:g}"
+        return f"diverged after step {run.last_step}; {smaller}"
     first, last = float(run.train_loss[0]), float(run.train_loss[-1])
-    if last > first:
-        return f"the train loss rose from {first:.4g} to {last:.4g}; try --step-size {step_size / 10:g}"
-    return ""
+    return f"the train loss rose from {first:.4g} to {last:.4g}; {smaller}" if last > first else ""
 
 
-def _saved_elsewhere(run, out: Path) -> Path | None:
-    """Save a run elsewhere than `out`: where the user says if the terminal can ask, else in the temporary folder."""
-    place = Path(tempfile.gettempdir()) / f"{out.stem}-{time.strftime('%Y%m%d-%H%M%S')}.npz"
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
-    while True:
-        answer = ""
-        if asks:
-            print(f"save the run to another file [{place}]: ", end="", file=sys.stderr, flush=True)
-            answer = sys.stdin.readline().strip()
-        try:
-            run.save(answer or place)
-        except (OSError, ValueError) as error:
-            say(f"error: {why_not(answer or place, error)}")
-            if not answer:
-                say("the run is not saved; free some space and run the same command again")
-                return None
-        else:
-            say(f"saved: {answer or place}")
-            return Path(answer or place)
-
-
-def _print_json(run) -> None:
+def _print_json(run: Any) -> None:
+    """The run in one line, then its records, one line each; what is not finite is null."""
+    facts = {"status": run.status, "last_step": run.last_step} | run.settings
     copies = run.start.copies
-    heads = (
-        {}
-        if copies is None
-        else {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
-    )
-    head = heads | {"status": run.status}
-    print(json.dumps(head | {"last_step": run.last_step} | run.settings))
-    columns = {"step": run.steps} | {name: getattr(run, name) for name in RECORDS[1:]}
-    if run.attention_mass is not None:
-        columns["attention_mass"] = run.attention_mass
-    columns |= run.observed
-    columns = {name: values.tolist() for name, values in columns.items() if values is not None}
-    for row in zip(*columns.values(), strict=True):
-        print(json.dumps({name: _plain(value) for name, value in zip(columns, row, strict=True)}))
-
-
-def _plain(value):
-    """JSON has no NaN and no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if copies is not None:
+        facts |= {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
+    print(writer.dumps(facts))
+    names = [*RECORDS, "attention_mass"]
+    columns = {name: getattr(run, name) for name in names if getattr(run, name) is not None}
+    for i, step in enumerate(run.steps.tolist()):
+        row = {name: values[i].tolist() for name, values in (columns | run.observed).items()}
+        finite = {
+            name: value if not isinstance(value, float) or math.isfinite(value) else None
+            for name, value in row.items()
+        }
+        print(writer.dumps({"step": step} | finite))

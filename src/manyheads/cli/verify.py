@@ -1,4 +1,4 @@
-"""`manyheads verify`: every statement of the paper and every erratum, checked."""
+"""`manyheads verify`: every statement of the papers and every erratum, or one's own, checked."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from typing import Annotated
 
 import tyro
 
-from manyheads.cli.colors import hush, show, tell
-from manyheads.cli.numbers import Seed
+from manyheads.cli.options import show, telling
 
 
 def command(
     statements: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
     *,
     quick: bool = False,
-    seed: Seed = 0,
+    seed: int = 0,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Check the statements of the paper on random, adversarially optimized and extremal inputs.
+    """Check statements on random, adversarially optimized and extremal inputs.
 
     Prints for each: trials, the largest share of the bound that was reached (as printed in the paper, and ours), and
     the verdict. A share of 1 means that the bound is attained; more than 1 that it is broken. For an erratum,
-    REPRODUCED means that the counterexample shows what the entry says. Exit code 1 if a corrected statement is violated
-    or an erratum cannot be reproduced.
+    REPRODUCED means that the counterexample shows what the entry says. A Python file stands for the statements in it.
+    Exit code 1 if a corrected statement is violated or an erratum cannot be reproduced.
 
     Examples:
         manyheads verify --quick
         manyheads verify cor1.3 thm1
+        manyheads verify my_lemma.py
         manyheads verify --json > ledger.json
 
     Args:
-        statements: ids such as prop1.gradient, thm1, eq20, E7; all by default (`manyheads explain` lists them).
+        statements: ids such as prop1.gradient, thm1, eq20, E7 (`manyheads explain` lists them), or Python files; all
+            statements of the papers by default.
         quick: fewer trials and no fresh searches, under a minute.
         seed: seed of every random draw.
         json: print JSON instead of a table.
@@ -40,21 +41,23 @@ def command(
     """
     if quick:  # the problems are tiny: compiling is what takes time
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    from manyheads.theory.ledger import entry, ledger
+    from manyheads.cli.statements import chosen
+    from manyheads.theory.ledger import ledger
     from manyheads.theory.verify import verify
 
-    names = [entry(name).name for name in statements]
-    total = len(names) or len(ledger())
-    done = 0
+    wanted = chosen(statements)
+    total, done = len(wanted) or len(ledger()), 0
 
-    def report(item, finding, seconds):
-        nonlocal done
-        done += 1
-        if not quiet:
+    with telling(quiet) as tell:
+
+        def report(item, finding, seconds):
+            nonlocal done
+            done += 1
             tell(f"{done}/{total}  {item.name}: {finding.verdict.name}  ({seconds:.1f} s)")
 
-    result = verify(names, quick=quick, seed=seed, report=report)
-    if not quiet:
-        hush()
-    print(result.to_json()) if json else show(str(result))
+        result = verify(wanted, quick=quick, seed=seed, report=report)
+    if json:
+        print(result.to_json())
+    else:
+        show(result)
     return 1 if result.violated else 0
