@@ -97,8 +97,7 @@ def test_digits_are_a_data_source_like_any_other(capsys):
     assert train("digits", "--steps", 3, "--heads", 3, "--start", "first_phase") == 0
     captured = capsys.readouterr()
     assert (
-        "digits 3 and 8: " in captured.err
-        and "test: digits 3 and 8: 89 sequences" in captured.err
+        "digits 3 and 8: " in captured.err and "test: digits 3 and 8: 89 sequences" in captured.err
     )
     assert train("digits", "--examples", 5, "--quiet") == 2
     assert "--examples 5 is for generated tasks" in capsys.readouterr().err
