@@ -119,6 +119,17 @@ def test_numbers_of_any_kind_and_layout_are_taken(arrays):
     assert mh.Dataset.from_arrays(tokens, labels == "dog").label_names == ("False", "True")
 
 
+def test_the_class_itself_takes_what_a_user_has(arrays):
+    tokens, labels = arrays
+    made, same = mh.Dataset(tokens.tolist(), labels), mh.Dataset.from_arrays(tokens, labels)
+    assert made.label_names == same.label_names and np.array_equal(made.labels, same.labels)
+    assert np.array_equal(made.tokens, same.tokens) and made.tokens.dtype == np.float64
+    with pytest.raises(ValueError, match=r"tokens\[0, 0\] holds NaN"):
+        mh.Dataset(np.where(tokens == tokens[0, 0, 0], np.nan, tokens), labels)
+    with pytest.raises(ValueError, match="labels has shape"):
+        mh.Dataset(tokens, labels[1:])
+
+
 def test_a_dataset_prints_in_one_line(arrays):
     data = mh.Dataset.from_arrays(*arrays)
     assert repr(data) == str(data) and "\n" not in repr(data)

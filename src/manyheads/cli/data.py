@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from manyheads._check import checked, seed
-from manyheads.data.convert import paths_of
 from manyheads.data.dataset import Dataset
 from manyheads.data.origin import Origin
+from manyheads.data.read import paths_of
 from manyheads.data.real import File
 from manyheads.data.source import SOURCES
 from manyheads.training.trajectory import Trajectory

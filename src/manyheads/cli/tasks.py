@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.data.convert import paths_of
 from manyheads.data.origin import Origin
+from manyheads.data.read import paths_of
 from manyheads.data.real import File
 from manyheads.data.source import SOURCES
 
@@ -133,6 +133,78 @@ def whole(data: str, keys, examples: int, positive: str | None = None):
         norm_bound=found.norm_bound,
         positive=positive,
     )
+
+
+def classes(data: str, keys, examples: int, positive: str | None):
+    """The sequences; if a file has more than two classes and `positive` names none, also their codes and names."""
+    import numpy as np
+
+    from manyheads.data.dataset import Dataset
+    from manyheads.data.labels import checked_labels
+    from manyheads.data.mapped import is_large
+    from manyheads.data.read import read
+
+    if (
+        positive is None
+        and isinstance(source(data, keys[0]), File)
+        and not is_large(paths_of(data)[0])
+    ):
+        found = read(*paths_of(data))
+        if found.labels is not None:
+            y = checked_labels(found.named[0], len(found.labels))
+            values, codes = np.unique(y, return_inverse=True)
+            if len(values) > 2:
+                name = Path(paths_of(data)[0]).stem
+                some = Dataset.from_arrays(
+                    found.tokens, y, mask=found.mask, name=name, positive=values[-1]
+                )
+                return some, (codes, tuple(map(str, values)))
+    return whole(data, keys, examples, positive), None
+
+
+def sequences(data: str, keys, examples: int):
+    """Tokens, mask and the names of the labels, None where a file has no labels."""
+    import numpy as np
+
+    from manyheads.data.labels import checked_labels
+    from manyheads.data.read import read
+    from manyheads.estimator.sequences import as_sequences
+
+    if isinstance(source(data, keys[0]), File):
+        found = read(*paths_of(data))
+        if found.mask is None:
+            tokens, mask = as_sequences(found.tokens)
+        else:
+            mask = np.asarray(found.mask, bool)
+            tokens, _ = as_sequences(np.where(mask[:, :, None], found.tokens, 0.0))
+        return (
+            tokens,
+            mask,
+            None
+            if found.labels is None
+            else checked_labels(found.named[0], len(tokens)).astype(str),
+        )
+    dataset = whole(data, keys, examples)
+    return dataset.tokens, dataset.mask, dataset.names
+
+
+def planned(path: Path, data: str):
+    """The plan in a file, the sequences it covers, the other sequences, and its start.
+
+    `data` names the data file if it has moved.
+    """
+    import jax
+
+    from manyheads.estimator.promise import PlanFile
+
+    plan = PlanFile.load(path)
+    keys = jax.random.split(jax.random.key(plan.seed), 5)
+    if data not in ("", plan.data) and not all(Path(path).is_file() for path in paths_of(data)):
+        raise ValueError(
+            f"{data!r} is not a file, and {path} was made on {plan.data}; leave it out."
+        )
+    dataset = whole(data or plan.data, keys, plan.num_examples, plan.positive)
+    return plan, *plan.parts(dataset, keys[4])
 
 
 def fresh_wanted(start: str, examples: int) -> int:

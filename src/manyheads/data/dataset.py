@@ -25,11 +25,11 @@ from manyheads._check import (
 from manyheads._check import (
     positive as is_positive,
 )
-from manyheads.data.convert import padded, read_file, table_parts
 from manyheads.data.files import write_npz
 from manyheads.data.labels import labels_of, signs
 from manyheads.data.mapped import Mapped
 from manyheads.data.origin import Origin
+from manyheads.data.read import padded, read, table_parts
 
 LARGEST_TOKEN = (
     1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
@@ -39,14 +39,21 @@ SMALLEST_TOKEN = 1e-40  # below it they come near underflow
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Sequences `tokens (n, T, d)` with `labels` +1 and -1.
+    """Sequences `tokens (n, T, d)` with `labels` +1 and -1; `Dataset(X, y)` takes labels of any two values.
 
-    `mask` is True for real tokens (None: all are real), `relevant` marks the label-relevant tokens where they are
-    known, `label_names` says which of the user's values became -1 and +1. `norm_bound` is a number that no token of
-    the distribution exceeds in norm, where one is known: the bounded data sources have it, and statements about
-    sequences not yet seen need it. `origin` is the file or data source, and which of its sequences these are. Make one with `Dataset.from_arrays`, `from_lists`, `from_pandas` or `load`, or the
-    `sample` method of a data model. It has a length, slices are datasets, and iterating gives real tokens with the
-    name of their label.
+    It has a length, slices are datasets, and iterating gives real tokens with the name of their label. `from_lists`,
+    `from_pandas`, `load` and `open` make one of other things, the `sample` method of a data source draws one.
+
+    Args:
+        tokens: numbers of shape (n, T, d): an array, a tensor of PyTorch, or lists.
+        labels: one for each sequence; the larger of the two values becomes +1.
+        mask: True for real tokens (None: all are real).
+        relevant: marks the label-relevant tokens where they are known.
+        label_names: which of the user's values became -1 and +1.
+        name: what tables call it.
+        norm_bound: what no token of the distribution exceeds in norm, where that is known: bounded data sources have it,
+            and statements about sequences not yet seen need it.
+        origin: the file or data source, and which of its sequences these are.
     """
 
     tokens: Any  # an array, or one that is read where it is (Mapped)
@@ -74,10 +81,17 @@ class Dataset:
             and (np.abs(y) == 1).all()
             and all(flag.shape == X.shape[:2] and flag.dtype == bool for flag in flags)
         ):
-            raise ValueError(
-                "Dataset(...) takes checked NumPy arrays: finite tokens (n, T, d), labels +1 and -1, flags (n, T). "
-                "Use Dataset.from_arrays(tokens, labels), which converts and checks."
+            # Anything else is converted as `from_arrays` does, which makes such arrays or refuses.
+            made = Dataset.from_arrays(
+                X,
+                y,
+                mask=self.mask,
+                relevant=self.relevant,
+                name=self.name,
+                norm_bound=self.norm_bound,
             )
+            for name in ("tokens", "labels", "mask", "relevant", "label_names"):
+                object.__setattr__(self, name, getattr(made, name))
 
     @classmethod
     def from_arrays(
@@ -146,7 +160,7 @@ class Dataset:
         if isinstance(tokens, str | Path):
             origin = _file_origin(tokens, labels)
             second = labels if isinstance(labels, str | Path) else None
-            found = read_file(tokens, second, mapped=True)
+            found = read(tokens, second, mapped=True)
             meta, tokens, usual = found.meta, found.tokens, Path(tokens).stem
             if second is not None or labels is None:
                 labels, preset = labels_of(found, usual)
@@ -336,7 +350,7 @@ class Dataset:
         Of an .npy file of tokens `labels` is the .npy file of its labels. A .csv or .parquet file is read as
         `from_pandas` reads a table with the usual names of columns. `positive` and `like` are as for `from_arrays`.
         """
-        found = read_file(path, labels)
+        found = read(path, labels)
         names, second = labels_of(found, path)
         if positive is None and like is None:
             positive = second

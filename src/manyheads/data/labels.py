@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyheads._check import array_of, shown
-from manyheads.data.convert import Contents
+from manyheads.data.read import Contents
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from manyheads.data.budget import fits_memory
-from manyheads.data.convert import TOKENS
 from manyheads.data.files import holds_plain
+from manyheads.data.read import TOKENS
 
 BLOCK_BYTES = 2**25  # read at a time
 SMALL_BYTES = 2**28  # a part of at most that size, as float64, is read into memory

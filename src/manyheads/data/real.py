@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from manyheads._check import check, check_fields, whole
-from manyheads.data.convert import paths_of
 from manyheads.data.dataset import Dataset
 from manyheads.data.mapped import is_large
+from manyheads.data.read import paths_of
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Contents(NamedTuple):
         return np.array([str(name) for name in names])[(values > 0).astype(int)], str(names[1])
 
 
-def read_file(
+def read(
     path: str | Path,
     labels: str | Path | None = None,
     *,
