@@ -96,7 +96,7 @@ def test_labels_with_other_names_are_not_counted_as_wrong(folder, capsys):
             ["train", "three.npz"],
         ),
         ("new.npz has no labels", ["fit", "new.npz", *QUICK]),
-        ("num_heads=0 must be a whole number >= 1", ["fit", "data.npz", "--heads", "0"]),
+        ("--heads 0 must be a whole number >= 1", ["fit", "data.npz", "--heads", "0"]),
         ("the folder does not exist", ["fit", "data.npz", "-o", "no/such/folder/model"]),
     ],
 )
@@ -121,8 +121,7 @@ def test_train_takes_one_class_against_the_rest(folder, capsys):
 
 @pytest.mark.parametrize("verb", ["fit", "predict", "plan", "train", "certify", "forecast"])
 def test_help_speaks_of_things_and_not_of_types(verb, capsys):
-    with pytest.raises(SystemExit):
-        main([verb, "--help"])
+    assert main([verb, "--help"]) == 0
     said = capsys.readouterr().out
     assert "{None}" not in said and "STR" not in said.replace("STRing", "") and " PATH" not in said
     assert "(default: True)" not in said and "one_hot" not in said

@@ -15,7 +15,7 @@ def command(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
     data: Data = None,
-    statement: tuple[str, ...] = (),
+    statement: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID [ID ...]")] = (),
     independent: bool = False,
     token_radius: Number = None,
     full: bool = False,

@@ -8,17 +8,17 @@ from typing import Annotated, Literal
 
 import tyro
 
-from manyheads.cli.numbers import On
+from manyheads.cli.options import Count, show, telling
 
 
 def command(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "digits",
     *,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PROBE")] = None,
-    heads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
+    heads: Count = None,
     decoder: Literal["query", "pooled", "full", "last"] = "query",
     positions: Literal["auto", "yes", "no"] = "auto",
-    report: On = True,
+    no_report: bool = False,
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE.svg")] = None,
     json: bool = False,
     quiet: bool = False,
@@ -40,12 +40,11 @@ def command(
         heads: number of heads; by default chosen among 1, 4 and 16.
         decoder: a query is learned for each head, or tokens ask: all of them, or the last one.
         positions: whether a token's place counts; by default chosen.
-        report: do not estimate the error, which takes most of the time.
+        no_report: do not estimate the error, which takes most of the time.
         plot: draw the error against the number of heads to this file.
         json: print JSON instead of text.
         quiet: no progress.
     """
-    from manyheads.cli.colors import hush, show, tell
     from manyheads.cli.sequences import read
     from manyheads.data.files import checked_path
     from manyheads.probe.attention_probe import AttentionProbe
@@ -62,14 +61,12 @@ def command(
         num_heads="auto" if heads is None else heads,
         positions={"auto": "auto", "yes": True, "no": False}[positions],
     )
-    if not quiet:
-        probe._tell = lambda line: tell(line.removeprefix("! "))  # ty: ignore[invalid-assignment]
     found = None
-    if report or plot is not None:
-        found = reported(probe, sequences.tokens, labels, sequences.mask, tell=probe._tell)
-    probe.fit(sequences.tokens, labels, mask=sequences.mask)
-    if not quiet:
-        hush()
+    with telling(quiet) as tell:
+        probe._tell = lambda line: tell(line.removeprefix("! "))  # ty: ignore[invalid-assignment]
+        if not no_report or plot is not None:
+            found = reported(probe, sequences.tokens, labels, sequences.mask, tell=probe._tell)
+        probe.fit(sequences.tokens, labels, mask=sequences.mask)
     facts = {} if found is None else found.to_dict()
     chosen = f"{probe.fit_.kind}, penalty {probe.penalty_:.1e}"
     if out is not None:

@@ -62,6 +62,15 @@ def show(result: object) -> None:
     Console(soft_wrap=True).print(str(result), markup=False)
 
 
+def can_show(text: str) -> bool:
+    """Whether stdout can show these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 @contextmanager
 def telling(quiet: bool) -> Generator[Callable[[str], None], None, None]:
     """A function that shows what is being done: on a terminal in one line that it replaces."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json as format_json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from manyheads.cli.options import can_show
 
 
 def command(
@@ -30,11 +33,8 @@ def command(
         look: draw which tokens the heads look at in this many sequences, instead of printing labels.
         json: print label, probability and scores of each sequence as JSON, one line each.
     """
-    import sys
-
     import numpy as np
 
-    from manyheads.cli.colors import encodes, say
     from manyheads.cli.sequences import read
     from manyheads.probe.attention_probe import AttentionProbe
     from manyheads.probe.look import SHADES, drawn, legend
@@ -52,7 +52,7 @@ def command(
     codes = np.argmax(chances, axis=1)
     labels = fitted.classes_[codes]
     if look:
-        plain = not encodes(SHADES, sys.stdout)
+        plain = not can_show(SHADES)
         few = slice(0, look)
         maps, parts = fitted.attention(tokens[few], mask[few]), fitted.parts(tokens[few], mask[few])
         for i in range(len(maps)):
@@ -66,8 +66,10 @@ def command(
             print(format_json.dumps(line) if json else label)
     if names is not None and set(names.tolist()) <= set(fitted.classes_.astype(str).tolist()):
         wrong = int(np.sum(labels.astype(str) != names))
-        say(f"wrong on {wrong} of {len(names)} sequences ({wrong / len(names):.1%})")
+        told = f"wrong on {wrong} of {len(names)} sequences ({wrong / len(names):.1%})"
+        print(told, file=sys.stderr)
     elif names is not None:
         ours = ", ".join(fitted.classes_.astype(str)[:6])
-        say(f"not compared: the data have other labels than the probe, which has {ours}")
+        told = f"not compared: the data have other labels than the probe, which has {ours}"
+        print(told, file=sys.stderr)
     return 0

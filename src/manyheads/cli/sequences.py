@@ -8,12 +8,12 @@ from typing import Any
 
 def read(data: str, examples: int = 200) -> tuple[Any, Any]:
     """Sequences and the names of their labels, None where a file has none."""
-    import jax
     import numpy as np
 
-    from manyheads.cli.tasks import source
-    from manyheads.data.convert import paths_of, read_file
+    from manyheads.cli.data import whole
     from manyheads.data.labels import checked_labels
+    from manyheads.data.read import paths_of
+    from manyheads.data.read import read as read_file
     from manyheads.probe.sequences import as_sequences
 
     if all(Path(path).exists() for path in paths_of(data)):
@@ -22,8 +22,5 @@ def read(data: str, examples: int = 200) -> tuple[Any, Any]:
         if found.labels is None:
             return sequences, None
         return sequences, checked_labels(found.named[0], len(sequences.tokens)).astype(str)
-    task = source(data, jax.random.key(0))
-    made: Any = (
-        task.sample(examples, key=jax.random.key(1)) if hasattr(task, "sample") else task.load()
-    )
+    made = whole(data, 0, examples)
     return as_sequences(made.tokens, made.mask), np.asarray(made.names).astype(str)

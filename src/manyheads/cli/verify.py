@@ -11,7 +11,9 @@ from manyheads.cli.options import show, telling
 
 
 def command(
-    statements: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    statements: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ID|FILE.py ...]")
+    ] = (),
     *,
     quick: bool = False,
     seed: int = 0,

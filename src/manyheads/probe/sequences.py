@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyheads._check import array_of, real_array
-from manyheads.data.convert import padded
+from manyheads.data.read import padded
 
 LARGEST = 1e40  # entries of tokens; squares of larger ones overflow
 LONGEST_POSITIONS = (
