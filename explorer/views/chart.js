@@ -23,7 +23,7 @@ class Chart {
   show(series, cursor) { this.series = series; this.cursor = cursor; this.draw(); }
 
   scales(width, height) {
-    const { log, floor, lines = [] } = this.options, left = 46, right = this.room || 60, top = 8, bottom = 24;
+    const { log, floor, lines = [] } = this.options, left = 46, right = this.room || 60, top = 8, bottom = 12 + typeSize();
     let last = 1, low = Infinity, high = -Infinity, least = 0;
     for (const { steps, values } of this.series) {
       let own = Infinity; // the smallest value of this curve
@@ -37,6 +37,7 @@ class Chart {
       low = Math.min(low, own);
       if (own < Infinity) least = Math.max(least, own);
     }
+    if (log && low === Infinity && high === -Infinity) [low, high] = [0.1, 1];
     if (log) low = Math.max(low, 1e-6 * least); // a curve that falls much lower than another is cut off, or the other would look flat
     for (const line of lines) if (line.y !== null) { low = Math.min(low, line.y); high = Math.max(high, line.y); }
     if (!(low <= high)) [low, high] = log ? [0.1, 1] : [0, 1];
@@ -49,7 +50,7 @@ class Chart {
     bottomValue -= floor !== undefined && !log ? 0 : room;
     topValue += room;
     const across = Math.log1p(last);
-    return { left, right: width - right, top, bottom: height - bottom, last, bottomValue, topValue, place,
+    return { left, width, right: width - right, top, bottom: height - bottom, last, bottomValue, topValue, place,
       x: (step) => left + (width - right - left) * Math.log1p(step) / across,
       y: (value) => top + (height - bottom - top) * (topValue - place(value)) / (topValue - bottomValue) };
   }
@@ -78,7 +79,8 @@ class Chart {
     c.scale(ratio, ratio);
     c.font = `${typeSize()}px ui-sans-serif, system-ui, sans-serif`;
     const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(`${label} ↓`).width);
-    this.room = Math.min(Math.max(54, 14 + Math.ceil(Math.max(0, ...words))), 0.36 * width);
+    const least = c.measureText("steps (log)").width + 14;
+    this.room = Math.max(least, Math.min(14 + Math.ceil(Math.max(0, ...words)), 0.36 * width));
     const s = (this.scale = this.scales(width, height));
     c.textBaseline = "middle";
     this.axes(c, s);
@@ -88,7 +90,7 @@ class Chart {
     }
     c.save();
     c.beginPath();
-    c.rect(s.left, 0, s.right - s.left + 4, s.bottom + 1);
+    c.rect(s.left, 0, s.right - s.left + 4, s.bottom + 3);
     c.clip();
     // What lies after the shown step is faint, so that a run that plays draws its curve.
     const shown = this.cursor === null || this.cursor === undefined ? s.right : s.x(this.cursor);
@@ -139,12 +141,16 @@ class Chart {
       free = Math.max(free, x + c.measureText(number(step)).width / 2 + 6);
     }
     c.textAlign = "left";
-    c.fillText("steps", free, s.bottom + 12);
+    c.fillText("steps (log)", Math.min(free, s.width - c.measureText("steps (log)").width), s.bottom + 12);
   }
 
+  // On a logarithmic axis zero, too small for a number here, is drawn just below the floor.
   points({ steps, values }, s) {
     const found = [];
-    for (let i = 0; i < steps.length; i++) if (Number.isFinite(values[i]) && (!this.options.log || values[i] > 0)) found.push([s.x(steps[i]), s.y(values[i])]);
+    for (let i = 0; i < steps.length; i++) {
+      if (!Number.isFinite(values[i]) || (this.options.log && values[i] < 0)) continue;
+      found.push([s.x(steps[i]), this.options.log && values[i] === 0 ? s.bottom + 2 : s.y(values[i])]);
+    }
     return found;
   }
 
@@ -169,11 +175,11 @@ class Chart {
     }
     for (const line of this.options.lines || []) if (line.y !== null) wanted.push({ text: line.label, color: paint("--soft"), y: s.y(line.y) });
     wanted.sort((a, b) => a.y - b.y);
-    for (let i = 1; i < wanted.length; i++) wanted[i].y = Math.max(wanted[i].y, wanted[i - 1].y + 13);
+    for (let i = 1; i < wanted.length; i++) wanted[i].y = Math.max(wanted[i].y, wanted[i - 1].y + typeSize() + 1);
     const over = wanted.length ? wanted[wanted.length - 1].y - s.bottom + 7 : 0;
     if (over > 0) {
       wanted[wanted.length - 1].y -= over;
-      for (let i = wanted.length - 2; i >= 0; i--) wanted[i].y = Math.min(wanted[i].y, wanted[i + 1].y - 13);
+      for (let i = wanted.length - 2; i >= 0; i--) wanted[i].y = Math.min(wanted[i].y, wanted[i + 1].y - typeSize() - 1);
     }
     c.textAlign = "left";
     for (const { text, color, y } of wanted) { c.fillStyle = color; c.fillText(text, s.right + 8, Math.max(y, s.top + 4), this.room - 9); }

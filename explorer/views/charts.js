@@ -108,7 +108,7 @@ class Decomposition {
 
   // What the steps with a gap above zero cost, here and in the pinned run: recorded for the paper's solution.
   costs(run, row, target, pinned) {
-    if (target.name !== "paper" || !row.identity) return "";
+    if (target.name !== "paper" || !row.identity || !(row.identity.meanLoss > 0) || !Number.isFinite(row.identity.convexityTerm)) return "";
     const cost = ({ identity }) => `${number(100 * identity.convexityTerm / identity.meanLoss, 3)}%`, beside = pinned && pinned.recordAt(row.step);
     return `; steps above zero cost ${cost(row)} of the mean loss${beside && beside.identity ? ` (pinned run: ${cost(beside)})` : ""}`;
   }

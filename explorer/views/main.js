@@ -6,7 +6,7 @@ class App {
     this.edgeWorker = null;
     this.controls = new Controls($("#controls"), (name, value) => this.change(name, value));
     this.controls.onfile = (file) => this.openFile(file);
-    this.controls.onmark = (value) => this.change("stepSize", roundedDown(value));
+    this.controls.onmark = (value) => this.change("stepSize", parsed("stepSize", roundedDown(value)) ?? SETTINGS.stepSize.high);
     this.clouds = new Clouds($("#cloud"));
     this.bowl = new Bowl($("#bowl"));
     this.charts = new Charts($("#charts"), (step) => this.scrub(step));
@@ -55,7 +55,7 @@ class App {
   }
 
   bind() {
-    $("#train").addEventListener("click", () => this.toggle());
+    $("#train").addEventListener("click", (event) => { if (event.detail < 2) this.toggle(); }); // a double click starts, and does not pause
     $("#step").addEventListener("click", () => this.stepOnce());
     $("#reset").addEventListener("click", () => this.prepare());
     $("#pin").addEventListener("click", () => this.pin());
@@ -193,7 +193,7 @@ class App {
     const { admissible } = this.run.theory, found = this.edge && Number.isFinite(this.edge.edge) ? this.edge : null;
     const { settings: s } = this.run, promised = isPlain(s) && s.decoder === "full" && s.loss === "logistic";
     const marks = promised ? [{ value: admissible, label: `guaranteed up to ${number(admissible, 2)}`, kind: "theory" }] : [];
-    if (found) marks.push({ value: found.edge, label: `works up to ${number(found.edge, 2)}${found.capped ? " or more" : ""}`, kind: "edge" });
+    if (found) marks.push({ value: found.edge, label: `works up to ${number(Math.min(found.edge, SETTINGS.stepSize.high), 2)}${found.capped ? " or more" : ""}`, kind: "edge" });
     this.controls.mark(marks);
   }
 

@@ -27,7 +27,7 @@ function showPicture(place, run, sequence, row) {
   });
 }
 
-const SOFT = { fill: "var(--soft)", "font-size": 12 };
+const SOFT = { fill: "var(--soft)", "font-size": 12.5 };
 const words = (x, y, text, more = {}) => el("svg:text", { x, y, "font-size": 13, fill: "var(--ink)", ...more }, text);
 // Few enough digits for its frame.
 const short3 = (score) => (Math.abs(score) >= 1e4 ? number(score, 1) : number(score, 3));

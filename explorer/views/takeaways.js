@@ -62,7 +62,7 @@ class Takeaways {
       const out = el("p", { class: "answer", "aria-live": "polite" }), answer = el("span", { class: "chip none" }, "not asked yet");
       const button = el("button", { type: "button", id: `ask-${one.id}`, onclick: () => this.press(card) }, "Is it so?");
       const card = { one, out, answer, button, stops: [] };
-      place.append(el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h4", {}, `“${one.claim}”`, answer), el("p", { class: "note" }, one.asks), out, button));
+      place.append(el("article", { class: "takeaway", id: `takeaway-${one.id}` }, el("h3", {}, `“${one.claim}”`, answer), el("p", { class: "note" }, one.asks), out, button));
     }
   }
 

@@ -178,13 +178,13 @@ class Tour {
     this.alsoButton = stop.also ? button("tourAlso", stop.also.label, () => stop.also.act(this.app)) : null;
     this.more = el("div", { class: "row more", hidden: true }, this.measureButton, this.alsoButton);
     this.words = el("div", {}, this.text, this.seen, this.out);
-    this.told = el("div", { class: "told", tabindex: "-1" }, this.words);
+    this.told = el("div", { class: "told", tabindex: "0", role: "region", "aria-label": "Text of the tour" }, this.words);
     this.down = button("tourMore", "more ▾", () => this.told.scrollBy({ top: this.told.clientHeight * 0.8 }), { "aria-label": "Scroll to more of the text", hidden: true });
     this.told.addEventListener("scroll", () => this.cue());
     this.watch.disconnect();
     for (const node of [this.place, this.told, this.words]) this.watch.observe(node);
     this.kicker = el("p", { class: "kicker" });
-    fill(this.place, this.kicker, el("h3", {}, stop.title), el("div", { class: "toldBox" }, this.told, this.down), this.more,
+    fill(this.place, this.kicker, el("h2", {}, stop.title), el("div", { class: "toldBox" }, this.told, this.down), this.more,
       el("div", { class: "row steer" }, button("tourBack", "Back", () => this.back()), button("tourNext", "", () => this.next(), { class: "primary" }), button("tourEnd", "close", () => this.go(null), { class: "link" })),
       el("ol", { class: "stops" }, TOUR.map(({ title }, n) => el("li", {}, el("button", { type: "button", class: "link", "aria-current": n === k ? "step" : null, "aria-label": `Stop ${n + 1}: ${title}`, title, onclick: () => this.go(n) }, n + 1)))));
   }

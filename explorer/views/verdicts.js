@@ -2,7 +2,7 @@
 const chip = (verdict) => el("span", { class: `chip ${verdict.toLowerCase()}` }, verdict.toLowerCase());
 
 function verdictCard(verdict, title, lines) {
-  return el("article", { class: "verdict", "data-verdict": verdict, "data-card": title.dataset?.term }, el("h4", {}, chip(verdict), title), lines.map((line) => el("p", {}, line)));
+  return el("article", { class: "verdict", "data-verdict": verdict, "data-card": title.dataset?.term }, el("h3", {}, chip(verdict), title), lines.map((line) => el("p", {}, line)));
 }
 
 // Theorem 1 for the paper's target: every hypothesis with both sides, and what would make it apply.

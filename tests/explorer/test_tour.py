@@ -64,7 +64,7 @@ def test_each_stop_sets_what_it_speaks_of_and_frames_it_alone(desk):
     titles = []
     for place, framed in enumerate(FRAMED):
         end_of_stop(desk, place)
-        titles.append(desk.text("#tour h3"))
+        titles.append(desk.text("#tour h2"))
         assert sorted(
             desk.ask("[...document.querySelectorAll('.pointed')].map((e) => e.id)")
         ) == sorted(framed)
@@ -351,7 +351,7 @@ def test_on_a_phone_an_answer_is_seen_whole_beside_the_runs_that_it_names(opened
         top, bottom, end = tab.page.evaluate(
             """(name) => { const box = (e) => document.querySelector(e).getBoundingClientRect(), told = box('#tour .told');
               const covered = document.querySelector('#tourMore').hidden ? 0 : 54;
-              return [box(`#takeaway-${name} h4`).top - told.top, box(`#takeaway-${name} .answer`).bottom - told.top, told.height - covered]; }""",
+              return [box(`#takeaway-${name} h3`).top - told.top, box(`#takeaway-${name} .answer`).bottom - told.top, told.height - covered]; }""",
             name,
         )
         assert top >= -1 and bottom <= end + 1

@@ -31,7 +31,7 @@ def test_no_two_texts_of_a_chart_touch(desk, steps):
     desk.visit(SMALL.replace("numSteps=30", f"numSteps={steps}"))
     desk.train()
     texts = desk.page.evaluate(WRITTEN)
-    assert sum(one["text"] == "steps" for one in texts) == 3
+    assert sum(one["text"] == "steps (log)" for one in texts) == 3
     assert overlaps(texts) == []
 
 
@@ -187,3 +187,49 @@ def test_a_curve_that_falls_very_deep_leaves_the_other_readable(desk):
       chart.series = series;
       return [both, one]; })()""")
     assert -9 < low[0] < -7 and low[1] < -150
+
+
+SMALLEST = """() => { const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.textContent.trim(), e = walker.currentNode.parentElement, svg = e.closest('svg');
+    if (!text || !e.getClientRects().length || ['SCRIPT', 'STYLE', 'OPTION'].includes(e.tagName)) continue;
+    const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+    if (parseFloat(getComputedStyle(e).fontSize) * scale < 11) found.push(text);
+  }
+  return found; }"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_text_is_smaller_than_eleven_pixels(opened, width):
+    tab = opened(SMALL + "&run=1", width=width, height=720, motion="reduce")
+    tab.status("finished")
+    assert tab.page.evaluate(SMALLEST) == [] and tab.ask("explorer.app.charts.loss.size[0] > 200")
+
+
+def test_the_button_stays_under_the_pointer_and_a_double_click_trains(desk):
+    desk.visit(SMALL.replace("numSteps=30", "numSteps=3000"))
+    place = "(() => { const b = document.querySelector('#train').getBoundingClientRect(); return [b.left, b.top, b.width]; })()"
+    before = desk.ask(place)
+    desk.page.dblclick("#train")
+    assert desk.ask("explorer.app.training") or desk.ask("explorer.app.run.status") == "finished"
+    desk.status("finished")
+    assert desk.ask(place) == before
+
+
+def test_a_loss_that_underflows_is_still_drawn(desk):
+    desk.visit(SMALL + "&heads=1&start=zero&stepSize=1000&signal=4&numSteps=200")
+    desk.train()
+    assert desk.ask("explorer.app.run.last.trainLoss") == 0
+    chart = "explorer.app.charts.loss"
+    ends = desk.ask(f"{chart}.points({chart}.series[0], {chart}.scale).at(-1)[1] > {chart}.scale.bottom")
+    assert ends and "none" not in desk.text("#identity")
+
+
+def test_marks_of_the_step_size_set_what_typing_allows(desk):
+    desk.visit(SMALL)
+    desk.page.evaluate(
+        "() => { explorer.app.edge = { edge: 1024, capped: true }; explorer.app.showMarks(); }"
+    )
+    assert desk.text(".mark.edge") == "works up to 1,000 or more"
+    desk.page.locator(".mark.edge").click()
+    desk.until("explorer.app.settings.stepSize === 1000")
