@@ -221,7 +221,9 @@ def test_a_loss_that_underflows_is_still_drawn(desk):
     desk.train()
     assert desk.ask("explorer.app.run.last.trainLoss") == 0
     chart = "explorer.app.charts.loss"
-    ends = desk.ask(f"{chart}.points({chart}.series[0], {chart}.scale).at(-1)[1] > {chart}.scale.bottom")
+    ends = desk.ask(
+        f"{chart}.points({chart}.series[0], {chart}.scale).at(-1)[1] > {chart}.scale.bottom"
+    )
     assert ends and "none" not in desk.text("#identity")
 
 
