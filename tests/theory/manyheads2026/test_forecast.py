@@ -486,4 +486,4 @@ def test_a_rule_of_steps_that_is_not_covered_is_refused():
         mh.forecast(start, s.dataset, rule=mh.GD(0.1), step_size=0.1)
     with pytest.raises(ValueError, match="for plain gradient descent"):
         run = mh.train(start, s.dataset, rule=mh.Normalized(0.1), num_steps=2, dtype="float64")
-        mh.first_forecast(run, s.dataset)
+        mh.theory.first_forecast(run, s.dataset)
