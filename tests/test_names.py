@@ -66,7 +66,15 @@ def test_the_calls_of_the_tutorials():
     promise = mh.forecast(start, data, step_size=0.1)
     assert {"speaks", "steps"} <= set(dir(promise)) and promise.nats > 0
     assert (promise.certified_loss[1:] < run.train_loss[0]).all()
-    assert "thm1" in str(mh.certify(run, data, ["thm1"]))
+    square = mh.Statement(
+        "the product of two numbers is at most half the sum of their squares",
+        inputs=mh.inputs(x=mh.real(), y=mh.real()),
+        measured=lambda p: p.x * p.y,
+        bound=lambda p: (p.x**2 + p.y**2) / 2,
+        on=lambda run, data: (run.train_loss[-1], run.train_loss[0]),
+    )
+    assert mh.certify(run, data, [square]).verdict is mh.Verdict.HOLDS
+    assert "holds" in str(mh.verify(square, quick=True)).lower()
     assert mh.Normalized(0.1).step_size == mh.GD(0.1).step_size and mh.Adam(0.02).name == "adam"
 
 

@@ -263,9 +263,9 @@ def real_array(name: str, values: Any) -> np.ndarray:
 # Random keys and precision
 
 
-def checked_key(key: Any) -> Any:
+def checked_key(value: Any) -> Any:
     """One JAX random key, as `jax.random.key` makes it; a whole number is the seed of one."""
-    return checked("key", key, _key)
+    return checked("key", value, key)
 
 
 def _accept_key(key: Any) -> Any:
@@ -293,5 +293,5 @@ def _accept_dtype(value: Any) -> Any:
     return kind if kind in ("float32", "float64") else REFUSED
 
 
-key = _key = Constraint("a JAX random key or a seed: jax.random.key(0), or 0", _accept_key)
+key = Constraint("a JAX random key or a seed: jax.random.key(0), or 0", _accept_key)
 dtype = Constraint("'float32' or 'float64'", _accept_dtype)

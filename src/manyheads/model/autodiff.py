@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from manyheads._check import REFUSED, Constraint, checked, shown, whole
-from manyheads.data.dataset import Dataset
+from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.model.attention import HIGHEST
-from manyheads.model.gradient import checked_dataset
 from manyheads.model.loss import Loss
 from manyheads.model.protocol import Model, Objective, scaled
 
@@ -91,7 +90,7 @@ class ModuleModel(eqx.Module):
         platform: str = "cpu",
     ) -> ModuleObjective:
         """The module on a dataset, once it is known to return one number for each sequence."""
-        n, T, d = checked_dataset(dataset).tokens.shape
+        n, T, d = checked("dataset", dataset, is_dataset).tokens.shape
         size = min(
             n,
             checked("chunk", chunk, whole())

@@ -82,11 +82,6 @@ def chunk_size(
     return -(-num_examples // max(1, min(chunks, num_examples)))
 
 
-def checked_dataset(dataset, name: str = "dataset") -> Dataset:
-    """A Dataset, and not the arrays one is made from."""
-    return checked(name, dataset, is_dataset)
-
-
 def prepare(
     dataset: Dataset,
     model: MultiHead,
@@ -99,7 +94,7 @@ def prepare(
 
     With `stream`, tokens that were left in place stay there (`model.streamed`).
     """
-    n, T, d = checked_dataset(dataset).tokens.shape
+    n, T, d = checked("dataset", dataset, is_dataset).tokens.shape
     if model.dim != d or model.num_tokens not in (None, T):
         raise ValueError(
             f"the model is made for {model.num_tokens or 'any number of'} tokens in dimension {model.dim}, "

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from manyheads._check import checked
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset
 from manyheads.model.loss import Loss
@@ -87,13 +86,6 @@ class Objective(Protocol):
     def some(self, indices: AnyArray) -> Self:
         """These examples, an array of whole numbers, in this order."""
         ...
-
-
-def checked_model(model: Any, name: str = "model") -> Any:
-    """A model as it is, or one made of an Equinox module."""
-    from manyheads.model.autodiff import is_model  # which is made of what stands here
-
-    return checked(name, model, is_model)
 
 
 def num_copies(model: Model) -> float:

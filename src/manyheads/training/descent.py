@@ -18,15 +18,15 @@ import optax
 from jax.sharding import Mesh
 
 from manyheads import _check
-from manyheads._check import check, none, shown, whole
+from manyheads._check import RUNS_CALLERS_CODE, check, none, shown, whole
 from manyheads._types import AnyArray
 from manyheads.data.dataset import Dataset, is_dataset
 from manyheads.data.files import checked_path, failing_warns, why_not
 from manyheads.data.labels import check_same_labels
 from manyheads.data.mapped import Mapped
-from manyheads.model.autodiff import is_model
+from manyheads.model.autodiff import as_model, is_model
 from manyheads.model.loss import Loss, Weighted, loss_and_weights
-from manyheads.model.protocol import Model, checked_model, norm
+from manyheads.model.protocol import Model, norm
 from manyheads.training.batches import MiniBatches, checked_on
 from manyheads.training.devices import (
     as_process_0,
@@ -81,6 +81,7 @@ class Data(NamedTuple):
 
 
 @check(
+    RUNS_CALLERS_CODE,
     start=is_model,
     data=is_dataset,
     num_steps=whole(0),
@@ -143,7 +144,7 @@ def train(
             that fails, on a full disk for example.
         resume: a trajectory, or its file, that this call continues.
     """
-    model = checked_model(start, "start")
+    model = as_model(start)
     rule = checked_on(rule, model, data.num_examples)
     loss, weights = loss_and_weights(loss, data.num_examples)
     kind = choose_dtype("float32" if dtype == TF32 else dtype, model)

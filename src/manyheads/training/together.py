@@ -11,8 +11,8 @@ import numpy as np
 from manyheads import _check
 from manyheads._check import check, none, whole
 from manyheads.data.dataset import Dataset
+from manyheads.model.autodiff import as_model
 from manyheads.model.loss import Loss, get_loss, is_loss
-from manyheads.model.protocol import checked_model
 from manyheads.training.batches import checked_on
 from manyheads.training.descent import Finish, Steps, run_observers, run_settings
 from manyheads.training.devices import default_device
@@ -63,7 +63,7 @@ def train_together(
         record: as for `train`.
         dtype: "float32" or "float64".
     """
-    models = [checked_model(model) for model in models]
+    models = [as_model(model) for model in models]
     tests = tests or [None] * len(models)
     if any(data.in_place for data in (*datasets, *tests) if data is not None):
         raise ValueError(

@@ -11,11 +11,11 @@ import numpy as np
 
 from manyheads import _check
 from manyheads._card import card, curves
-from manyheads._check import a, check
+from manyheads._check import a, check, checked
 from manyheads.data.files import Damaged, read_npz, write_npz
 from manyheads.data.origin import Origin
 from manyheads.model.attention import Factored, Heads, MultiHead
-from manyheads.model.protocol import checked_model
+from manyheads.model.autodiff import is_model
 
 RECORDS = (
     "train_loss",
@@ -185,7 +185,7 @@ class Trajectory:
             return jax.tree.unflatten(tree, [arrays[f"{part}_{i}"] for i in count])
 
         if "model" in meta:
-            like = checked_model(like, "like")
+            like = checked("like", like, is_model)
             leaves, tree = jax.tree.flatten(like.parameters)
             stored = named("start")
             if [np.shape(leaf) for leaf in leaves] != [v.shape for v in stored.values()]:
