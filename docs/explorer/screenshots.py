@@ -12,7 +12,6 @@ from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
 SIZES = {"desk": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
-SHOWN = "#n=80&heads=8&numSteps=300&stepSize=0.5&signal=1.5&d=10&noiseNorm=0.4&run=1"
 FLAGS = ["--no-sandbox", "--disable-lcd-text"]  # gray edges of letters, not colored ones
 LONGEST = 120_000  # milliseconds for the run
 
@@ -26,7 +25,7 @@ def small(picture):
 
 
 def main():
-    """One picture for each size and theme, of the same finished run."""
+    """One picture for each size and theme, of what the page opens with."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         for size, (width, height) in SIZES.items():
@@ -37,9 +36,8 @@ def main():
                     reduced_motion="reduce",
                 )
                 page = context.new_page()
-                page.goto((HERE / "index.html").as_uri() + SHOWN)
-                page.locator("html[data-status=finished]").wait_for(timeout=LONGEST)
-                page.locator(".mark.edge").wait_for(state="attached", timeout=LONGEST)
+                page.goto((HERE / "index.html").as_uri())
+                page.locator("#hint:not(:empty)").wait_for(timeout=LONGEST)
                 picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
                 small(picture).save(HERE / "images" / f"{size}-{scheme}.png", optimize=True)
                 context.close()

@@ -439,4 +439,4 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 const remembered = () => { try { return localStorage.getItem("manyheads-theme"); } catch { return null; } };
 document.documentElement.dataset.theme = remembered() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const app = new App();
-window.explorer = { app, Engine, pythonCode, readData, number, terms: LEDGER.terms, stops: TOUR, presets: PRESETS, takeaways: TAKEAWAYS };
+window.explorer = { app, Engine, pythonCode, readData, placeAt, number, terms: LEDGER.terms, stops: TOUR, presets: PRESETS, takeaways: TAKEAWAYS };

@@ -4,6 +4,8 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 build = runpy.run_path(str(ROOT / "explorer" / "build.py"))
 
@@ -31,3 +33,17 @@ def test_every_term_quotes_a_statement_of_the_ledger():
     facts = build["quoted"]()
     quoted = {term["ledger"] for term in facts["terms"].values()} - {None}
     assert quoted == set(facts["statements"]) and len(quoted) > 12
+
+
+@pytest.mark.browser
+def test_the_film_is_that_of_todays_page(browser):
+    film = runpy.run_path(str(ROOT / "docs" / "images" / "film.py"))
+    numbers = re.compile(r"-?\d+(?:\.\d+)?")
+    page = browser.new_page(reduced_motion="reduce")
+    page.goto(film["PAGE"].as_uri())
+    page.locator("#hint:not(:empty)").wait_for(timeout=film["LONGEST"])
+    drawn, kept = film["picture"](page.evaluate(film["TAKE"], film["FRAMES"])), film["FILM"].read_text()
+    page.close()
+    assert numbers.sub("#", drawn) == numbers.sub("#", kept), "run python docs/images/film.py"
+    pairs = zip(numbers.findall(drawn), numbers.findall(kept), strict=True)
+    assert max(abs(float(one) - float(two)) for one, two in pairs) < 0.15
