@@ -98,7 +98,9 @@ def mark(label: float, x: list[float], y: list[float]) -> str:
     """A circle for label +1, a square for −1; without animation it stands where it ends."""
     if label > 0:
         moves = moving("cx", x) + moving("cy", y)
-        return f'<circle class="plus dots" cx="{x[-1]:.1f}" cy="{y[-1]:.1f}" r="4.4">{moves}</circle>'
+        return (
+            f'<circle class="plus dots" cx="{x[-1]:.1f}" cy="{y[-1]:.1f}" r="4.4">{moves}</circle>'
+        )
     x, y = [value - 3.9 for value in x], [value - 3.9 for value in y]
     moves = moving("x", x) + moving("y", y)
     place = f'x="{x[-1]:.1f}" y="{y[-1]:.1f}"'

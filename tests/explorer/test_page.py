@@ -42,7 +42,10 @@ def test_the_film_is_that_of_todays_page(browser):
     page = browser.new_page(reduced_motion="reduce")
     page.goto(film["PAGE"].as_uri())
     page.locator("#hint:not(:empty)").wait_for(timeout=film["LONGEST"])
-    drawn, kept = film["picture"](page.evaluate(film["TAKE"], film["FRAMES"])), film["FILM"].read_text()
+    drawn, kept = (
+        film["picture"](page.evaluate(film["TAKE"], film["FRAMES"])),
+        film["FILM"].read_text(),
+    )
     page.close()
     assert numbers.sub("#", drawn) == numbers.sub("#", kept), "run python docs/images/film.py"
     pairs = zip(numbers.findall(drawn), numbers.findall(kept), strict=True)
