@@ -370,7 +370,7 @@ def _path(models, positions, dataset, kind, options) -> CurvaturePath:
     with Bar("curvature", len(positions)) as bar:
         for done, model in enumerate(models, 1):
             found.append(loss_curvature(model, dataset, **options))
-            bar.show(done, unit="points")
+            bar.show(done)
     return CurvaturePath(
         np.asarray(positions, float),
         np.array([c.smallest.value for c in found]),
