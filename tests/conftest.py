@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import hypothesis
-import processes
 import psutil
 import pytest
 
@@ -34,6 +33,22 @@ hypothesis.settings.load_profile("manyheads")
 MUCH_MEMORY = max(2000 * 2**20, psutil.virtual_memory().total // 8)
 
 
+# Longest first: a long file that starts last leaves the other worker idle. `make test` keeps this order.
+LONG = (
+    "test_verify",
+    "test_docs",
+    "test_studies",
+    "test_forecast",
+    "test_devices",
+    "test_processes",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Order the files for two workers; the order within a file stays."""
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_forgotten():
     """JAX keeps every program in memory: drop them after a module that leaves much of it in use."""
@@ -41,10 +56,3 @@ def programs_are_forgotten():
     if psutil.Process().memory_info().rss > MUCH_MEMORY:
         jax.clear_caches()
         gc.collect()
-
-
-@pytest.fixture
-def start():
-    """Start a command in a process group of its own, which is killed after the test."""
-    with processes.processes() as starting:
-        yield starting

@@ -7,11 +7,19 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import processes
 import pytest
 
 import manyheads as mh
 
 PROGRAM = Path(__file__).with_name("on_processes.py")
+
+
+@pytest.fixture
+def start():
+    """Start a command in a process group of its own, which is killed after the test."""
+    with processes.processes() as starting:
+        yield starting
 
 
 @pytest.mark.full
