@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.probe.tasks import marked
+from tests.probe.tasks import hidden
 
 import manyheads as mh
 from manyheads.probe.report import FLAT, FOREST, MEAN, PROBE, Report, report
@@ -35,10 +35,10 @@ def test_the_headline_names_the_winner_or_says_that_none_was_seen(wrong, verdict
 
 
 def test_the_report_of_a_task_that_needs_attention():
-    X, y, _ = marked(160, 2, seed=5, ragged=False)
+    X, y = hidden(100)
     probe = mh.AttentionProbe(num_heads=2, positions=False, penalty=1e-3)
     found = report(probe, X, y)
-    assert found.verdict == "attention" and len(found.tested) == 160
+    assert found.verdict == "attention" and len(found.tested) == 100
     assert [point.heads for point in found.curve] == [1, 2, 4, 8, 16]
     assert found.curve[0].low <= found.curve[0].wrong <= found.curve[0].high
     kept = found.to_dict()

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 import manyheads
-from manyheads.cli import certify, explain, fit, forecast, plan, predict, train, verify
+from manyheads.cli import certify, check, explain, fit, forecast, plan, predict, train, verify
 
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 LONGEST = 800  # characters of a message
@@ -39,6 +39,7 @@ Exit codes: 0 fine, 1 a statement is violated or a run failed, 2 bad input, 3 th
 VERBS: dict[str, Callable[..., int]] = {
     "fit": fit.command,
     "predict": predict.command,
+    "check": check.command,
     "train": train.command,
     "certify": certify.command,
     "forecast": forecast.command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from manyheads._check import checked, not_negative, one_of, whole
 from manyheads.data.dataset import Dataset
 from manyheads.model.attention import MultiHead
-from manyheads.probe import file
+from manyheads.probe import file, foreign
 from manyheads.probe.choice import predicted
 from manyheads.probe.fitting import Fit, Settings, binary, fit
 from manyheads.probe.sequences import Sequences, as_sequences, is_sequences
@@ -271,6 +272,21 @@ class AttentionProbe(ClassifierMixin, BaseEstimator):
         found, classes, facts = file.load(path)
         made = cls(decoder=found.kind.decoder)
         made.classes_, made.n_features_in_, made.facts_ = classes, found.layout.dim, facts
+        made._keep(found)
+        return made
+
+    @classmethod
+    def open(cls, source: str | Path | Mapping[str, Any], num_heads=None) -> AttentionProbe:
+        """A probe of ours, or one that somebody else trained: a safetensors file or a `state_dict()`.
+
+        Known are EleutherAI's, AttnLite's, EP's, AIM's and a learned query with `nn.MultiheadAttention`
+        (`probe.foreign`). `num_heads` is needed for the last two, whose tensors do not say it.
+        """
+        if isinstance(source, str | Path) and file.is_ours(source):
+            return cls.load(source)
+        found = foreign.read(source, num_heads)
+        made = cls()
+        made.classes_, made.n_features_in_ = np.arange(found.num_classes), found.layout.dim
         made._keep(found)
         return made
 

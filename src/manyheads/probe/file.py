@@ -44,6 +44,15 @@ def save(fit: Fit, classes: np.ndarray, facts: dict[str, Any], path: str | Path)
     write_whole(path, packed(tensors, metadata={"manyheads": json.dumps(header)}))
 
 
+def is_ours(path: str | Path) -> bool:
+    """Whether this is a file that `save` wrote, as far as its header says."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return KIND in (file.metadata() or {}).get("manyheads", "")
+    except (SafetensorError, OSError):
+        return False
+
+
 def load(path: str | Path) -> tuple[Fit, np.ndarray, dict[str, Any]]:
     """Read what `save` wrote: the fit, its classes, and the facts. Nothing in such a file is executed."""
     if not Path(path).is_file():

@@ -20,8 +20,8 @@ from manyheads.probe.sequences import LONGEST_POSITIONS, Layout, Sequences
 
 PENALTIES = (1e-3, 1e-4, 1e-5)
 STARTS = ((1, 0.0), (4, 8.0), (16, 8.0))  # heads and norm of the queries at the start
-ENTRY_SECONDS = 1.5e-8  # for one entry of attention, measured, and for each of its features:
-FEATURE_SECONDS = 6e-10
+ENTRY_SECONDS = 2.5e-9  # for one entry of attention, measured, and for each of its features:
+FEATURE_SECONDS = 1e-10
 LONG = 10.0  # seconds from which on work is announced
 CHOICE_SECONDS = 25.0  # more sequences than fit into this are not used to choose
 BATCHES_FROM = 60.0  # seconds of L-BFGS from which on mini-batches take over
@@ -159,9 +159,9 @@ class Fit:
 
 def seconds(kind: Kind, sequences: Sequences, fits: int, steps: int) -> float:
     """What that many fits take, on a core of 2020."""
-    count, length, dim = sequences.tokens.shape
+    _, length, dim = sequences.tokens.shape
     positions = length if kind.positions else 0
-    entries = count * length * kind.heads
+    entries = int(sequences.mask.sum()) * kind.heads
     if kind.decoder != "query":
         entries *= length
     each = ENTRY_SECONDS + FEATURE_SECONDS * (dim + positions + 1)

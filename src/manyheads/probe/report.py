@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,7 @@ class Report:
 
     def p_value(self, first: str, second: str) -> float:
         """Of the exact paired test (McNemar) that two methods err equally often."""
-        return _paired(self.wrong[first], self.wrong[second])
+        return paired(self.wrong[first], self.wrong[second])
 
     @property
     def verdict(self) -> str:
@@ -74,7 +74,7 @@ class Report:
         count = {name: int(wrong.sum()) for name, wrong in self.wrong.items()}
         best = min(self.wrong, key=lambda name: count[name])
         # All methods are compared with guessing, so each at its share of the level.
-        if _paired(self.wrong[best], self.guessed) >= LEVEL / len(self.wrong):
+        if paired(self.wrong[best], self.guessed) >= LEVEL / len(self.wrong):
             return "nothing", (
                 "No method is seen to be better than always answering the most frequent label."
             )
@@ -189,7 +189,12 @@ def report(
     return Report(tested, wrong, losses, usual[tested] != truth, points, scheme)
 
 
-def rivals(train: Sequences, codes: np.ndarray, test: Sequences) -> dict[str, np.ndarray]:
+def rivals(
+    train: Sequences,
+    codes: np.ndarray,
+    test: Sequences,
+    names: Sequence[str] = (MEAN, FLAT, FOREST),
+) -> dict[str, np.ndarray]:
     """Log-probabilities of logistic regression on the mean token and on all tokens, and of a forest."""
     layout = Layout.measured(train, np.ones(len(codes)), False)
     longest = max(train.tokens.shape[1], test.tokens.shape[1])
@@ -201,9 +206,13 @@ def rivals(train: Sequences, codes: np.ndarray, test: Sequences) -> dict[str, np
         flat[:, : tokens.shape[1]] = tokens
         tables.append((mean, flat.reshape(len(tokens), -1)))
     (mean, flat), (other_mean, other_flat) = tables
-    found = {MEAN: _logistic(mean, codes, other_mean)}
-    if longest > 1:
+    found = {}
+    if MEAN in names:
+        found[MEAN] = _logistic(mean, codes, other_mean)
+    if FLAT in names and longest > 1:
         found[FLAT] = _logistic(flat, codes, other_flat)
+    if FOREST not in names:
+        return found
     forest = RandomForestClassifier(300, random_state=0).fit(flat, codes)
     # Where no tree said a label its probability is zero; half a tree's vote keeps the loss finite.
     shares = forest.predict_proba(other_flat) * 300 + 0.5
@@ -249,7 +258,7 @@ def _interval(wrong: int, count: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def _paired(first: np.ndarray, second: np.ndarray) -> float:
+def paired(first: np.ndarray, second: np.ndarray) -> float:
     """Two-sided exact test on the sequences where just one of two is wrong."""
     only_first, only_second = int(np.sum(first & ~second)), int(np.sum(second & ~first))
     total = only_first + only_second
