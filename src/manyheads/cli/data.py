@@ -53,34 +53,48 @@ def whole(name: str, number: int, examples: int, positive: str | None = None) ->
 
 
 def split(
-    name: str, number: int, first: int, held_out: int, positive: str | None = None
-) -> dict[str, Dataset]:
-    """The sequences of a file for the first phase, for training and for the test: disjoint, at most a quarter aside."""
+    name: str,
+    number: int,
+    aside: dict[str, int],
+    examples: int | None = None,
+    positive: str | None = None,
+) -> tuple[Any, dict[str, Dataset]]:
+    """The data source and its disjoint parts: "training", and those set aside where their number is not 0.
+
+    A generated task draws each part. Of a file each takes at most a quarter, and training gets the rest.
+    """
+    task = source(name, number)
+    if hasattr(task, "sample"):
+        if positive is not None:
+            raise ValueError(
+                f"--positive {positive} is for data of your own; leave it out for {name}."
+            )
+        counts = {"training": 100 if examples is None else examples} | aside
+        return task, {part: drawn(name, number, part, n) for part, n in counts.items() if n}
+    if examples is not None:
+        raise ValueError(
+            f"--examples {examples} is for generated tasks; all sequences of {name} are used."
+        )
     rest, parts = whole(name, number, 0, positive), {}
     quarter = rest.num_examples // 4
-    if quarter < 2 and (first or held_out):
+    if quarter < 2 and any(aside.values()):
         raise ValueError(
             f"{name} has {rest.num_examples} sequences; at least 8 are needed to set some aside."
         )
-    # The first phase draws with its own key and the test with the key of training, so that runs of one seed share a split.
-    for part, count, drawn_as in (
-        ("first phase", first, "first phase"),
-        ("test", held_out, "training"),
-    ):
+    for part, count in aside.items():
         if count:
-            parts[part], rest = rest.split(min(count, quarter), key=key_of(number, drawn_as))
+            parts[part], rest = rest.split(min(count, quarter), key=key_of(number, part))
     if abs(rest.labels.sum()) == rest.num_examples:
         raise ValueError(
             f"the {rest.num_examples} sequences of {name} left for training are of one class; "
             "pass another --seed or set fewer aside."
         )
-    if rest.in_place:
-        rest = rest.subset(rest.tokens.file_order)  # read from one end to the other
-    parts["training"] = rest
-    return {
-        part: replace(data, origin=replace(data.origin, source=name, seed=number, part=part))
-        for part, data in parts.items()
-    }
+    # A file is read from one end to the other, which a random order would make slow.
+    parts["training"] = rest.subset(rest.tokens.file_order) if rest.in_place else rest
+    for part, data in parts.items():
+        origin = replace(data.origin, source=name, seed=number, part=part)
+        parts[part] = replace(data, origin=origin)
+    return task, parts
 
 
 def stored_run(path: str, name: str | None) -> tuple[Trajectory, Any, Dataset, Dataset | None]:

@@ -66,13 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except (ValueError, OSError, MemoryError) as error:
-        if os.environ.get("MANYHEADS_TRACEBACK"):
-            raise
-        return _fail(_as_options(_text(error), VERBS.get(words[0])), BAD_INPUT)
     except Exception as error:
         if os.environ.get("MANYHEADS_TRACEBACK"):
             raise
+        if isinstance(error, ValueError | OSError | MemoryError):
+            return _fail(_as_options(_text(error), VERBS.get(words[0])), BAD_INPUT)
         where = "MANYHEADS_TRACEBACK=1 shows where; please report it"
         return _fail(f"a bug in manyheads: {type(error).__name__}: {_text(error)} ({where})", BUG)
 

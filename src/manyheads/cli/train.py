@@ -17,7 +17,6 @@ import tyro
 from manyheads.cli.options import Count, File, Heads, Label, Number, show, write_heads
 
 FAILED, INTERRUPTED = 1, 130  # exit codes
-RECORDS = ("train_loss", "test_loss", "margin", "gradient_norm", "distance", "readout_norm")
 
 
 def command(
@@ -95,6 +94,7 @@ def command(
         with contextlib.suppress(ValueError):  # JAX runs already
             use_cores()
     import manyheads as mh
+    from manyheads.cli.data import split
     from manyheads.training.rules import RULES
     from manyheads.training.trajectory import Unsaved
 
@@ -106,7 +106,8 @@ def command(
             f"--first-phase-examples {first_phase_examples} must be 2 or more, --test-examples {test_examples} must be "
             "0 or more."
         )
-    task, parts = _parts(data, seed, examples, first, test_examples, positive)
+    counts = {"first phase": first, "test": test_examples}
+    task, parts = split(data, seed, counts, examples, positive)
     dataset = parts["training"]
     model = _start(start, heads, scale, task, parts, seed=seed, decoder=decoder, loss=loss)
     if not quiet:
@@ -178,30 +179,6 @@ def _on(device: str) -> Any:
         ) from None
 
 
-def _parts(
-    name: str, seed: int, examples: int | None, first: int, held_out: int, positive: str | None
-) -> tuple[Any, dict[str, Any]]:
-    """The data source and its parts: for training, for the first phase, for the test."""
-    from manyheads.cli import data
-
-    task = data.source(name, seed)
-    if hasattr(task, "load"):
-        if examples is not None:
-            raise ValueError(
-                f"--examples {examples} is for generated tasks; all sequences of {name} are used."
-            )
-        return task, data.split(name, seed, first, held_out, positive)
-    if positive is not None:
-        raise ValueError(f"--positive {positive} is for data of your own; leave it out for {name}.")
-    counts = {
-        "training": 100 if examples is None else examples,
-        "first phase": first,
-        "test": held_out,
-    }
-    drawn = {part: data.drawn(name, seed, part, count) for part, count in counts.items() if count}
-    return task, drawn
-
-
 def _start(
     start: str,
     heads: float,
@@ -252,12 +229,7 @@ def _print_json(run: Any) -> None:
     if copies is not None:
         facts |= {"heads": write_heads(float(copies.sum())), "classes": len(copies)}
     print(writer.dumps(facts))
-    names = [*RECORDS, "attention_mass"]
-    columns = {name: getattr(run, name) for name in names if getattr(run, name) is not None}
-    for i, step in enumerate(run.steps.tolist()):
-        row = {name: values[i].tolist() for name, values in (columns | run.observed).items()}
-        finite = {
-            name: value if not isinstance(value, float) or math.isfinite(value) else None
-            for name, value in row.items()
-        }
-        print(writer.dumps({"step": step} | finite))
+    for row in run.to_pandas().reset_index().to_dict("records"):
+        # JSON has no NaN and no infinity.
+        finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        print(writer.dumps(finite))

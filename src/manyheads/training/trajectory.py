@@ -232,7 +232,7 @@ class Trajectory:
 
         table = pd.DataFrame(index=pd.Index(self.steps, name="step"))
         for name, values in self.to_xarray().data_vars.items():
-            rows = values.to_numpy().reshape(len(self.steps), -1)
+            rows = values.to_numpy().reshape(len(self.steps), int(np.prod(values.shape[1:])))
             names = [name] if values.ndim == 1 else [f"{name}_{i}" for i in range(rows.shape[1])]
             table[names] = rows
         return table
