@@ -33,11 +33,17 @@ STATEMENTS = [name for name, entry in LEDGER.items() if not entry.is_erratum]
 THEIRS = [name for name in STATEMENTS if is_theirs(name)]
 OTHERS = [name for name in STATEMENTS if name not in THEIRS]
 
+SOON = [*THEIRS, *SUBSTANCE]  # at quick scale; at full scale they are tried on more inputs
+EFFORT = {name: "full" if name in SOON else "quick" for name in LEDGER}
+
 GRID = lab.Grid(
-    effort=["quick", "full"], statement=list(LEDGER), where=lambda effort, **_: effort == "full"
+    effort=["quick", "full"],
+    statement=list(LEDGER),
+    where=lambda effort, statement: effort == EFFORT[statement],
 )
-SOON = [*THEIRS, *SUBSTANCE]  # at quick scale
-QUICK = GRID.replace(where=lambda effort, statement: effort == "quick" and statement in SOON)
+QUICK = GRID.replace(
+    where=lambda effort, statement: effort == "quick" and EFFORT[statement] == "full"
+)
 
 
 def cell(effort, statement, seeds):

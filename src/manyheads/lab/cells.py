@@ -59,8 +59,9 @@ class Grid:
             raise ValueError(
                 f"the grid has no axis {min(unknown)!r}; it has {', '.join(self.axes)}."
             )
-        settings: dict[str, Any] = {"seeds": self.seeds, "where": self.where}
-        return Grid(**(settings | self.axes | changes))
+        settings: dict[str, Any] = dict(seeds=self.seeds, where=self.where, **self.axes)
+        settings.update(changes)
+        return Grid(**settings)
 
     @property
     def points(self) -> list[Point]:
