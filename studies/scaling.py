@@ -47,7 +47,7 @@ GRID = lab.Grid(
     start=["alike", "distinct", "equal parameters"],
     scaling=SCALINGS,
     heads=[1, 7, 21, MANY],
-    step=[1 / 16, 1 / 4, 1, 4],
+    step=[1 / 64, 1 / 16, 1 / 4, 1, 4, 16],
     seeds=10,
     where=is_run,
 )
@@ -118,13 +118,21 @@ def fitted(results, scaling):
     return [results.ratio("loss", data=data, **same) for data in FITTED]
 
 
+def tuned(results):
+    """With the best step size of each, by the test error; a run that diverged errs on everything."""
+    finite = results.add(error=lambda data: data.error.where(np.isfinite(data.loss), 1.0))
+    # What was not run at all stays unknown.
+    ran = results.data.loss.notnull().any("seed")
+    return finite.add(error=lambda data: data.error.where(ran)).tuned("error", over="step")
+
+
 def gained(results, start, scalings):
     """The test error of 7 heads minus that of one, each with its own best step, at its largest."""
-    tuned = results.tuned("error", over="step")
+    best = tuned(results)
     known = [data for data in LEARNED if data in results.data.data]
     settings = [{"data": data, "scaling": scaling} for data in known for scaling in scalings]
     same = {"heads": (7, 1), "start": start}
-    return lab.largest([tuned.difference("error", **same, **setting) for setting in settings])
+    return lab.largest([best.difference("error", **same, **setting) for setting in settings])
 
 
 def differs(results):
@@ -174,6 +182,6 @@ def figure(results, axes):
     same = {"start": "alike", "step": 1 / 4, "data": "random labels"}
     lab.lines(axes[0], results, "loss", "heads", "scaling", **same)
     axes[0].set(title="Heads that start alike", xlabel="heads", ylabel="train loss, random labels")
-    distinct = results.tuned("error", over="step").at(heads=[1, 7, 21], data="planted labels")
+    distinct = tuned(results).at(heads=[1, 7, 21], data="planted labels")
     lab.lines(axes[1], distinct, "error", "heads", "scaling", start="distinct", log=False)
     axes[1].set(title="Different heads, best step", xlabel="heads", ylabel="test error, planted")

@@ -29,7 +29,7 @@ GRID = lab.Grid(
     data=DATA,
     scaling=SCALINGS,
     start=["zero", "first phase", *GAUSSIAN],
-    step=[1 / 16, 1 / 4, 1, 4],
+    step=[1 / 64, 1 / 16, 1 / 4, 1, 4, 16],
     seeds=10,
 )
 QUICK = GRID.replace(scaling=["paper"], step=[1 / 4, 1], seeds=4)
@@ -86,11 +86,17 @@ def faster(results):
     return lab.largest([results.ratio("loss", data=data, **same) for data in DATA])
 
 
+def tuned(results):
+    """With the best step size of each, by the test error; a run that diverged errs on everything."""
+    finite = results.add(error=lambda data: data.error.where(np.isfinite(data.loss), 1.0))
+    return finite.tuned("error", over="step")
+
+
 def errs(results, one, other, data):
     """The test error from one start minus that from another, each with its best step, over the scalings."""
-    tuned = results.tuned("error", over="step")
+    best = tuned(results)
     known = [setting for setting in settings(results) if setting["data"] == data]
-    return [tuned.difference("error", start=(one, other), **setting) for setting in known]
+    return [best.difference("error", start=(one, other), **setting) for setting in known]
 
 
 CLAIMS = [
@@ -124,9 +130,9 @@ CLAIMS = [
 
 
 def figure(results, axes):
-    tuned = results.tuned("error", over="step")
+    best = tuned(results)
     for axis, data in zip(axes, DATA, strict=True):
-        lab.lines(axis, tuned, "error", "start", "scaling", data=data, log=False)
+        lab.lines(axis, best, "error", "start", "scaling", data=data, log=False)
         axis.set(title=data, ylabel="test error, best step of each start")
         axis.tick_params(axis="x", labelrotation=20)
 

@@ -96,7 +96,8 @@ class Results:
         )
         # One seed has no others; it chooses for itself, and gets no interval anyway.
         rung = np.argmin(others if count > 1 else logs, axis=-1)
-        known = np.asarray(np.isfinite(values).any(axis=(-1, -2)))
+        # Where there is one rung only, there is no choice to speak of.
+        known = np.asarray(np.isfinite(values).any(axis=-2).sum(axis=-1) > 1)
         at_end = ((rung == 0) | (rung == values.shape[-1] - 1)) & known[..., None]
         places = xarray.DataArray(rung, dims=table.dims[:-1])
         whole = [variable for variable in self.data if over in self.data[variable].dims]
