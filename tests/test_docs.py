@@ -84,6 +84,34 @@ def test_the_example_of_a_page_runs(page, tmp_path):
     assert printed  # one of them at least
 
 
+@pytest.mark.full
+def test_the_page_on_own_statements_runs_from_top_to_bottom(tmp_path):
+    text = (ROOT / "docs/attack/your-own.md").read_text()
+    code = "\n".join(code for language, code in FENCED.findall(text) if language == "python")
+    settings = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=settings
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^(?:HOLDS|SILENT|VIOLATED)", done.stdout, re.M) == [
+        "HOLDS",
+        "SILENT",
+        "HOLDS",
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/attack").glob("*.py")), ids=lambda p: p.stem)
+def test_the_page_of_known_inequalities_says_what_is_found(path, tmp_path):
+    if path.stem == "make_page":
+        return
+    values = runpy.run_path(str(path))
+    found = manyheads.verify(values["lemma"], store=tmp_path, quick=True, **values["settings"])
+    title = values["__doc__"].partition("\n")[0].rstrip(".")
+    section = (ROOT / "docs/attack/index.md").read_text().partition(f"## {title}\n")[2]
+    assert section.startswith(f"\n**{found.verdict.name}")
+
+
 @pytest.mark.parametrize(
     "example",
     [pytest.param(one, marks=pytest.mark.full if one.name in LONG else ()) for one in EXAMPLES],

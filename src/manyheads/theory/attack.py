@@ -21,6 +21,7 @@ from manyheads.theory import draws
 from manyheads.theory.arithmetic import MANY_DIGITS, Arithmetic, NotExactError
 from manyheads.theory.exact import Program
 from manyheads.theory.kinds import Point
+from manyheads.theory.shaken import shaken
 from manyheads.theory.verdict import ROUNDING
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 BATCH = 256
 TINY = 1e-300
-CAUTION = 10.0  # multiples of the rounding error that are taken off the gap
+CAUTION = 2.0  # multiples of the rounding error that are taken off the gap
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,12 @@ class Problem:
         gap = jnp.where(empty, -1.0, self.sign * (m - b) / size)
         up, down = size - (m - b) * jnp.sign(m), size + (m - b) * jnp.sign(b)
         slope = self.sign * (slopes[0] * up - slopes[1] * down) / size**2
-        # moved by a few units in the last place, the sides differ by their slope and by rounding
-        units = 2.0 ** jnp.array([-46.0, -44.0, -42.0, -40.0])
-        waves = jnp.cos(jnp.outer(jnp.arange(1.0, 5.0), jnp.arange(1.0, z.size + 1)))
-        steps = z[None] * units[:, None] * waves
-        near = jnp.stack(jax.vmap(both)(z[None] + steps), axis=1)
-        off = jnp.abs(near - jnp.stack([m, b])[None] - steps @ slopes.T)
+        # what rounding inside may add: the sides once more, every operation off by a few last places
+        patterns = jnp.array([1.0, 2.0, 3.0])
+        near = jnp.stack(jax.vmap(partial(shaken, self.both, (z, c)))(patterns), axis=1)
+        off = jnp.max(jnp.sum(jnp.abs(near - jnp.stack([m, b])[None]), axis=1))
         ulp = 2.0**-52 * (1 + jnp.sum(jnp.abs(slopes) @ jnp.abs(z)) / size)
-        noise = jnp.maximum(ulp, jnp.max(jnp.sum(off, axis=1)) / size)
+        noise = jnp.maximum(ulp, off / size)
         truths, _ = self.conditions(z, c)
         margin = self.margin(z, c)
         held = jnp.all(jnp.stack([jnp.ones((), bool), *truths]))

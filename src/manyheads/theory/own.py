@@ -173,7 +173,7 @@ def _needed(problem: Problem, tried: Tried) -> np.ndarray:
 
 
 def _held(problem: Problem, rows: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    return problem.tried(rows, "constant", constants).gap <= 0
+    return problem.tried(rows, "constant", constants).score <= 0
 
 
 def _smallest(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from manyheads.theory.statement import Statement
 
+POINTS = 1000  # of one origin in a figure
 CANDIDATES = 2 * BATCH  # simpler inputs that are tried in one round
 
 
@@ -270,7 +271,7 @@ def drawn(result: Result) -> Figure:
     for origin, color in zip(("random", "structured", "changed", "ascent"), _COLORS, strict=True):
         part = tried.take(tried.origin == origin)
         good = (part.bound > 0) & (part.measured > 0)
-        part = part.take(good)
+        part = part.take(np.flatnonzero(good)[-POINTS:])
         shares = part.measured / part.bound
         left.scatter(part.bound, part.measured, s=6, color=color, label=origin, linewidths=0)
         size = np.linalg.norm(part.at[:, slices[next(iter(slices))]], axis=1)
