@@ -89,7 +89,7 @@ CASES = {
         "tokens is a masked array; pass tokens.data, and one flag per token",
     ),
     "tokens too large to square": (data(1e200 * X), r"tokens\[0, 0\] holds .* one beyond 1e\+40"),
-    "unchecked labels": (lambda: mh.Dataset(X, Y), "Use Dataset.from_arrays"),
+    "labels of one class": (lambda: mh.Dataset(X, 0 * Y), "all 6 labels are 0"),
     "a mask of another shape": (
         data(mask=MASK[:, :2]),
         r"mask has shape \(6, 2\); it must be \(6, 4\)",
@@ -194,7 +194,7 @@ CASES = {
     "half a token": (mixture(num_tokens=2.5), "num_tokens=2.5 must be a whole number >= 1"),
     "one example": (
         lambda: mixture()().sample(1, key=KEY),
-        "--examples 1 must be a whole number >= 2",
+        "num_examples=1 must be a whole number >= 2",
     ),
     "a margin nobody has": (
         lambda: mh.data.Planted(num_tokens=2, dim=2, teacher_heads=1, margin=1e3, key=KEY).sample(
@@ -434,13 +434,13 @@ CASES = {
     ),
     "a folder for a file": (lambda: mh.Trajectory.load("."), "is a folder; pass an .npz file"),
     "masked labels": (data(X, np.ma.masked_array(Y, Y == 1)), "labels is a masked array"),
-    "an empty axis of unchecked tokens": (
+    "an empty axis without from_arrays": (
         lambda: mh.Dataset(X[:, :0], 2.0 * Y - 1),
-        "Use Dataset.from_arrays",
+        "every axis must have at least one entry",
     ),
-    "unchecked NaN": (
+    "NaN without from_arrays": (
         lambda: mh.Dataset(changed(X, 0, np.nan), 2.0 * Y - 1),
-        "Use Dataset.from_arrays",
+        "holds NaN or an infinite value",
     ),
     "steps beyond counting": (
         leave_one_out(num_steps=2**32 + 3),
