@@ -79,7 +79,7 @@ def test_options_reach_the_verb_and_its_code_comes_back(verb, capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--sede", "7"], "Unrecognized options: --sede, 7. Perhaps --seed."),
+        (["--sede", "7"], "Unrecognized options: --sede, 7. Perhaps you meant: --seed."),
         (["--seed", "x"], "Error parsing --seed: invalid literal for int() with base 10: 'x'."),
         (["--seed"], "Missing value for argument '--seed'. Expected 1 values."),
         (["more"], "Unrecognized options: more."),

@@ -58,8 +58,8 @@ def split(
     aside: dict[str, int],
     examples: int | None = None,
     positive: str | None = None,
-) -> tuple[Any, dict[str, Dataset]]:
-    """The data source and its disjoint parts: "training", and those set aside where their number is not 0.
+) -> dict[str, Dataset]:
+    """Disjoint parts: "training", and those set aside where their number is not 0.
 
     A generated task draws each part. Of a file each takes at most a quarter, and training gets the rest.
     """
@@ -70,7 +70,7 @@ def split(
                 f"--positive {positive} is for data of your own; leave it out for {name}."
             )
         counts = {"training": 100 if examples is None else examples} | aside
-        return task, {part: drawn(name, number, part, n) for part, n in counts.items() if n}
+        return {part: drawn(name, number, part, n) for part, n in counts.items() if n}
     if examples is not None:
         raise ValueError(
             f"--examples {examples} is for generated tasks; all sequences of {name} are used."
@@ -94,7 +94,7 @@ def split(
     for part, data in parts.items():
         origin = replace(data.origin, source=name, seed=number, part=part)
         parts[part] = replace(data, origin=origin)
-    return task, parts
+    return parts
 
 
 def stored_run(path: str, name: str | None) -> tuple[Trajectory, Any, Dataset, Dataset | None]:

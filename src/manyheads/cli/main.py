@@ -108,18 +108,15 @@ def _subcommand(name: str, command: Callable[..., int], chosen: str) -> Any:
 
 
 def _mistake(box: str, verb: str) -> str:
-    """What tyro says in a box, as one line: the message, and the options that it suggests."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # without colors
-    # A title, the message, what may have been meant and where to look, with rules between them. Where the terminal can
-    # show a frame, its upper side holds the title.
-    text = re.sub("╭.*", "title -----", plain).replace("╰", "-----").replace("│", "")
-    _, message, *rest = re.split(r"[-─]{5,}", " ".join(text.split()))
-    more = rest[0] if rest else ""
-    near = re.findall(r"--[\w-]+", more)[:1] if "Perhaps" in more else []
-    near = [f"Perhaps {option}" for option in near] + re.findall("Available subcommands: .*", more)
-    hint = f" {near[0].strip()}." if near else ""
+    """What tyro says in a box, as one line: the message, and the option that it suggests."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯]", " ", box)  # without colors and without the frame
+    parts = re.split(r"[-─]{5,}", " ".join(plain.split()))
+    # A title, the message, what may have been meant and where to look, with rules between them.
+    _, message, *more = [part.strip(" .") for part in parts if part.strip()]
+    near = re.search(r"Perhaps you meant: --[\w-]+|Available subcommands: .*", " ".join(more[:1]))
+    hint = f" {near[0]}." if near else ""
     known = f" {verb}" if verb in VERBS else ""
-    return f"{message.strip(' .')}.{hint} `manyheads{known} --help` explains."
+    return f"{message}.{hint} `manyheads{known} --help` explains."
 
 
 def _one_warning(message: Warning | str, *_: object, **__: object) -> str:

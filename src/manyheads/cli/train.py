@@ -23,7 +23,7 @@ def command(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = "mixture",
     *,
     heads: Heads = 8,
-    start: Literal["first_phase", "zero", "gaussian", "population"] = "first_phase",
+    start: Literal["first_phase", "zero", "gaussian"] = "first_phase",
     scale: Number = None,
     decoder: Literal["full", "pooled", "last"] = "full",
     steps: int = 1000,
@@ -38,7 +38,6 @@ def command(
     dtype: Annotated[
         Literal["float32", "float64"] | None, tyro.conf.arg(metavar="{float32,float64}")
     ] = None,
-    device: Annotated[Literal["cpu", "gpu"] | None, tyro.conf.arg(metavar="{cpu,gpu}")] = None,
     devices: Annotated[str | None, tyro.conf.arg(metavar="{all,INT}")] = None,
     out: File = None,
     resume: File = None,
@@ -79,7 +78,6 @@ def command(
         test_examples: sequences for the test loss; 0 leaves it out.
         seed: seed of everything random.
         dtype: precision of training; by default float32, from 10^6 heads on float64.
-        device: where to compute; by default what JAX finds.
         devices: split the sequences over all devices, or this many; by default over the cores that make it faster.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
@@ -107,19 +105,16 @@ def command(
             "0 or more."
         )
     counts = {"first phase": first, "test": test_examples}
-    task, parts = split(data, seed, counts, examples, positive)
+    parts = split(data, seed, counts, examples, positive)
     dataset = parts["training"]
-    model = _start(start, heads, scale, task, parts, seed=seed, decoder=decoder, loss=loss)
+    model = _start(start, heads, scale, parts, seed=seed, decoder=decoder, loss=loss)
     if not quiet:
         for part, sequences in parts.items():
             print(f"{part}: {sequences}", file=sys.stderr)
     stop = mh.Certified(ends=until is not None) if until or forecast else None
     lost = None
-    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+    with warnings.catch_warnings(), mh.progress(not quiet and sys.stderr.isatty()):
         warnings.simplefilter("error", Unsaved)
-        stack.enter_context(mh.progress(not quiet and sys.stderr.isatty()))
-        if device is not None:
-            stack.enter_context(_on(device))
         try:
             run = mh.train(
                 model,
@@ -166,24 +161,10 @@ def _check_out(out: Path, data: str) -> None:
         raise ValueError(f"--out {out} would overwrite the data; pass another file.")
 
 
-def _on(device: str) -> Any:
-    """Inside, JAX computes on a device of this kind."""
-    import jax
-
-    try:
-        return jax.default_device(jax.local_devices(backend=device)[0])
-    except RuntimeError:
-        here = jax.local_devices()[0].platform
-        raise ValueError(
-            f"--device {device} is not available here; leave it out for {here}."
-        ) from None
-
-
 def _start(
     start: str,
     heads: float,
     scale: Number,
-    task: Any,
     parts: dict[str, Any],
     *,
     seed: int,
@@ -200,8 +181,6 @@ def _start(
         )
     key, dataset = key_of(seed, "start"), parts["training"]
     shape: dict[str, Any] = {"num_tokens": dataset.num_tokens, "dim": dataset.dim}
-    if start == "population":
-        return starts.population_first_phase(task, heads, key=key)
     if start == "first_phase":
         return starts.first_phase(parts["first phase"], heads, key=key, decoder=decoder, loss=loss)
     if start == "zero":
