@@ -159,13 +159,12 @@ def whole_run(
 
 def at_steps(observers: Mapping[str, Observer], last: int) -> dict[str, Observer]:
     """Observers of all steps told which these are."""
-    every = np.arange(last + 1, dtype=np.int32)
-    return {
-        name: dataclasses.replace(
-            o, steps=every if o.steps is None else np.asarray(o.steps, np.int32)
-        )
-        for name, o in observers.items()
-    }
+
+    def told(observer):
+        steps = range(last + 1) if observer.steps is None else observer.steps
+        return dataclasses.replace(observer, steps=np.asarray(steps, np.int32))
+
+    return {name: told(observer) for name, observer in observers.items()}
 
 
 def stretches(
