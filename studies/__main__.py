@@ -21,8 +21,8 @@ STORY = ["scaling", "sleep", "starts", "optimizers", "parity", "forecast", "lite
 STORY += ["generalization", "statements", "probes", "practice"]
 TITLE = "What more heads do, and what the theory of training them says"
 INTRO = (
-    "A theory of training multi-head attention by gradient descent promises that more heads help. These pages try out "
-    "what it says and what it leaves open. Each answer is a sentence with a number, and the number alone decides "
+    "A theory of training multi-head attention by gradient descent proves that enough heads reach a low loss. This page "
+    "tries out what it says and what it leaves open. Each answer is a sentence with a number, and the number alone decides "
     "whether it is supported, refuted or undecided; what was refuted stays, struck through."
 )
 # Short runs spend much of their time compiling; results change by rounding only.
@@ -111,7 +111,7 @@ def write(chapters: list, options: argparse.Namespace, seconds: float) -> Path:
     return out / "index.html"
 
 
-QUOTE = re.compile(r"\[(-?[\d.,e-]+)\]\(((?:docs/)?report/index\.html#(\w+)-(\d+))\)")
+QUOTE = re.compile(r"\[(-?[\d.,e-]+|…)\]\(((?:docs/)?report/index\.html#(\w+)-(\d+))\)")
 
 
 def update_quotes(chapters: list) -> None:
