@@ -1,6 +1,16 @@
 // The size of letters on canvases: larger on a wall.
 const typeSize = () => (document.body.classList.contains("presenting") ? 17 : 12);
 
+// The empty canvas, ready to draw on; a new size costs more than wiping.
+function cleared(canvas, width, height, ratio) {
+  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)], c = canvas.getContext("2d");
+  if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
+  c.setTransform(1, 0, 0, 1, 0, 0);
+  c.clearRect(0, 0, wide, high);
+  c.scale(ratio, ratio);
+  return c;
+}
+
 // A line chart on a canvas: log or linear axes, labels at the ends of the curves, a cursor, values on hover or tap.
 class Chart {
   // options: { title, unit, log (vertical axis), floor, lines: [{ y, label }] }
@@ -73,10 +83,7 @@ class Chart {
   draw() {
     const { canvas } = this, [width, height] = this.size || [0, 0], ratio = devicePixelRatio || 1;
     if (!width || !height) return;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    const c = canvas.getContext("2d");
-    c.scale(ratio, ratio);
+    const c = cleared(canvas, width, height, ratio);
     c.font = `${typeSize()}px ui-sans-serif, system-ui, sans-serif`;
     const words = [...this.series, ...(this.options.lines || []).filter(({ y }) => y !== null)].map(({ label }) => c.measureText(`${label} ↓`).width);
     const least = c.measureText("steps (log)").width + 14;

@@ -23,10 +23,7 @@ class Cloud {
   draw() {
     const { canvas, run, frame, place } = this, [width, height] = this.size || [0, 0], ratio = devicePixelRatio || 1;
     if (!run || !width || !height) return;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    const c = canvas.getContext("2d");
-    c.scale(ratio, ratio);
+    const c = cleared(canvas, width, height, ratio);
     const x = (value) => width / 2 + value / frame.x * (width / 2 - 14), y = (value) => height / 2 - value / frame.y * (height / 2 - 14);
     if (run.settings.data === "parity") drawLevels(c, x, y, run.train.T); else drawCross(c, x, y, frame, run);
     const { points } = place, { labels } = run.train, r = height > 300 ? 5 : 3.6;

@@ -88,11 +88,8 @@ class Maps {
     Object.assign(box, { edge, cell });
     const height = Math.ceil(edge + cell * queries + 4);
     if (canvas.style.height !== `${height}px`) canvas.style.height = `${height}px`;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
     canvas.setAttribute("aria-label", `Attention map, ${title}, sequence ${at + 1}`);
-    const c = canvas.getContext("2d");
-    c.scale(ratio, ratio);
+    const c = cleared(canvas, width, height, ratio);
     const [r, gr, b] = rgb(ink("train"));
     for (let t = 0; t < queries; t++) {
       for (let s = 0; s < T; s++) {

@@ -1,6 +1,8 @@
 // Runs on the page's side of the worker: what was recorded so far, the worker that trains, and the pinned run.
 const MOST_BYTES = 48e6; // of parameters kept for scrubbing; beyond it every other record loses its parameters
 
+const START_NAMES = { zero: "zero start", first_phase: "first phase", gaussian: "Gaussian start" };
+
 class ShownRun {
   constructor(settings, own, ready) {
     Object.assign(this, { settings, own, model: ready.model, train: ready.train, test: ready.test, fresh: ready.fresh, theory: ready.theory, patterns: ready.patterns, oracle: ready.oracle,
@@ -35,7 +37,7 @@ class ShownRun {
 
   get name() {
     const { settings: s } = this;
-    return `${headsText(s.heads)}, ${s.start.replace("_", " ")} start, ${s.optimizer === "gd" ? "" : `${s.optimizer}, `}${isRescaled(s) ? "attention's step times heads, " : ""}step size ${number(s.stepSize)}`;
+    return `${headsText(s.heads)}, ${START_NAMES[s.start]}, ${s.optimizer === "gd" ? "" : `${s.optimizer === "polyak" ? "Polyak's step" : s.optimizer === "adam" ? "Adam" : "normalized descent"}, `}${isRescaled(s) ? "attention's step times heads, " : ""}step size ${number(s.stepSize)}`;
   }
 }
 

@@ -33,7 +33,7 @@ const TOUR = [
     seen: [
       [["#cloud"], "Now a million heads learn to look, exactly like one head: compare the numbers with those of the stop before. So it was not the number of heads that put attention to sleep."],
       [["#lossChart"], "Heads that start alike stay alike. Together they are exactly one head; in the paper's scaling it is one whose attention learns slower by the number of heads. More heads that are all alike add nothing else."],
-      [["#lossChart"], "How long does attention sleep in the paper's scaling? The push on it is only as strong as the loss that is left, and the readout soon makes that small. So the time grows exponentially with the square root of the number of heads. This is a result of this project, with a proof that attention cannot wake sooner. Measure it for 1 to 49 heads:"]] },
+      [["#lossChart"], "How long does attention sleep in the paper's scaling? The push on it is only as strong as the loss that is left, and the readout soon makes that small. So the time grows exponentially with the square root of the number of heads. This is a result of this project, with a proof that attention cannot wake before a time that grows this way. Measure it for 1 to 49 heads:"]] },
   { title: "What several heads can do", at: ["#cloud"], settings: { ...PARITY, heads: 8 }, train: true, pin: { ...PARITY, heads: 1 },
     first: "Another task, on which one head will get stuck. Here it comes.",
     text: "Another task, parity: the label says whether the second kind of tokens occurs an even number of times. Eight heads that start differently learn it; the run with one head is pinned.",

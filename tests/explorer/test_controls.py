@@ -1,8 +1,21 @@
 """The page opened from a disk: every control changes what it says, links hold the state, nothing is fetched."""
 
+import functools
+import http.server
+import threading
+
 import pytest
 
 pytestmark = pytest.mark.browser
+
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """A host of files that does not log."""
+
+    def log_message(self, *_):
+        pass
+
 
 SMALL = "#T=4&d=6&M=2&relevant=2&n=20&nTest=20&nFresh=20&numSteps=30"
 # control -> a new value, and what must be true of the run afterwards
@@ -195,3 +208,15 @@ def test_nothing_is_requested_from_a_disk(opened):
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert sum(url.startswith("file:") for url in tab.requests) == 1
     assert tab.complaints == []
+
+
+def test_a_static_host_serves_one_file_and_nothing_else(opened, explorer_page):
+    handler = functools.partial(QuietHandler, directory=str(explorer_page.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/index.html"
+        tab = opened(SMALL, address=address)
+        tab.train()
+        assert [url.split("#")[0] for url in tab.requests if url.startswith("http")] == [address]
+        assert tab.complaints == []
+        server.shutdown()

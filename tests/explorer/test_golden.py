@@ -161,3 +161,22 @@ def test_a_slice_of_the_landscape_equals_the_library(page, name):
     got = page.evaluate(SLICE, told)
     assert difference(wanted, got) < TOLERANCE
     assert min(wanted) < 0.2 < max(wanted)
+
+
+AWAKE = """(told) => {
+  const train = Engine.dataFromLists(told.train), ends = [];
+  for (const [heads, scaling] of [[1, "paper"], [1e6, "mean_field"], [1e6, "paper"]]) {
+    const model = Engine.zeroStart({ T: train.T, d: train.d, heads, decoder: "full" });
+    const run = new Engine.Run({ model, train, test: null, loss: "logistic", optimizer: "gd", scaling, stepSize: 0.5, numSteps: 60, target: null });
+    let last = null;
+    while (run.status === "running") { const row = run.advance(); if (row) last = row; }
+    ends.push([last.trainLoss, last.mass[0]]);
+  }
+  return ends;
+}"""
+
+
+def test_a_million_heads_with_their_step_given_back_are_one_head(page):
+    one, million, asleep = page.evaluate(AWAKE, golden.export("from zero"))
+    np.testing.assert_allclose(million, one, rtol=1e-12)
+    assert one[1] > 0.4 and asleep[1] < 0.251  # of attention on the relevant tokens
