@@ -9,7 +9,6 @@ import pytest
 pytestmark = pytest.mark.browser
 
 
-
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     """A host of files that does not log."""
 
