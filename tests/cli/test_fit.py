@@ -88,7 +88,7 @@ def test_labels_with_other_names_are_not_counted_as_wrong(folder, capsys):
             ["predict", "probe.safetensors", "wide.npz"],
         ),
         (
-            "they look like numbers to be predicted, and this is a classifier",
+            "they look like numbers to be predicted, a continuous target, and this is a classifier",
             ["fit", "numbers.npz", *QUICK],
         ),
         (

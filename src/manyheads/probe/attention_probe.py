@@ -108,6 +108,10 @@ class AttentionProbe(ClassifierMixin, BaseEstimator):
         known = set(object.__dir__(self))
         return sorted(known if "_certificate" in vars(self) else known - {"certificate_"})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the training data, which only `certificate_` needs."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_data"}
+
     def fit(self, X, y, sample_weight=None, mask=None) -> AttentionProbe:
         """Choose and fit on sequences `X` with labels `y` of two classes or more."""
         settings = self._settings()
@@ -116,7 +120,7 @@ class AttentionProbe(ClassifierMixin, BaseEstimator):
         if different > max(MOST_RARE, len(y) // 2):
             raise ValueError(
                 f"y holds {different} labels in {len(y)} sequences; they look like numbers to be "
-                "predicted, and this is a classifier: cut them into classes."
+                "predicted, a continuous target, and this is a classifier: cut them into classes."
             )
         check_classification_targets(y)
         weight = np.ones(len(y))

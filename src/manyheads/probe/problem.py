@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from manyheads.model.attention import MultiHead
 from manyheads.probe import columns
@@ -83,7 +84,9 @@ class Problem:
                 return self.pieces.evaluate(theta, weight[which], penalty[which])
             return columns.evaluate(theta, self.shape, self.pieces, weight[which], penalty[which])
 
-        return minimize(function, start, steps=steps, watch=watch)
+        # The products of a chunk are small: a second thread of BLAS would wait and count as work.
+        with threadpool_limits(1, user_api="blas"):
+            return minimize(function, start, steps=steps, watch=watch)
 
     def scores(self, theta: np.ndarray) -> np.ndarray:
         """Scores (columns, sequences, outputs) of the sequences of the problem."""

@@ -31,7 +31,7 @@ def is_sequences(X: Any) -> bool:
     """Whether these are sequences, an array of three axes or a list of matrices, rather than a table."""
     if isinstance(X, list | tuple) or getattr(X, "dtype", None) is np.dtype(object):
         return len(X) > 0 and np.ndim(X[0]) == 2
-    return np.ndim(X) == 3
+    return getattr(X, "ndim", 0) == 3  # asked of the object itself: it may refuse NumPy's functions
 
 
 def as_sequences(X: Any, mask: Any = None) -> Sequences:
