@@ -33,7 +33,7 @@ class Chart {
   show(series, cursor) { this.series = series; this.cursor = cursor; this.draw(); }
 
   scales(width, height) {
-    const { log, floor, lines = [] } = this.options, left = 46, right = this.room || 60, top = 8, bottom = 12 + typeSize();
+    const { log, floor, lines = [] } = this.options, left = 4 * typeSize() + 6, right = this.room || 60, top = 8, bottom = 12 + typeSize();
     let last = 1, low = Infinity, high = -Infinity, least = 0;
     for (const { steps, values } of this.series) {
       let own = Infinity; // the smallest value of this curve
