@@ -2,6 +2,7 @@
 
 Run:  python benchmarks/forecast_runs.py --out runs.jsonl --runs 2000 --seeds 4 --processes 16     goes on where it stopped
       python benchmarks/forecast_runs.py --out runs.jsonl --print                                  what is there
+      python benchmarks/forecast_runs.py --out rules.jsonl --rules --runs 500 --seeds 0            normalized and Polyak steps
 Run i is drawn from seed i: heads 1, 2, 8, 64, 1024 or 10^12, three starts, three decoders, two losses, masks, a constant or
 a falling step size up to the limit at which the bounds still allow descent, and the step from which the forecast speaks. The measured
 side is a descent by automatic differentiation of the plain formula. Each of `--seeds` tries 900 points of random balls on six
@@ -33,8 +34,11 @@ SETTINGS = {
 }  # of every process; what is set already stays
 
 
-def drawn(index):
-    """What run `index` is, in plain values; runs of one `shape` share compiled code."""
+def drawn(index, rules=False):
+    """What run `index` is, in plain values; runs of one `shape` share compiled code.
+
+    With `rules` its steps are normalized or Polyak's, of a constant length or largest size.
+    """
     import numpy as np
 
     rng = np.random.default_rng(index)
@@ -52,8 +56,13 @@ def drawn(index):
         "signal": float(rng.choice([0.7, 1.0, 1.5, 2.5])),
         "noise": float(rng.choice([0.1, 0.5, 1.0])),
     }
+    case["rule"] = "gd"
+    if rules:
+        case |= {"rule": ("normalized", "polyak")[rng.integers(2)], "falling": False}
     different = case["heads"] if start == "gaussian" else 1 if heads == 1 or start == "zero" else 2
-    return case | {"shape": [case["decoder"], case["loss"], case["masked"], different]}
+    return case | {
+        "shape": [case["decoder"], case["loss"], case["masked"], different, case["rule"]]
+    }
 
 
 def problem(case):
@@ -93,8 +102,11 @@ def problem(case):
 
 
 @cache
-def descent(decoder, loss, masked):
-    """A stretch of descent, compiled: losses and distances from `origin` before every step."""
+def descent(decoder, loss, masked, rule):
+    """A stretch of descent, compiled: losses and distances from `origin` before every step.
+
+    `sizes` are step sizes, lengths of normalized steps, or the largest sizes of Polyak's.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -123,9 +135,14 @@ def descent(decoder, loss, masked):
                 counts,
                 lambda leaf, N: jnp.sum(N * leaf**2),
             )
-            moved = jax.tree.map(
-                lambda a, g: a - eta * g, now, each(slope, counts, lambda leaf, N: leaf / N)
-            )
+            one_head = each(slope, counts, lambda leaf, N: leaf / N)
+            squares = each(one_head, counts, lambda leaf, N: jnp.sum(N * leaf**2))
+            square = sum(jax.tree.leaves(squares))
+            if rule == "normalized":
+                eta = eta / jnp.sqrt(square)
+            elif rule == "polyak":
+                eta = jnp.minimum(eta, found / square)
+            moved = jax.tree.map(lambda a, g: a - eta * g, now, one_head)
             return moved, (found, jnp.sqrt(sum(jax.tree.leaves(away))))
 
         return jax.lax.scan(step, heads, sizes)
@@ -140,7 +157,13 @@ def one_run(case):
 
     import manyheads as mh
     from manyheads.model.loss import get_loss
-    from manyheads.theory.manyheads2026.region import ENLARGE, Center, smoothness_bound
+    from manyheads.theory.manyheads2026.region import (
+        ENLARGE,
+        Center,
+        smoothness_bound,
+        smoothness_per_loss,
+    )
+    from manyheads.training.rules import RULES
 
     model, data = problem(case)
     arrays = [
@@ -151,20 +174,30 @@ def one_run(case):
             data.labels,
         )
     ]
-    go, loss = descent(case["decoder"], case["loss"], case["masked"]), get_loss(case["loss"])
+    loss, how = get_loss(case["loss"]), (case["decoder"], case["loss"], case["masked"])
+    plain, go = descent(*how, "gd"), descent(*how, case["rule"])
 
     def limit(model):
         center = Center.at(model, data, loss)
         level = float(np.mean(loss.at(center.margins)))
-        return 2 / smoothness_bound(center, center.ball.drift(0.0), 0.0, level)
+        most = 2 / smoothness_bound(center, center.ball.drift(0.0), 0.0, level)
+        if case["rule"] == "normalized":  # a length, at the slope that is there
+            return (
+                max(center.direction[1], 0.0)
+                * 2
+                / smoothness_per_loss(center, center.ball.drift(0.0))
+            )
+        return most
 
     with jax.enable_x64(True):
         counts = np.asarray(model.multiplicity, np.float64)
         heads = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.heads)
         sizes = np.zeros(2 * STRETCH)
-        sizes[: case["before"]] = 0.3 * limit(model)
+        center = Center.at(model, data, loss)
+        level = float(np.mean(loss.at(center.margins)))
+        sizes[: case["before"]] = 0.6 / smoothness_bound(center, center.ball.drift(0.0), 0.0, level)
         for part in np.split(sizes, 2):
-            heads, _ = go(heads, heads, counts, arrays, part)
+            heads, _ = plain(heads, heads, counts, arrays, part)
         model = mh.MultiHead.create(
             *map(np.asarray, heads), multiplicity=counts, decoder=case["decoder"]
         )
@@ -175,7 +208,10 @@ def one_run(case):
         )
         for _ in range(HALVINGS):  # until the bounds over the region allow it as well
             size = sizes if case["falling"] else float(sizes[0])
-            promise = mh.forecast(model, data, step_size=size, loss=loss, most_pieces=MOST_PIECES)
+            by = (
+                {"step_size": size} if case["rule"] == "gd" else {"rule": RULES[case["rule"]](size)}
+            )
+            promise = mh.forecast(model, data, **by, loss=loss, most_pieces=MOST_PIECES)
             if promise.pieces or promise.reason not in ("step", "slow"):
                 break
             sizes = sizes / 2
@@ -246,8 +282,11 @@ def summary(rows):
         f"loss or more; {sum(r['levels'] for r in runs):,} certified levels compared, {sum(r['broken'] for r in runs)} violations; "
         f"measured / certified loss at most {max((r['tightest'] for r in spoke), default=math.nan):.6f}"
     ]
-    for name in ("heads", "start", "decoder", "loss", "masked", "falling", "share"):
-        made, promised = Counter(r[name] for r in runs), Counter(r[name] for r in spoke)
+    for name in ("heads", "start", "decoder", "loss", "masked", "falling", "share", "rule"):
+        made, promised = (
+            Counter(r.get(name, "gd") for r in runs),
+            Counter(r.get(name, "gd") for r in spoke),
+        )
         lines.append(
             f"  {name}: "
             + ", ".join(f"{v} {promised[v]} of {made[v]}" for v in sorted(made, key=str))
@@ -269,6 +308,7 @@ def main():
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=4, help="of 5,400 adversarial points each")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--rules", action="store_true", help="normalized and Polyak steps")
     parser.add_argument("--print", action="store_true")
     options = parser.parse_args()
     for name, value in SETTINGS.items():
@@ -276,7 +316,7 @@ def main():
     if not options.print:
         lines = options.out.read_text().splitlines() if options.out.exists() else []
         known = {json.loads(line)["index"] for line in lines}
-        cases = [case for case in map(drawn, range(options.runs)) if case["index"] not in known]
+        cases = [drawn(i, options.rules) for i in range(options.runs) if i not in known]
         cases.sort(key=lambda case: (str(case["shape"]), case["index"]))
         groups = [list(found) for _, found in itertools.groupby(cases, lambda case: case["shape"])]
         seeds = [[{"seed": seed}] for seed in range(options.seeds) if -1 - seed not in known]
