@@ -54,7 +54,7 @@ def tangent_margin(
         memory,
         "pass a smaller memory=, which may widen the interval",
     )
-    columns, y = _Columns(model, dataset, memory), dataset.labels.astype(float)
+    columns, y = Columns(model, dataset, memory), dataset.labels.astype(float)
     grown = grow(
         n, lambda chosen: columns.solve(chosen, y, tolerance), tolerance, columns.most, progress
     )
@@ -64,7 +64,7 @@ def tangent_margin(
     return interval_of(grown.lower, grown.upper, grown.weights, direction, scale, tolerance, 1.0)
 
 
-class _Columns:
+class Columns:
     """The columns of a kernel that belong to a working set, one row of `rows` each."""
 
     def __init__(self, model: Any, dataset: Dataset, memory: float):

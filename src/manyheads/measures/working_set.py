@@ -49,10 +49,19 @@ class Grown(NamedTuple):
 
 
 def grow(
-    num: int, solve: Callable[[np.ndarray], Round], tolerance: float, most: int, tell: Any = None
+    num: int,
+    solve: Callable[[np.ndarray], Round],
+    tolerance: float,
+    most: int,
+    tell: Any = None,
+    first: np.ndarray | None = None,
 ) -> Grown:
-    """Bounds on the margin of `num` features from working sets of at most `most` of them, which `solve` solves."""
+    """Bounds on the margin of `num` features from working sets of at most `most` of them, which `solve` solves.
+
+    `first` is the first working set: that of features near these, for example.
+    """
     chosen = np.unique(np.linspace(0, num - 1, min(FIRST, num, most)).round().astype(int))
+    chosen = chosen if first is None else first
     best = Grown(0.0, np.inf, np.zeros(num), np.zeros(0), chosen, 0)
     while True:
         found = solve(chosen)

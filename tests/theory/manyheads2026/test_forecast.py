@@ -145,12 +145,26 @@ def test_many_sequences_go_without_a_kernel(monkeypatch):
     s, start = setting("A"), mh.first_phase(setting("A").fresh, 1024)
     exact = mh.forecast(start, s.dataset, step_size=0.5, most_pieces=20)
     monkeypatch.setattr(region, "EXACT_UP_TO", 10)
+    monkeypatch.setattr(lens, "PIECE_OF_MANY", lens.PIECE)
     found = mh.forecast(start, s.dataset, step_size=0.5, most_pieces=20)
     assert found.pieces and found.nats <= exact.nats * 1.01
     loss = mh.train(
         start, s.dataset, rule=mh.GD(0.5), num_steps=int(found.steps[-1]), dtype="float64"
     ).train_loss
     assert loss.min() <= found.certified_loss[-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lanczos_bounds_the_largest_eigenvalue_from_above(seed):
+    """Against the matrix itself; at one vector the trace that is left still bounds it."""
+    s, rng = setting("A"), np.random.default_rng(seed)
+    center = Center.at(
+        mh.gaussian_start(3, num_tokens=4, dim=6, key=jax.random.key(seed)), s.dataset
+    )
+    bend = rng.uniform(0, 1, s.dataset.num_examples) ** 4
+    root = np.sqrt(bend)
+    exact = np.linalg.eigvalsh(root[:, None] * center.kernel * root / len(bend))[-1]
+    assert exact <= region.top_eigenvalue(center, bend) <= 1.2 * exact
 
 
 def test_data_that_nothing_separates_get_no_promise():

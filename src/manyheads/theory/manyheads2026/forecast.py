@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 PIECE = 0.03  # nats that one piece of the region would certify without losses
+PIECE_OF_MANY = 0.1  # with more sequences than a kernel is made of, where a center takes a second
 MOST_PIECES = 250
 MOST_STEPS = 2.0**62
 HOPELESS, LIKELY = (
@@ -321,13 +322,14 @@ def followed(
     indicator, share, trouble = state.indicator, 1.0, state.trouble
     if trouble or not 0 < loss < math.inf:
         return Forecast(eta, loss, float(reduce), indicator, trouble or "range", (), rule=rule)
+    size = PIECE if state.kernel is not None else PIECE_OF_MANY
     while len(pieces) < most_pieces and (not pieces or pieces[-1].nats < enough):
         direction, along = state.direction
         if direction is None:
             reason = "inseparable"
             break
         last = pieces[-1] if pieces else Piece(0.0, math.inf, math.inf, math.inf, 0.0, 0.0)
-        length = share * PIECE / (2 * min(last.margin, along))
+        length = share * size / (2 * min(last.margin, along))
         new, piece, why = _next(state, direction, length, last, eta, loss, rule)
         if piece is None:
             share /= 2
@@ -335,7 +337,7 @@ def followed(
                 reason = why
                 break
             continue
-        if piece.nats - last.nats < 1e-3 * share * PIECE:
+        if piece.nats - last.nats < 1e-3 * share * size:
             reason = "slow"
             break
         state, pieces = new, [*pieces, piece]

@@ -15,6 +15,8 @@ import numpy as np
 from manyheads.measures import kernel as kernels
 from manyheads.measures import margin as separations
 from manyheads.measures import neighborhood
+from manyheads.measures.tangent_features import Columns
+from manyheads.measures.working_set import grow
 from manyheads.model import autodiff, gradient
 from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.theory.deora2023.sharper import ENLARGE, EXACT_UP_TO
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 
 SMALLEST, LARGEST = 1e-50, 1e50  # token norms and weights whose products float64 holds
+NEARLY = 0.02  # of the margin of many sequences, which a direction may miss
+MEMORY = 1e9  # bytes of the columns of a working set
+LANCZOS, ENOUGH = 40, 0.98  # vectors at most; a step that gains less is the last
 RATIOS = np.linspace(0, 1, 21)
 CELLS = 16  # of a box of margins
 
@@ -41,10 +46,17 @@ class Center:
     kernel: np.ndarray | None  # None for many sequences
     norms: np.ndarray  # of the tangent features
     accuracy: float  # of an entry of the kernel, relative to the norms of two features
+    near: np.ndarray | None = None  # a working set for the direction, from the center before
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
-    def at(cls, model: MultiHead, dataset: Dataset, loss: Loss = LOGISTIC) -> Center:
+    def at(
+        cls,
+        model: MultiHead,
+        dataset: Dataset,
+        loss: Loss = LOGISTIC,
+        near: np.ndarray | None = None,
+    ) -> Center:
         margins = dataset.labels * model.scores(dataset)
         if dataset.num_examples <= EXACT_UP_TO:
             found = kernels.tangent_kernel(model, dataset)
@@ -54,7 +66,7 @@ class Center:
             kernel, square = None, autodiff.gradient_norms(model, dataset) ** 2
             accuracy = 0.0
         norms = np.sqrt(square) * (1 + ENLARGE + accuracy)
-        return cls(model, dataset, loss, margins, kernel, norms, accuracy)
+        return cls(model, dataset, loss, margins, kernel, norms, accuracy, near)
 
     @cached_property
     def trouble(self) -> str:
@@ -69,26 +81,40 @@ class Center:
     @cached_property
     def direction(self) -> tuple[Heads | None, float]:
         """A direction, at most a unit vector in class coordinates, and the margin of the tangent features along it."""
-        y = self.dataset.labels
         if self.kernel is None:
-            coefficients = self.loss.slope_at(self.margins) / np.sum(
-                self.loss.slope_at(self.margins)
-            )
+            coefficients = self._working_set[1]
         else:
             try:
                 found = separations.hard_margin(
-                    y, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13
+                    self.dataset.labels, gram=self.kernel, tolerance=1e-4, gram_accuracy=1e-13
                 )
             except ValueError:  # the kernel is rounding
                 return None, 0.0
-            if found.lower <= 0:
-                return None, 0.0
-            coefficients = np.maximum(found.direction, 0.0)
+            coefficients = np.maximum(found.direction, 0.0) if found.lower > 0 else None
+        if coefficients is None:
+            return None, 0.0
         vector = _features(self.model, self.dataset, coefficients)
         length = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in vector))
         unit = jax.tree.map(lambda leaf: leaf * ((1 - 1e-12) / length), vector)
         along = float(self.ball.margins(unit, 0.0).min()) if self.kernel is None else found.lower
         return (unit, along) if along > 0 else (None, along)
+
+    @cached_property
+    def _working_set(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Of many sequences: a working set, and the coefficients of a direction that separates all of them."""
+        n, y = self.dataset.num_examples, self.dataset.labels.astype(float)
+        columns = Columns(self.model, self.dataset, MEMORY)
+        grown = grow(
+            n,
+            lambda chosen: columns.solve(chosen, y, NEARLY),
+            NEARLY,
+            columns.most,
+            first=self.near,
+        )
+        coefficients = np.zeros(n)
+        coefficients[grown.chosen] = np.maximum(grown.direction, 0.0)
+        holding = grown.chosen[grown.direction > 0]
+        return holding, coefficients if grown.lower > 0 else None
 
     @cached_property
     def ball(self) -> Neighborhood:
@@ -99,7 +125,8 @@ class Center:
         step = jax.tree.map(
             lambda leaf: length * leaf / root.reshape(-1, *(1,) * (leaf.ndim - 1)), direction
         )
-        return Center.at(self.model.displaced(step), self.dataset, self.loss)
+        near = None if self.kernel is not None else self._working_set[0]
+        return Center.at(self.model.displaced(step), self.dataset, self.loss, near)
 
     @cached_property
     def indicator(self) -> float:
@@ -161,7 +188,7 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
     if loss.peak is not None:
         bend = loss.curvature_at(np.clip(loss.peak, low, high))
     if state.kernel is None:
-        top = float(np.mean(bend * state.norms**2))
+        top = top_eigenvalue(state, bend)
     else:
         root = np.sqrt(bend)
         top = float(np.linalg.eigvalsh(root[:, None] * state.kernel * root / len(bend))[-1])
@@ -175,6 +202,43 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
         float(np.mean(loss.slope_at(low) * drift.curvature)),
     )
     return (features + scores) * (1 + ENLARGE)
+
+
+def top_eigenvalue(state: Center, bend: np.ndarray) -> float:
+    r"""An upper bound on the largest eigenvalue of $M=\frac1n\sum_i b_i\varphi_i\varphi_i^\top$, without a kernel.
+
+    Lanczos' vectors V split M into blocks: $A=V^\top MV$, the residual $B=MV-VA$, and a rest whose norm is at most its
+    trace, $\mathrm{tr}M-\mathrm{tr}A$. The norm of M is at most that of the 2 x 2 matrix of these three norms.
+    """
+    root, n = np.sqrt(bend), len(bend)
+    counts = np.sqrt(state.model.multiplicity)
+
+    def product(v):
+        moved = _features(state.model, state.dataset, root * v * state.dataset.labels)
+        one = jax.tree.map(lambda leaf: leaf / counts.reshape(-1, *(1,) * (leaf.ndim - 1)), moved)
+        return root * autodiff.slopes(state.model, state.dataset, one) / n
+
+    trace = float(np.mean(bend * state.norms**2))
+    V, MV, best = np.zeros((n, 0)), np.zeros((n, 0)), trace
+    vector = root * state.norms
+    for _ in range(LANCZOS):
+        for _ in range(2):  # once more: what rounding left
+            vector = vector - V @ (V.T @ vector)
+        length = float(np.linalg.norm(vector))
+        if not 0 < length < math.inf:
+            break
+        V = np.column_stack([V, vector / length])
+        MV = np.column_stack([MV, product(V[:, -1])])
+        A = V.T @ MV
+        residual = MV - V @ A
+        held, beside = (float(np.linalg.norm(part, 2)) for part in (A, residual))
+        rest = max(trace - float(np.trace(A)), 0.0) + 1e-10 * trace
+        bound = (held + rest + math.hypot(held - rest, 2 * beside)) / 2
+        done = bound > ENOUGH * best
+        best, vector = min(best, bound), MV[:, -1]
+        if done and rest < held:
+            break
+    return best * (1 + ENLARGE)
 
 
 def smoothness_per_loss(state: Center, drift: Drift) -> float:
