@@ -99,7 +99,7 @@ def test_the_curvature_is_that_of_the_dense_hessian(name):
     assert abs(density.trace - values.sum()) <= 5 * density.trace_error + 1e-9
 
 
-@pytest.mark.parametrize("name", OTHERS + FROZEN)
+@pytest.mark.parametrize("name", mostly("mlp", "readout frozen", among=OTHERS + FROZEN))
 def test_descent_is_that_by_hand_and_the_other_block_stays(name):
     model, data = any_model(name)
     n = data.num_examples

@@ -210,8 +210,8 @@ def train(
         status, saved = "finished", time.monotonic()
         with Bar("training", num_steps, int(state.step)) as bar:
             try:
-                for now in itertools.chain([state], further):
-                    state, step = now, int(now.step)
+                for moved in itertools.chain([state], further):
+                    state, step = moved, int(moved.step)
                     if step in watch.steps and state.run.finite:
                         if reason := watch.ask(step, finish.model_at(state)):
                             settings["reason"], status = reason, "stopped"
