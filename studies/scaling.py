@@ -1,20 +1,23 @@
 """What do more heads do?
 
-One layer of attention with a pooled readout learns by full-batch descent, 300 steps. Random labels: 32 sequences of 8
-tokens. Planted labels: 128 Gaussian sequences, labeled by a random model of four heads. Digits: 64 images, even or odd,
-as 16 patches with their row and column; 1,000 further sequences test the last two. Heads that start alike (zero) stay
-one head for ever; heads that start as different Gaussian draws differ. Three scalings: the paper's (scores divided by
-√H, one step size for all weights), the same with the step of the attention weights W multiplied by H, and Adam. A
-ladder of step sizes, 4 times apart, multiplies 1 (Adam: 0.02). "Tuned" takes, for each seed, the step with which the
-other seeds err least. At equal parameters one head has attention weights of rank 10, seven heads have rank 1. Which
-scalings the last two claims are about was chosen after a first look; with the step of W multiplied by H, and in the
-paper's scaling at equal parameters, the numbers below leave it open.
+One layer of attention with a pooled readout learns by full-batch descent, 300 steps. Random labels:
+32 sequences of 8 tokens. Planted labels: 128 Gaussian sequences, labeled by a random model of four
+heads. Digits: 64 images, even or odd, as 16 patches with their row and column; 1,000 further
+sequences test the last two. Heads that start alike (zero) stay one head for ever; heads that start
+as different Gaussian draws differ. Three scalings: the paper's (scores divided by √H, one step size
+for all weights), the same with the step of the attention weights W multiplied by H, and Adam. A
+ladder of step sizes, 4 times apart, multiplies 1 (Adam: 0.02). "Tuned" takes, for each seed, the
+step with which the other seeds err least. At equal parameters one head has attention weights of
+rank 10, seven heads have rank 1. Which scalings the last two claims are about was chosen after a
+first look; with the step of W multiplied by H, and in the paper's scaling at equal parameters, the
+numbers below leave it open.
 
-The identity: heads that start at zero get equal gradients, so they stay equal. Put V = √H U. Scores are those of one
-head with readout V, and the chain rule gives U's gradient the factor 1/√H and W's the factor 1/H. So a step s moves V
-by s times the gradient of one head, and W by s/H times it. From the first phase, heads of two signs, it is two heads
-whose W has the step 2s/H. That training in such a scaling is lazy, and that inner steps must grow with the width, is
-known (Chizat, Oyallon and Bach 2019; Yang and Hu 2021). The paper's bounds hold in this lazy regime.
+The identity: heads that start at zero get equal gradients, so they stay equal. Put V = √H U. Scores
+are those of one head with readout V, and the chain rule gives U's gradient the factor 1/√H and W's
+the factor 1/H. So a step s moves V by s times the gradient of one head, and W by s/H times it. From
+the first phase, heads of two signs, it is two heads whose W has the step 2s/H. That training in
+such a scaling is lazy, and that inner steps must grow with the width, is known (Chizat, Oyallon and
+Bach 2019; Yang and Hu 2021). The paper's bounds hold in this lazy regime.
 """
 
 import functools
@@ -34,7 +37,7 @@ FITTED = ["random labels", "planted labels"]
 
 
 def is_run(data, start, heads, step, **_):
-    """The combinations that are run; all alike heads, and one step size where labels have no rule to learn."""
+    """The combinations that are run: one step size where labels have no rule to learn."""
     if start == "alike":
         return step == 1 / 4 and data != "digits"
     few = start == "equal parameters" or data == "digits"
@@ -79,7 +82,7 @@ def sequences(data, seed):
 
 
 def identity(data, heads, step):
-    """By how much H alike heads differ from one or two heads with a smaller step on W; relative, worst over steps."""
+    """The largest relative difference of H alike heads to one or two with a smaller step on W."""
     train = functools.partial(mh.train, num_steps=STEPS, dtype="float64", record="all")
     zero = mh.zero_start(heads, num_tokens=data.num_tokens, dim=data.dim, decoder="pooled")
     worst = 0.0
@@ -119,7 +122,7 @@ def fitted(results, scaling):
 
 
 def tuned(results):
-    """With the best step size of each, by the test error; a run that diverged errs on everything."""
+    """With the best step size of each by the test error; what diverged errs on everything."""
     finite = results.add(error=lambda data: data.error.where(np.isfinite(data.loss), 1.0))
     # What was not run at all stays unknown.
     ran = results.data.loss.notnull().any("seed")

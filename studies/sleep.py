@@ -1,17 +1,19 @@
 """When does attention wake up?
 
-From zero, attention is uniform: every query looks at all tokens alike. It is awake at the first step at which some
-query has moved a twentieth of its attention (total variation distance from uniform). Data: two tokenized mixtures of 40
-sequences, 8 tokens, one easy and one with strong noise; full-batch descent with steps of size 1/2, or Adam with 0.02.
-The heads start alike, so one head of them is distinct, and 1,024 cost as much as one. Three scalings: the paper's
-(scores divided by √H, one step size for all weights), the same with the step of the attention weights multiplied by H,
-and Adam. A run that is asleep after 20,000 steps counts with 20,000.
+From zero, attention is uniform: every query looks at all tokens alike. It is awake at the first
+step at which some query has moved a twentieth of its attention (total variation distance from
+uniform). Data: two tokenized mixtures of 40 sequences, 8 tokens, one easy and one with strong
+noise; full-batch descent with steps of size 1/2, or Adam with 0.02. The heads start alike, so one
+head of them is distinct, and 1,024 cost as much as one. Three scalings: the paper's (scores divided
+by √H, one step size for all weights), the same with the step of the attention weights multiplied by
+H, and Adam. A run that is asleep after 20,000 steps counts with 20,000.
 
-Why exp(c√H) where the data are fitted fast: H heads are one head whose attention has the step 1/(2H). The readout of a
-separable problem grows like log t, the loss falls like 1/t, so W has moved about (log t)²/H after t steps, until that
-is of order one. On noisy data the loss falls later, and attention wakes before that. Theorem W proves a number of steps
-before the run during which no query moves more than the share that is asked for; it is for plain descent and for starts
-with uniform attention.
+Why exp(c√H) where the data are fitted fast: H heads are one head whose attention has the step
+1/(2H). The readout of a separable problem grows like log t, the loss falls like 1/t, so W has moved
+about (log t)²/H after t steps, until that is of order one. On noisy data the loss falls later, and
+attention wakes before that. Theorem W proves a number of steps before the run during which no query
+moves more than the share that is asked for; it is for plain descent and for starts with uniform
+attention.
 """
 
 import jax
@@ -78,7 +80,7 @@ def cell(data, scaling, heads, seeds):
 
 
 def growth(results, data):
-    """How much the logarithm of the steps grows from 16 to 64 heads, over its growth from 4 to 16."""
+    """How much log(steps) grows from 16 to 64 heads, over its growth from 4 to 16."""
     at = {"data": data, "scaling": "paper"}
     few, some, many = (np.log(results.values("steps", heads=h, **at)) for h in (4, 16, 64))
     return results.of((many - some) / (some - few))

@@ -1,14 +1,17 @@
 """Which start is best?
 
-Four starts of 16 heads: zero (all heads alike, one is distinct); the paper's first phase, one large gradient step from zero on
-other sequences (heads of two signs, two are distinct); Gaussian weights of scale 1, and of scale 3 (all heads distinct).
-Full-batch descent, 300 steps, in the paper's scaling (scores divided by √H, one step size for all weights), with the step
-of the attention weights multiplied by H, and by Adam. Data: the noisy tokenized mixture, and Gaussian sequences labeled
-by a random model of four heads; 80 sequences of 8 tokens, 2,000 to test on. Each start is compared with its own best step
-size of a ladder, 4 times apart, which the other seeds choose by the test error; and all of them at one step size.
+Four starts of 16 heads: zero (all heads alike, one is distinct); the paper's first phase, one large
+gradient step from zero on other sequences (heads of two signs, two are distinct); Gaussian weights
+of scale 1, and of scale 3 (all heads distinct). Full-batch descent, 300 steps, in the paper's
+scaling (scores divided by √H, one step size for all weights), with the step of the attention
+weights multiplied by H, and by Adam. Data: the noisy tokenized mixture, and Gaussian sequences
+labeled by a random model of four heads; 80 sequences of 8 tokens, 2,000 to test on. Each start is
+compared with its own best step size of a ladder, 4 times apart, which the other seeds choose by the
+test error; and all of them at one step size.
 
-That large random starts fit fast is in part lazy training: with large scores small moves of the weights suffice (Chizat,
-Oyallon and Bach 2019). Fitting faster is not the same as erring less on new sequences, so both are asked.
+That large random starts fit fast is in part lazy training: with large scores small moves of the
+weights suffice (Chizat, Oyallon and Bach 2019). Fitting faster is not the same as erring less on
+new sequences, so both are asked.
 """
 
 import jax
@@ -81,19 +84,19 @@ def settings(results):
 
 
 def faster(results):
-    """The loss from the large start over that from the first phase, at one step size, on both data."""
+    """The loss from the large start over that from the first phase, at one step size."""
     same = {"start": ("large Gaussian", "first phase"), "scaling": "paper", "step": 1 / 4}
     return lab.largest([results.ratio("loss", data=data, **same) for data in DATA])
 
 
 def tuned(results):
-    """With the best step size of each, by the test error; a run that diverged errs on everything."""
+    """With the best step size of each by the test error; what diverged errs on everything."""
     finite = results.add(error=lambda data: data.error.where(np.isfinite(data.loss), 1.0))
     return finite.tuned("error", over="step")
 
 
 def errs(results, one, other, data):
-    """The test error from one start minus that from another, each with its best step, over the scalings."""
+    """The test error from one start minus that from another, best step of each, by scaling."""
     best = tuned(results)
     known = [setting for setting in settings(results) if setting["data"] == data]
     return [best.difference("error", start=(one, other), **setting) for setting in known]
@@ -104,7 +107,7 @@ CLAIMS = [
         "On labels of a planted model, large random weights err more than the paper's first phase.",
         lambda r: lab.largest(errs(r, "first phase", "large Gaussian", "planted labels")),
         below=0,
-        unit="test error from the first phase minus that from large weights, each with its best step",
+        unit="test error from the first phase minus that from large weights, best step of each",
     ),
     lab.Claim(
         "On the noisy mixture it does not matter: within one percent of the sequences.",

@@ -1,15 +1,18 @@
 """Which statements about the training of attention hold, and how tight are they?
 
-Every statement of the ledger is evaluated on random inputs, on inputs that ascend towards a violation, and on inputs built
-to attain the bound. 37 statements stand in the main text of Deora, Ghaderi, Taheri and Thrampoulidis, "On the
-Optimization and Generalization of Multi-Head Attention" (TMLR 2024). They were read in the copy that went to review; the
-published version was not compared, and it may have mended what is said here. The others are of two further papers'
-kinds: ours (forecasts, sleep, parity, equal heads), and those about token selection of Tarzanagh and others (2023).
+Every statement of the ledger is evaluated on random inputs, on inputs that ascend towards a
+violation, and on inputs built to attain the bound. 37 statements stand in the main text of Deora,
+Ghaderi, Taheri and Thrampoulidis, "On the Optimization and Generalization of Multi-Head Attention"
+(TMLR 2024). They were read in the copy that went to review; the published version was not compared,
+and it may have mended what is said here. The others are of two further papers' kinds: ours
+(forecasts, sleep, parity, equal heads), and those about token selection of Tarzanagh and others
+(2023).
 
-Of 26 places that read wrong, most are misprints or matters of taste. Five are wrong in substance: the softmax Jacobian at
-zero (E2), the order of the radius in the training theorem (E7), the radius of Corollary 2 (E11), the coefficient of the
-first phase (E12) and the order of the margins (E15). All but one are about constants; none breaks a conclusion of the
-paper. Each is shown by an input on which the text as read fails; the docs list all.
+Of 26 places that read wrong, most are misprints or matters of taste. Five are wrong in substance:
+the softmax Jacobian at zero (E2), the order of the radius in the training theorem (E7), the radius
+of Corollary 2 (E11), the coefficient of the first phase (E12) and the order of the margins (E15).
+All but one are about constants; none breaks a conclusion of the paper. Each is shown by an input on
+which the text as read fails; the docs list all.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A function on a grid of settings. Every finished cell is one sealed file, so the same call resumes."""
+"""A function on a grid of settings. Every finished cell is a sealed file: the same call resumes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Point = dict[str, Any]
 class Grid:
     """All combinations of the values along named axes, each with the same seeds.
 
-    `seeds` is their number or a list of them; `where(**point)` leaves out the points for which it is false.
+    `seeds` is their number or a list of them. `where(**point)` leaves out the points for which it
+    is false.
     """
 
     def __init__(
@@ -82,16 +83,16 @@ def sweep(
 ) -> xarray.Dataset:
     """Call `cell(**point, seeds=[...])` at every point of a grid, and collect what it returns.
 
-    A cell returns a dictionary of arrays whose first axis is that of the seeds. Further axes need names:
-    `{"loss": (("step",), array), "step": steps}`, and an entry of the name of an axis holds its positions.
-    A cell that is killed leaves nothing; one that is finished is never computed again as long as its arguments,
-    its source and the package's version stay the same.
+    A cell returns a dictionary of arrays whose first axis is that of the seeds. Further axes need
+    names: `{"loss": (("step",), array), "step": steps}`, and an entry of the name of an axis holds
+    its positions. A cell that is killed leaves nothing; one that is finished is never computed
+    again as long as its arguments, its source and the package's version stay the same.
 
     Args:
         cell: a function of an importable module, where a client's workers are to find it.
         grid: the axes and the seeds.
         out: the folder of the finished cells; without one they are not kept.
-        client: a Dask client, or anything else with `submit`; its workers write into `out` themselves.
+        client: a Dask client, or anything with `submit`; its workers write into `out` themselves.
         about: texts to be kept with every cell, the commit for example.
         progress: called with the number of finished cells and that of all.
     """
@@ -149,6 +150,7 @@ def _compute(
     about: dict[str, str],
 ) -> None:
     """One cell, and its file."""
+    # Of this process, all threads: what a worker spends on other cells is not in it.
     began = time.process_time()
     arrays, dims = {}, {}
     for name, found in cell(**point, seeds=list(seeds)).items():
@@ -186,6 +188,7 @@ def _assemble(grid: Grid, points: list[Point], cells: list[tuple[dict, dict]]) -
     """All cells in one dataset; what a cell does not have is NaN."""
     positions: dict[str, Any] = {**grid.axes, "seed": grid.seeds}
     dims: dict[str, list[str]] = {}
+    # Cells may return different variables, but an axis means the same in all of them.
     for arrays, header in cells:
         dims |= header["dims"]
         for more in header["dims"].values():

@@ -17,8 +17,8 @@ SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 class Claim:
     """A sentence that is true if a quantity lies where the claim says.
 
-    `quantity` maps the `Results` of a sweep to an `Estimate`. Pass one of `near` (with `within`, a tenth of it if not
-    given), `above` and `below`, or both of the last two. `unit` is what the number is, in words.
+    `quantity` maps the `Results` of a sweep to an `Estimate`. Pass `near` (with `within`, a tenth
+    of it if not given), or `above`, `below` or both. `unit` is what the number is, in words.
     """
 
     sentence: str
@@ -90,7 +90,11 @@ class Decided:
 
 
 def decide(claims: Sequence[Claim], data: xarray.Dataset) -> list[Decided]:
-    """The verdict on each claim, with intervals that all hold together at 95%: Bonferroni over all estimates asked for."""
+    """The verdict on each claim.
+
+    All intervals hold together at 95%, by Bonferroni over all estimates that are asked for.
+    """
+    # A first pass only counts what is asked for.
     counting = Results(data)
     for claim in claims:
         claim.quantity(counting)

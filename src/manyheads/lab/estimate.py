@@ -13,7 +13,7 @@ from scipy.special import ndtri, stdtrit  # scipy.stats takes a second to import
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval. Where `lost` values were not finite, there is no value and no interval."""
+    """A value with its interval; neither is known where `lost` values were not finite."""
 
     value: float
     low: float
@@ -42,6 +42,7 @@ def exact(value: float, note: str = "") -> Estimate:
 def student(values: Any, level: float) -> Estimate:
     r"""The mean with Student's interval $\bar v \pm t\, s/\sqrt n$; one seed gives none."""
     v = np.ravel(np.asarray(values, float))
+    # Leaving them out would be a choice that depends on the result.
     if lost := int(np.sum(~np.isfinite(v))):
         return Estimate(math.nan, -math.inf, math.inf, len(v), lost)
     center, half = float(v.mean()), math.inf
@@ -68,6 +69,7 @@ def wilson(values: Any, level: float) -> Estimate:
 
 def exponential(found: Estimate) -> Estimate:
     """The estimate of exp(x) from that of x."""
+    # Beyond 709 the exponential overflows.
     low, high = (math.exp(min(bound, 700.0)) for bound in (found.low, found.high))
     high = math.inf if found.high > 700 else high
     return Estimate(math.exp(found.value), low, high, found.count, found.lost, found.note)

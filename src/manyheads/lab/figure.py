@@ -1,4 +1,4 @@
-"""Figures in one size of type: ordered quantities in one ramp of color, with their labels at the ends of the lines."""
+"""Figures in one size of type: ordered quantities in one ramp, labels at the ends of lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ GAP = 0.07  # between two labels, as a share of the height
 
 
 def draw(paint: Callable[[Results, Any], None], results: Results, panels: int = 1) -> Figure:
-    """A figure of panels beside each other; `paint(results, axes)` draws into it, into a list of axes if several."""
+    """A figure of panels beside each other.
+
+    `paint(results, axes)` draws into it; `axes` is a list if there are several panels.
+    """
     with rc_context(STYLE):
         figure = Figure(figsize=(4.6 * panels + 0.9, 3.4), layout="constrained")
         axes = list(np.ravel(figure.subplots(1, panels)))
@@ -63,7 +66,7 @@ def lines(
     label: Callable[[Any], str] | None = None,
     **setting: Any,
 ) -> None:
-    """Means over the seeds with their intervals along one axis of the sweep, a line for each value of another one.
+    """Means over the seeds with their intervals along an axis, a line for each value of another.
 
     Args:
         axes: where to draw.
@@ -88,6 +91,7 @@ def lines(
             np.array([getattr(e, bound) for e in found]) for bound in ("value", "low", "high")
         )
         axes.plot(x, middle, marker=marker, color=color, linestyle="none" if named else "-")
+        # One seed has no interval.
         bounded = np.isfinite(low) & np.isfinite(high)
         if named:
             sizes = np.where(bounded, [middle - low, high - middle], np.nan)
@@ -142,6 +146,7 @@ def _label_ends(axes: Axes) -> None:
     for x, y, text, color in ENDS.get(axes, []):
         height = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[1]
         heights.append((float(height), text, color))
+    # From the lowest upwards, each at least a gap above the one before.
     taken = -np.inf
     for height, text, color in sorted(heights, key=lambda item: item[0]):
         taken = max(height, taken + GAP)

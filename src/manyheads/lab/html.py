@@ -31,7 +31,7 @@ summary{cursor:pointer;color:#555;margin:.5rem 0}a{color:#0b57a4}p{margin:.5rem 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One study: its question, what was done in words, what came out, figures, and the sweep's dataset."""
+    """One study: its question, what was done, what came out, figures, and the sweep's dataset."""
 
     name: str
     question: str
@@ -73,7 +73,7 @@ def write_report(
 
 
 def page(chapters: Sequence[Chapter], *, title: str, intro: str, scale: str, seconds: float) -> str:
-    """One HTML file that needs nothing else: the story in front, each chapter's details folded below it."""
+    """One HTML file that needs nothing else: the story in front, details folded below."""
     rows = [_story_row(chapter, scale) for chapter in chapters]
     hero = "".join(_image(one, chapters[0].question) for one in chapters[0].figures[:1])
     parts = [
@@ -91,7 +91,7 @@ def page(chapters: Sequence[Chapter], *, title: str, intro: str, scale: str, sec
 
 
 def provenance(chapters: Sequence[Chapter], scale: str, seconds: float) -> str:
-    """From which commits, on which machines, when, at what cost; of the cells, not of the drawing."""
+    """From which commits, on which machines, when, at what cost: of the cells, not the drawing."""
 
     def of(name: str) -> str:
         texts = [chapter.data.attrs[name] for chapter in chapters]

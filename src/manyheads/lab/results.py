@@ -14,9 +14,10 @@ LEVEL = 0.95
 
 
 class Results:
-    """Estimates over the seeds of a sweep. A setting is chosen by axis=value, two are compared by axis=(one, other).
+    """Estimates over the seeds of a sweep.
 
-    Intervals have the given level; `asked` counts the estimates, so that `decide` can correct for their number.
+    A setting is chosen by axis=value, two are compared by axis=(one, other). Intervals have the
+    given level; `asked` counts the estimates, so that `decide` can correct for their number.
     A value that is not finite leaves the estimate without an interval.
     """
 
@@ -80,10 +81,11 @@ class Results:
         return self.of(centered @ log_values / (centered @ centered), note=self._note(name))
 
     def tuned(self, name: str, over: str) -> Results:
-        """With the value along the axis `over` that is best, smallest in `name`, on the mean of all *other* seeds.
+        """With the value along the axis `over` that is best, smallest in `name`, for other seeds.
 
-        So no seed takes part in its own choice. A run without a finite value is never chosen. The estimates say how
-        many choices fell on an end of the ladder, where no best value was bracketed.
+        The mean logarithm over all *other* seeds decides, so no seed takes part in its own choice.
+        A run without a finite value is never chosen. The estimates say how many choices fell on an
+        end of the ladder, where no best value was bracketed.
         """
         table = self.data[name].transpose(..., "seed", over)
         values = table.values.astype(float)
