@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -144,7 +144,7 @@ def corollary_runs(effort: Effort) -> tuple[tuple[GoodStart, Walk, float], ...]:
     runs = []
     for mixture, data, fresh in small_problems(effort.seed, effort.count(200, 1)):
         start = starts.first_phase(fresh, 1e12)
-        known = {
+        known: dict[str, Any] = {
             "direction": targets.mixture_direction(start, mixture),
             "token_radius": mixture.token_radius,
         }
@@ -265,7 +265,7 @@ def check_corollary_4(effort: Effort) -> Finding:
     mixture, _, first = small_problem(effort.seed)
     start = starts.first_phase(first, 1e12)
     fresh = mixture.sample(400, key=jax.random.key(77))
-    known = {
+    known: dict[str, Any] = {
         "direction": targets.mixture_direction(start, mixture),
         "token_radius": mixture.token_radius,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -334,7 +334,7 @@ def e11(effort: Effort) -> Finding:
 
 def mixture_of(effort: Effort, **changes) -> TokenizedMixture:
     """The mixture of the counterexamples."""
-    settings = {
+    settings: dict[str, Any] = {
         "num_tokens": 8,
         "dim": 8,
         "num_patterns": 4,

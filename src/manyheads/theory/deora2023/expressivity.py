@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -215,7 +215,7 @@ def check_linear_margin(effort: Effort) -> Finding:
         data = mixture.sample(60, key=drawn_key(rng))
         found = margins.hard_margin(data.labels, features=data.tokens.reshape(60, -1))
         tally.add(found.lower, linear_margin(mixture), sense=">=", noise=1e-6 * found.upper)
-    plain = {
+    plain: dict[str, Any] = {
         "num_tokens": 4,
         "dim": 4,
         "num_patterns": 2,

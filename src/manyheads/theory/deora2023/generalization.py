@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -178,7 +178,7 @@ def measure_leave_one_out(
     require_scope(start)
     bound = distribution_radius(token_radius, dataset)
     shape = Shape.of(dataset, bound, test, decoder=start.decoder, loss=get_loss(loss))
-    plan = {"step_size": step_size, "num_steps": num_steps, "loss": shape.loss}
+    plan: dict[str, Any] = {"step_size": step_size, "num_steps": num_steps, "loss": shape.loss}
     twins = stability.leave_one_out(start, dataset, **plan)
     if twins.status != "finished":  # after Ctrl-C there is no average over all twins
         raise KeyboardInterrupt

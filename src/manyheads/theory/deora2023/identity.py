@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def certify_identity(work: Examination) -> list[Certificate]:
 def check_identity(effort: Effort) -> Finding:
     """Runs with few and with very many heads, for the proximal target and for an arbitrary point."""
     tally, residuals = Tally(), []
-    plan = {"step_size": 0.8, "num_steps": 60}
+    plan: dict[str, Any] = {"step_size": 0.8, "num_steps": 60}
 
     def parts(start, data, points):
         return decomposition.decompose(follower.follow(start, data, **plan, targets=points))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ def twin_steps(
     """Every step of a run beside its leave-one-out twin."""
     n, H = data.num_examples, start.num_heads
     without = np.where(np.arange(n) == index, 0.0, 1 / n)
-    plan = {"step_size": step_size, "num_steps": length}
+    plan: dict[str, Any] = {"step_size": step_size, "num_steps": length}
     run = follower.follow(start, data, **plan, observe={"place": loop.Observer(_place)})
     a, losses = run.observed["place"]
     beside = {"beside": loop.Observer(_beside, None, (a,))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -52,7 +53,10 @@ def check_carried(effort: Effort) -> Finding:
         for heads in (8,) if effort.quick else (1, 8, 64, 1e6):
             _, data, fresh = small_problem(effort.seed + k)
             start = starts.first_phase(fresh, heads, decoder=decoder, loss=loss)
-            plan = {"step_size": {"full": 0.3, "pooled": 0.05, "last": 0.5}[decoder], "loss": loss}
+            plan: dict[str, Any] = {
+                "step_size": {"full": 0.3, "pooled": 0.05, "last": 0.5}[decoder],
+                "loss": loss,
+            }
             after = follower.follow(start, data, **plan, num_steps=(0, 20, 80)[k % 3] + 1).final
             promise = forecasts.forecast(after, data, **plan, most_pieces=effort.count(60, 10))
             if not promise.pieces:

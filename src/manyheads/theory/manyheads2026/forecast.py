@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -422,7 +422,7 @@ class _Path:
     def __call__(self, steps: list[int]) -> dict[int, MultiHead]:
         if not steps:
             return {}
-        plan = {
+        plan: dict[str, Any] = {
             "rule": GD(self.step_size),
             "loss": self.loss,
             "num_steps": max(steps),

@@ -5,6 +5,8 @@ Proof: docs/theory/collapse.md.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -47,7 +49,12 @@ def check_scaling(effort: Effort) -> Finding:
             few = losses(W, np.sqrt(copies) * U, X, y, float(copies))
         add(tally, many, few)
         start = starts.zero_start(1e6, num_tokens=T, dim=d)
-        settings = {"rule": GD(ETA), "num_steps": STEPS, "record": "all", "dtype": "float64"}
+        settings: dict[str, Any] = {
+            "rule": GD(ETA),
+            "num_steps": STEPS,
+            "record": "all",
+            "dtype": "float64",
+        }
         run = descent.train(start, datasets.Dataset(X, y), **settings)
         with jax.enable_x64(True):
             few = losses(np.zeros((1, d, d)), np.zeros((1, T, d)), X, y, 1e6)

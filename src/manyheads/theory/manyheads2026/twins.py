@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -174,7 +174,7 @@ def certify_twins(work: Examination) -> list[Certificate]:
             Certificate("twins", TWIN_BOUND.title, math.nan, (Bound(OURS, math.nan, (other,)),))
         ]
     work.progress("bounds on the leave-one-out twins")
-    plan = {"step_size": work.step_size, "num_steps": work.num_steps}
+    plan: dict[str, Any] = {"step_size": work.step_size, "num_steps": work.num_steps}
     found = bound_twins(work.run.start, work.dataset, **plan)
     n = work.dataset.num_examples
     chosen = np.unique(np.linspace(0, n - 1, TWINS).astype(int))

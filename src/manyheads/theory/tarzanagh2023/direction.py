@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -153,7 +153,7 @@ def runs(effort: Effort) -> Iterator[tuple[Selection, float, np.ndarray]]:
         data, dim = datasets.Dataset.from_arrays(tokens, labels), tokens.shape[2]
         model = attention.MultiHead.create(np.zeros((1, dim, dim)), np.eye(dim)[:1], decoder="last")
         problem = selection.problem_of(model, data)
-        plan = {
+        plan: dict[str, Any] = {
             "num_steps": effort.count(2000, 400),
             "record": "all",
             "dtype": "float64",
