@@ -99,7 +99,7 @@ def options_of(function: Callable, given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise TypeError(
-                f"{name}= is no argument of {function.__name__}; it takes {', '.join(known)}."
+                f"{name}= is no argument of {getattr(function, '__name__', 'it')}; it takes {', '.join(known)}."
             )
     allowed = vars(function)["constraints"]
     return {k: checked(k, v, allowed[k]) if k in allowed else v for k, v in given.items()}

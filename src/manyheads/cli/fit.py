@@ -63,7 +63,7 @@ def command(
     )
     found = None
     with telling(quiet) as tell:
-        probe._tell = lambda line: tell(line.removeprefix("! "))  # ty: ignore[invalid-assignment]
+        probe._tell = lambda line: tell(line.removeprefix("! "))
         if not no_report or plot is not None:
             found = reported(probe, sequences.tokens, labels, sequences.mask, tell=probe._tell)
         probe.fit(sequences.tokens, labels, mask=sequences.mask)

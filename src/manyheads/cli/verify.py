@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -57,7 +57,7 @@ def command(
             done += 1
             tell(f"{done}/{total}  {item.name}: {finding.verdict.name}  ({seconds:.1f} s)")
 
-        result = verify(wanted, quick=quick, seed=seed, report=report)
+        result: Any = verify(wanted, quick=quick, seed=seed, report=report)
     if json:
         print(result.to_json())
     else:

@@ -87,7 +87,8 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], meta: dict) -> No
     remove_leftovers(path)
     header = json.dumps(meta | {"format_version": FORMAT_VERSION})
     with whole_file(path) as file:
-        np.savez(file, meta=np.array(header), **arrays)
+        everything: dict[str, Any] = {"meta": np.array(header), **arrays}
+        np.savez(file, **everything)
         # The archive ends with the length of its comment, which is empty; the seal becomes the comment.
         file.seek(-2, os.SEEK_END)
         file.write((len(NPZ_MARK) + DIGITS).to_bytes(2, "little") + NPZ_MARK)

@@ -298,7 +298,7 @@ def _deviation(A, values) -> np.ndarray:
 
 def _top(matrices: np.ndarray) -> np.ndarray:
     """The largest eigenvalue of each matrix; infinite where an entry is not finite."""
-    finite = np.isfinite(matrices).all(axis=(1, 2))
+    finite = np.asarray(np.isfinite(matrices).all(axis=(1, 2)))
     if not finite.all():
         matrices = np.where(finite[:, None, None], matrices, 0.0)
     found = np.maximum(np.linalg.eigvalsh(matrices)[..., -1], 0) * (1 + ENLARGE)

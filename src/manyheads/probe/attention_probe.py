@@ -273,9 +273,9 @@ class AttentionProbe(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | Path) -> AttentionProbe:
         """Read what `save` wrote. Nothing in such a file is executed."""
-        found, classes, facts = file.load(path)
+        found, classes, _ = file.load(path)
         made = cls(decoder=found.kind.decoder)
-        made.classes_, made.n_features_in_, made.facts_ = classes, found.layout.dim, facts
+        made.classes_, made.n_features_in_ = classes, found.layout.dim
         made._keep(found)
         return made
 
@@ -303,11 +303,10 @@ class AttentionProbe(ClassifierMixin, BaseEstimator):
 def certified(model: MultiHead, data: Dataset) -> Forecast:
     """What is proved about descent from a point, with a step size below the curvature there."""
     sizes = [0.1 * 4.0**-k for k in range(6)]
-    found = None
-    for size in sizes:
-        made = forecast(model, data, step_size=size)
-        if found is None or made.nats > found.nats:
-            found = made
-        if made.speaks:
+    found = forecast(model, data, step_size=sizes[0])
+    for size in sizes[1:]:
+        if found.speaks:
             break
+        made = forecast(model, data, step_size=size)
+        found = made if made.nats > found.nats else found
     return found

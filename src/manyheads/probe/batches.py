@@ -110,7 +110,7 @@ def _run(state, block, shape: Shape, penalty, rate):
     def step(state, batch):
         theta, first, second, count = state
         features, mask, codes, weight = batch
-        chunk = Chunk(None, features, mask, codes)
+        chunk = Chunk(None, features, mask, codes)  # ty: ignore[invalid-argument-type]
         used = jnp.broadcast_to(weight[None] / BATCH, (theta.shape[0], BATCH))
         _, gradient, _ = chunk_terms(theta, shape, chunk, used, jnp)
         gradient = gradient + 2.0 * penalty * theta

@@ -105,7 +105,7 @@ def _seal(tensors: dict[str, np.ndarray], header: dict[str, Any]) -> str:
 def to_torch(fit: Fit) -> Any:
     """The probe as a module of PyTorch in float64: `module(tokens, mask)` gives the scores (n, outputs)."""
     try:
-        import torch
+        import torch  # ty: ignore[import-not-found]
     except ImportError:
         raise ValueError("to_torch needs PyTorch; install it with `pip install torch`.") from None
     if fit.kind.decoder != "query":
@@ -116,7 +116,9 @@ def to_torch(fit: Fit) -> Any:
     queries, values = fit.shape.split(fit.theta[None])
     values = values[0].reshape(*queries[0].shape, -1)
 
-    class Probe(torch.nn.Module):
+    module: Any = torch.nn.Module
+
+    class Probe(module):
         """score_o(X) = sum_h <v_ho, X^T softmax(X q_h)>, with a part for features, places and the constant."""
 
         def __init__(self, parts: dict[str, np.ndarray]):

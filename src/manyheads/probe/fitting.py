@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from manyheads.data.dataset import Dataset
@@ -125,7 +126,7 @@ class Fit:
         if self.kind.decoder == "query":
             return np.swapaxes(pooled(model.key_query, features, mask, np)[0], 1, 2)
         with jax.enable_x64(True):
-            found = np.asarray(jax.vmap(model.attention)(features, mask))
+            found = np.asarray(jax.vmap(model.attention)(jnp.asarray(features), jnp.asarray(mask)))
         return found.sum(axis=2) / (found.sum(axis=3) > 0).sum(axis=2)[:, :, None]
 
     def parts(self, sequences: Sequences) -> np.ndarray:

@@ -68,7 +68,7 @@ class Examination:
     @property
     def loss(self) -> Loss:
         """The loss of the run; an error where no loss of that name is registered."""
-        return losses.get_loss(self.run.settings.get("loss"))
+        return losses.get_loss(str(self.run.settings.get("loss")))
 
     def shared(self, function: Callable[[Examination], Value]) -> Value:
         """`function(self)`, computed once."""

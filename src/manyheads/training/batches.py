@@ -68,7 +68,7 @@ class MiniBatches(Rule):
         batches = {"batch_size": self.batch_size, "batch_key": self.key.tolist()}
         return self.rule.settings | {"optimizer": self.name} | batches
 
-    def begin(self, start: Any, copies: Any, num_examples: int) -> Any:
+    def begin(self, start: Any, copies: Any, num_examples: int = 0) -> Any:
         """The order of the sequences in this pass, and what the rule inside remembers."""
         return jnp.zeros(num_examples, jnp.int32), self.rule.begin(start, copies)
 

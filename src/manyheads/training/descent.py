@@ -250,7 +250,8 @@ def _devices(devices: Any, data: Dataset, before: Trajectory | None, rule: Rule,
             "data with Dataset.load, or train on all of them."
         )
     if devices is None and observe is None and not whole_data:
-        devices = paying_devices(data, before and before.settings.get("devices", 1))
+        known = None if before is None else before.settings.get("devices", 1)
+        devices = paying_devices(data, known)
     chosen = choose_devices(devices)
     if whole_data and len(chosen) > 1:
         raise ValueError(f"mini-batches are for one device; leave devices={shown(devices)} out.")

@@ -49,7 +49,7 @@ def sources_of(
         "data": fingerprint(dataset, sample_weight),
         "relevant": None
         if relevant is None
-        else hashlib.sha256(np.ascontiguousarray(relevant)).hexdigest()[:16],
+        else hashlib.sha256(np.ascontiguousarray(relevant).tobytes()).hexdigest()[:16],
         "test": None if test is None else fingerprint(test),
     }
 

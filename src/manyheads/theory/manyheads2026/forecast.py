@@ -38,13 +38,12 @@ from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis
 from manyheads.training import descent
 from manyheads.training.rules import GD, Normalized, Polyak, Rule
 from manyheads.training.stop import asked_steps
-from manyheads.training.trajectory import is_trajectory
+from manyheads.training.trajectory import Trajectory, is_trajectory
 
 if TYPE_CHECKING:
     from manyheads.data.dataset import Dataset
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
-    from manyheads.training.trajectory import Trajectory
 
 
 PIECE = 0.03  # nats that one piece of the region would certify without losses
@@ -288,15 +287,15 @@ def forecast(
     """
     if rule is not None and step_size is not None:
         raise ValueError("rule= has a step size of its own; leave step_size out.")
-    if hasattr(model, "settings"):
+    if isinstance(model, Trajectory):
         dataset = provenance.trained_on(model, dataset)
         provenance.check_ends(model, dataset)
     schedule = np.array(step_size) if isinstance(step_size, list) else None
-    made = getattr(model, "settings", {"optimizer": "gd"}).get("optimizer")
+    made = str(getattr(model, "settings", {"optimizer": "gd"}).get("optimizer"))
     name = made if rule is None else rule.name
     if schedule is not None and name != "gd":
         raise ValueError("a list of step sizes is for plain descent; leave step_size out.")
-    size = float(rule.step_size) if rule is not None else step_size
+    size: Any = step_size if rule is None else rule.step_size
     model, eta, loss = checked(
         model,
         size if schedule is None else max(schedule, default=0),

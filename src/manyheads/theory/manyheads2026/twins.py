@@ -178,7 +178,7 @@ def certify_twins(work: Examination) -> list[Certificate]:
     found = bound_twins(work.run.start, work.dataset, **plan)
     n = work.dataset.num_examples
     chosen = np.unique(np.linspace(0, n - 1, TWINS).astype(int))
-    real = stability.leave_one_out(work.run.start, work.dataset, indices=chosen, **plan)
+    real = stability.leave_one_out(work.run.start, work.dataset, indices=chosen.tolist(), **plan)
     share = float(np.max(real.distance[:, -1] / found.distance[real.indices]))
     noise = real.accuracy / float(found.distance[real.indices].min())
     claim = f"largest distance of {len(chosen)} leave-one-out twins over its bound"
