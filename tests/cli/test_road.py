@@ -123,6 +123,7 @@ def _edits(run):
         "the last loss": replace(run, train_loss=last),
         "the parameters": replace(run, displacement=moved),
         "a margin": replace(run, margin=1.1 * run.margin),
+        "the test losses": replace(run, test_loss=1.1 * run.test_loss),
     }
 
 

@@ -40,7 +40,7 @@ class Examination:
         whole, dataset = dataset, provenance.trained_on(run, dataset)
         if test is None and whole is not dataset:
             test = provenance.tested_on(run, whole)
-        provenance.check_records(run, dataset)
+        provenance.check_records(run, dataset, test)
         self.run, self.dataset, self.test, self.mixture = run, dataset, test, mixture
         bound = distribution_radius(token_radius, dataset)
         self.radius, self.bounded = known_radius(bound, dataset, test), bound is not None

@@ -61,9 +61,13 @@ def check_ends(run: Trajectory, dataset: Dataset) -> None:
     _compare_last(run, dataset)
 
 
-def check_records(run: Trajectory, dataset: Dataset) -> None:
-    """Repeat the run in its own precision and compare every record, the snapshots and the last parameters."""
-    _compare_run(run, dataset, int(run.last_step))
+def check_records(run: Trajectory, dataset: Dataset, test: Dataset | None = None) -> None:
+    """Repeat the run in its own precision and compare every record, the snapshots and the last parameters.
+
+    The test losses are compared where `test` is what the run was tested on.
+    """
+    known = test is not None and run.sources.get("test") == fingerprint(test)
+    _compare_run(run, dataset, int(run.last_step), test if known else None)
     _compare_last(run, dataset)
 
 
@@ -85,7 +89,9 @@ def _compare_last(run: Trajectory, dataset: Dataset) -> None:
         _compare_one("train_loss", run.train_loss[-1:], np.array([found]), allowed)
 
 
-def _compare_run(run: Trajectory, dataset: Dataset, num_steps: int) -> None:
+def _compare_run(
+    run: Trajectory, dataset: Dataset, num_steps: int, test: Dataset | None = None
+) -> None:
     rule, loss = _rule(run.settings), run.settings.get("loss")
     if rule is None or loss not in LOSSES:
         return  # a transform or a loss of the user's own, which no file can hold
@@ -95,6 +101,7 @@ def _compare_run(run: Trajectory, dataset: Dataset, num_steps: int) -> None:
         rule=rule,
         num_steps=num_steps,
         loss=loss,
+        test=test,
         record=[int(step) for step in run.steps[run.steps <= num_steps]],
         snapshots=[int(step) for step in run.snapshot_steps[run.snapshot_steps <= num_steps]],
         dtype=run.settings.get("dtype"),
