@@ -25,8 +25,9 @@ def test_the_page_has_its_rows():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_exists(name):
-    first, *rest = name.split(".")
-    thing = getattr(mh, first)
-    if rest:
-        known = {field.name for field in fields(thing)} if is_dataclass(thing) else set()
-        assert rest[0] in known or hasattr(thing, rest[0])
+    *path, last = name.split(".")
+    thing = mh
+    for part in path:
+        thing = getattr(thing, part)
+    known = {field.name for field in fields(thing)} if is_dataclass(thing) else set()
+    assert last in known or hasattr(thing, last)
