@@ -16,48 +16,46 @@ import manyheads as mh
 from manyheads.cli.main import main
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-EXAMPLE = re.compile(
-    r"```python\n([^`]*save\(.d.npz.\)\n)```\s+```\n(.*?)```.*?```text\n(.*?)```", re.DOTALL
-)
+TYPED = re.findall(r"^manyheads (train|certify|forecast) (.*)$", README, re.MULTILINE)
+PROMISED = re.findall(r"^HOLDS     thm1.*$", README, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory):
-    """What the README's commands print, typed one after the other in a new folder."""
-    code, commands, promised = EXAMPLE.search(README).groups()
+def road(tmp_path_factory):
+    """A file, and a run on a part of it for which Theorem 1' holds."""
     folder = tmp_path_factory.mktemp("road")
-    printed = {}
-    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mh, "forecast", functools.partial(mh.forecast, most_pieces=30))  # quicker
-        exec(code, {})
-        for line in commands.splitlines():
-            _, verb, *words = shlex.split(line, comments=True)
-            text = io.StringIO()
-            words += ["--statement", "thm1", "thm1.sharp"] if verb == "certify" else []  # quicker
-            with contextlib.redirect_stdout(text):
-                code = main([verb, *words, "--quiet"])
-            printed[verb] = (code, text.getvalue())
-    return folder, printed, promised
-
-
-@pytest.fixture(scope="module")
-def road(typed):
-    folder, _, _ = typed
+    keys = jax.random.split(jax.random.key(0), 2)
+    task = mh.TokenizedMixture(
+        num_tokens=4, dim=6, num_patterns=2, sparsity=0.5, signal=2.0, key=keys[0]
+    )
+    with contextlib.chdir(folder):
+        task.sample(200, key=keys[1]).save("d.npz")
+        options = "--seed 3 --heads 10^7 --step-size 0.02 --steps 40 --out run.npz --quiet"
+        assert main(["train", "d.npz", *options.split()]) == 0
     return str(folder / "d.npz"), str(folder / "run.npz")
 
 
-def test_the_commands_of_the_readme_work_as_typed(typed):
-    _, printed, promised = typed
-    assert {verb: code for verb, (code, _) in printed.items()} == {
-        "train": 0,
-        "certify": 0,
-        "forecast": 0,
-    }
-    lines = printed["certify"][1].splitlines()
-    assert set(promised.splitlines()) <= set(lines)
-    sharp = [line for line in lines if " thm1.sharp" in line]
-    assert len(sharp) == 5 and all(line.startswith("HOLDS") for line in sharp)
-    assert "proved to halve the loss" in printed["forecast"][1]
+def test_the_commands_of_the_readme_work_as_typed(tmp_path, monkeypatch):
+    monkeypatch.setattr(mh, "forecast", functools.partial(mh.forecast, most_pieces=30))  # quicker
+    monkeypatch.chdir(tmp_path)
+    printed = {}
+    for verb, line in TYPED[:3]:
+        words = shlex.split(line, comments=True)
+        words += ["--statement", "thm1", "thm1.sharp"] if verb == "certify" else []  # quicker
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            assert main([verb, *words, "--quiet"]) == 0
+        printed[verb] = text.getvalue()
+    assert list(printed) == ["train", "certify", "forecast"] and len(PROMISED) == 2
+    assert set(PROMISED) <= set(printed["certify"].splitlines())
+    assert "SILENT" not in printed["certify"]
+    assert "proved to halve the loss" in printed["forecast"]
+
+
+def test_certify_and_forecast_take_the_whole_file(road, capsys):
+    file, out = road
+    assert main(["certify", out, "--data", file, "--statement", "thm1.sharp", "--quiet"]) == 0
+    assert capsys.readouterr().out.count("HOLDS") == 5
 
 
 def test_a_run_knows_its_sequences_and_its_test_sequences(road):
