@@ -1,6 +1,7 @@
 """How many of twenty false lemmas, and of twenty true ones, does an attack break?
 
-Against plain random search with the same number of evaluations, and against Hypothesis's `target()`.
+Against random search with the same number of evaluations, from the attack's own draws and from normal coordinates, and
+against Hypothesis's `target()`.
 Run: python benchmarks/attack_lemmas.py [--seeds 3]. One JSON line a method and seed.
 """
 
@@ -72,7 +73,14 @@ def targeted(statement, seed):
     return False, count
 
 
-METHODS = {"attack": attacked, "random": drawn, "hypothesis": targeted}
+def normal(statement, seed, count=40_000):
+    """Normal coordinates of scale 1, as one writes it first."""
+    problem, rng = Problem(statement), np.random.default_rng(seed)
+    tried = problem.tried(rng.standard_normal((count, problem.inputs.size)), "random")
+    return any(problem.exact(row).broken for row in tried.best(4).at), count
+
+
+METHODS = {"attack": attacked, "draws": drawn, "normal": normal, "hypothesis": targeted}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
