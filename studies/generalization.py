@@ -16,6 +16,7 @@ import numpy as np
 
 import manyheads as mh
 from manyheads import lab
+from studies._scaling import rule_of
 
 STEPS = [30, 100, 300]
 STEP_SIZE = 0.2
@@ -36,21 +37,10 @@ GRID = lab.Grid(
     scaling=["paper", "W times H"],
     heads=[2, 64],
     n=[40, 80, 160, 320],
-    seeds=10,
+    seeds=6,
 )
 QUICK = GRID.replace(scaling=["paper"], n=[40, 160], heads=[2], seeds=3)
 TRY = [dict(data="flipped", scaling="paper", heads=2, n=160)]
-
-
-class Split(mh.GD):
-    """Gradient descent whose step on W is multiplied."""
-
-    ratio: float = 1.0
-
-    def move(self, problem, view, memory, axis):
-        W, U = view.gradient
-        moved = jax.tree.map(lambda g: -self.step_size * self.ratio * g, W)
-        return type(view.gradient)(moved, -self.step_size * U), memory
 
 
 def drawn(data, heads, seed):
@@ -86,7 +76,7 @@ def cell(data, scaling, heads, n, seeds):
     found = {"gap": [], "constant": []}
     for seed in seeds:
         start, sample = drawn(data, heads, seed)
-        rule = mh.GD(STEP_SIZE) if scaling == "paper" else Split(STEP_SIZE, float(heads))
+        rule = rule_of(scaling, heads, STEP_SIZE)
         measured, _ = gap(start, sample, rule, n)
         found["gap"].append(measured)
         if scaling == "paper":

@@ -28,7 +28,7 @@ GRID = lab.Grid(
     model=["paper's layer", "one block", "two blocks"],
     heads=[1, 4],
     step=[0.003, 0.01, 0.03],
-    seeds=8,
+    seeds=6,
 )
 QUICK = GRID.replace(model=["paper's layer", "one block"], step=[0.01, 0.03], seeds=2)
 TRY = [dict(data="planted", model="one block", heads=4, step=0.01)]
