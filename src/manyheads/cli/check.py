@@ -21,9 +21,10 @@ def command(
 ) -> int:
     """Say how an attention probe stands on data: errors, margin, equal and dead heads, what the theory proves from here.
 
-    PROBE is a file written by `manyheads fit`, or a safetensors file of another library: EleutherAI's attention-probes,
-    AttnLite, EP (efficient probing), AIM's attention pooling, or a learned `query` with an `attention`
-    (nn.MultiheadAttention) and a `linear`. In PyTorch, `safetensors.torch.save_file(module.state_dict(), PROBE)`.
+    PROBE is a file written by `manyheads fit`, or a safetensors file of another library:
+    EleutherAI's attention-probes, AttnLite, EP (efficient probing), AIM's attention pooling, or a
+    learned `query` with an `attention` (nn.MultiheadAttention) and a `linear`. In PyTorch,
+    `safetensors.torch.save_file(module.state_dict(), PROBE)`.
 
     Examples:
         manyheads check probe.safetensors --data embeddings.npz
@@ -32,7 +33,8 @@ def command(
     Args:
         probe: the file of the probe.
         data: embeddings with labels, as for `manyheads fit`.
-        heads: number of heads of a foreign probe, where its tensors do not say it (AIM's, nn.MultiheadAttention).
+        heads: number of heads of a foreign probe, where its tensors do not say it (AIM's,
+            nn.MultiheadAttention).
         no_compare: do not fit an AttentionProbe to the same data.
         json: print JSON instead of text.
     """

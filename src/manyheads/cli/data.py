@@ -32,7 +32,8 @@ def source(name: str, number: int = 0) -> Any:
     for path in paths_of(name):
         if not Path(path).exists():
             raise ValueError(
-                f"{path!r} is neither a file nor a data source; pass an .npz, .csv or .parquet file, two .npy "
+                f"{path!r} is neither a file nor a data source; pass an .npz, .csv or .parquet "
+                "file, two .npy "
                 f"files as X.npy,y.npy, or one of {', '.join(SOURCES)}."
             )
     return File(name)
@@ -61,7 +62,8 @@ def split(
 ) -> dict[str, Dataset]:
     """Disjoint parts: "training", and those set aside where their number is not 0.
 
-    A generated task draws each part. Of a file each takes at most a quarter, and training gets the rest.
+    A generated task draws each part. Of a file each takes at most a quarter, and training gets the
+    rest.
     """
     task = source(name, number)
     if hasattr(task, "sample"):
@@ -104,14 +106,16 @@ def stored_run(path: str, name: str | None) -> tuple[Trajectory, Any, Dataset, D
     """
     if not Path(path).is_file():
         raise ValueError(
-            f"{path!r} is not a file; make a run with `manyheads train DATA --out {Path(path).stem}.npz`."
+            f"{path!r} is not a file; make a run with `manyheads train DATA --out "
+            f"{Path(path).stem}.npz`."
         )
     run = Trajectory.load(path)
     origin, test = (run.origins.get(part, Origin()) for part in ("data", "test"))
     name = name or origin.source
     if not name:
         raise ValueError(
-            f"{path} does not say what it was trained on; pass --data with the file or the data source."
+            f"{path} does not say what it was trained on; pass --data with the file or the data "
+            "source."
         )
     if name == origin.source and origin.drawn:
         number = origin.seed or 0

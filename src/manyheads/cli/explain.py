@@ -18,8 +18,9 @@ def command(
 ) -> int:
     """Explain one statement, or list them all.
 
-    Shows what is printed, what is right and why, our sharper form, where the proof and the checker are, how tight it
-    was found to be, and what depends on it. Equation numbers work too: `manyheads explain eq4` shows Theorem 1.
+    Shows what is printed, what is right and why, our sharper form, where the proof and the checker
+    are, how tight it was found to be, and what depends on it. Equation numbers work too: `manyheads
+    explain eq4` shows Theorem 1.
 
     Examples:
         manyheads explain
@@ -27,7 +28,8 @@ def command(
         manyheads explain my_lemma.py
 
     Args:
-        statement: an id such as prop1.hessian, thm1, eq8, E12, or a Python file with statements; empty for the list.
+        statement: an id such as prop1.hessian, thm1, eq8, E12, or a Python file with statements;
+            empty for the list.
         json: print JSON instead of text.
         markdown: print the list as a page with links to the proofs.
     """

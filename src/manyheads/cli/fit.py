@@ -25,10 +25,11 @@ def command(
 ) -> int:
     """Fit an attention probe to sequences of embeddings, and say how good it is beside simpler models.
 
-    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` and possibly `mask`, a .csv or .parquet file with
-    one row per token (columns `sequence`, `label`, features), two .npy files (tokens, labels), or a data source such as
-    digits. Heads, start, positions and penalty are chosen by cross-validation. The error comes from sequences that no
-    choice saw, with its interval, beside logistic regression and a random forest. The same data give the same probe.
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` and possibly `mask`, a .csv or
+    .parquet file with one row per token (columns `sequence`, `label`, features), two .npy files
+    (tokens, labels), or a data source such as digits. Heads, start, positions and penalty are
+    chosen by cross-validation. The error comes from sequences that no choice saw, with its
+    interval, beside logistic regression and a random forest. The same data give the same probe.
 
     Examples:
         manyheads fit digits -o digits.safetensors

@@ -22,9 +22,10 @@ def command(
 ) -> int:
     """Prove how far further steps of gradient descent reduce the loss of a saved run.
 
-    RUN is a run of plain gradient descent saved by `manyheads train --out`. It knows which sequences it was trained on,
-    so `--data` names the whole file. The guarantee holds at any number of heads, for this step size and every smaller
-    one. Exit code 3 if the factor asked for is not certified.
+    RUN is a run of plain gradient descent saved by `manyheads train --out`. It knows which
+    sequences it was trained on, so `--data` names the whole file. The guarantee holds at any number
+    of heads, for this step size and every smaller one. Exit code 3 if the factor asked for is not
+    certified.
 
     Examples:
         manyheads forecast run.npz --data my-data.npz

@@ -1,8 +1,9 @@
 """The command `manyheads`: tyro parses a verb's options, the verb runs, and a failure becomes one line and an exit code.
 
-A verb is a function `command(...) -> int` in a module of its name: its parameters are the options, its docstring is the
-help. It returns 0 (fine), 1 (a statement is violated, or a run failed) or 3 (the theory is silent); bad input is 2. A
-verb prints results to stdout and progress to stderr, and imports JAX inside the function, so that `--help` is quick.
+A verb is a function `command(...) -> int` in a module of its name: its parameters are the options,
+its docstring is the help. It returns 0 (fine), 1 (a statement is violated, or a run failed) or 3
+(the theory is silent); bad input is 2. A verb prints results to stdout and progress to stderr, and
+imports JAX inside the function, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import manyheads
 from manyheads.cli import certify, check, explain, fit, forecast, plan, predict, train, verify
 
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
-LONGEST = 800  # characters of a message
+# characters of a message
+LONGEST = 800
 ABOUT = """The theory of training multi-head attention, made to run.
 
 Examples:
@@ -109,7 +111,8 @@ def _subcommand(name: str, command: Callable[..., int], chosen: str) -> Any:
 
 def _mistake(box: str, verb: str) -> str:
     """What tyro says in a box, as one line: the message, and the option that it suggests."""
-    plain = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯]", " ", box)  # without colors and without the frame
+    # without colors and without the frame
+    plain = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯]", " ", box)
     parts = re.split(r"[-─]{5,}", " ".join(plain.split()))
     # A title, the message, what may have been meant and where to look, with rules between them.
     _, message, *more = [part.strip(" .") for part in parts if part.strip()]

@@ -20,7 +20,8 @@ File = Annotated[Path | None, arg(metavar="FILE")]
 Label = Annotated[str | None, arg(metavar="LABEL")]
 Data = Annotated[str | None, arg(metavar="DATA")]
 
-MOST_HEADS = 9 * 10**15  # whole numbers up to here are exact in float64
+# whole numbers up to here are exact in float64
+MOST_HEADS = 9 * 10**15
 
 
 def read_heads(text: str) -> float:
@@ -33,7 +34,8 @@ def read_heads(text: str) -> float:
         fine = False
     if not fine:
         raise ValueError(
-            f"{text!r} is not a number of heads: write a whole number from 1 to 9e15, such as 64, 1e12 or 10^12"
+            f"{text!r} is not a number of heads: write a whole number from 1 to 9e15, such as 64, "
+            "1e12 or 10^12"
         )
     return float(value)
 

@@ -28,17 +28,20 @@ def command(
 ) -> int:
     """Plan a run: how many heads, which step size, how many steps.
 
-    It says what each version of the theory requires, and what trial runs show to be enough. The plan is made on a part
-    of the data that is split off and should not be trained on, so that statements about generalization can apply to the
-    rest. Exit code 3 if the theory is silent on these data and this start.
+    It says what each version of the theory requires, and what trial runs show to be enough. The
+    plan is made on a part of the data that is split off and should not be trained on, so that
+    statements about generalization can apply to the rest. Exit code 3 if the theory is silent on
+    these data and this start.
 
     Examples:
         manyheads plan my-data.npz --target-loss 0.2
         manyheads plan my-data.npz --start gaussian --no-trials --json
 
     Args:
-        data: .npz, .csv or .parquet file, two .npy files as X.npy,y.npy, or a data source such as mixture, digits.
-        target_loss: the train loss to reach, below that of a score of zero (log 2 for the logistic loss).
+        data: .npz, .csv or .parquet file, two .npy files as X.npy,y.npy, or a data source such as
+            mixture, digits.
+        target_loss: the train loss to reach, below that of a score of zero (log 2 for the logistic
+            loss).
         steps: number of steps our version of the theorem may use; by default it is chosen too.
         start: where descent begins.
         decoder: one readout row per token, one for all tokens, or one for the last token.

@@ -21,7 +21,8 @@ def command(
 ) -> int:
     """Print one label per sequence, and to stderr how many are wrong if the data have labels of the same names.
 
-    PROBE is a file written by `manyheads fit -o`. DATA is as for `manyheads fit`, but may lack labels.
+    PROBE is a file written by `manyheads fit -o`. DATA is as for `manyheads fit`, but may lack
+    labels.
 
     Examples:
         manyheads predict probe.safetensors new-data.npz
@@ -30,7 +31,8 @@ def command(
     Args:
         probe: a file written by `manyheads fit`.
         data: the file or the data source.
-        look: draw which tokens the heads look at in this many sequences, instead of printing labels.
+        look: draw which tokens the heads look at in this many sequences, instead of printing
+            labels.
         json: print label, probability and scores of each sequence as JSON, one line each.
     """
     import numpy as np
@@ -45,7 +47,8 @@ def command(
     (tokens, mask), names = read(data)
     if tokens.shape[2] != fitted.n_features_in_:
         raise ValueError(
-            f"{data} has tokens of dimension {tokens.shape[2]}, and {probe} was fitted to dimension "
+            f"{data} has tokens of dimension {tokens.shape[2]}, and {probe} was fitted to "
+            "dimension "
             f"{fitted.n_features_in_}; pass data with the same features, or fit a probe to these."
         )
     chances = fitted.predict_proba(tokens, mask)

@@ -29,6 +29,7 @@ def _of_file(path: Path) -> list[Statement]:
     found = [value for value in values if isinstance(value, Statement)]
     if not found:
         raise ValueError(
-            f"{path} holds no statement; assign one to a name: lemma = mh.Statement('what it says', ...)."
+            f"{path} holds no statement; assign one to a name: lemma = mh.Statement('what it "
+            "says', ...)."
         )
     return found

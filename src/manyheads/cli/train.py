@@ -16,7 +16,8 @@ import tyro
 
 from manyheads.cli.options import Count, File, Heads, Label, Number, show, write_heads
 
-FAILED, INTERRUPTED = 1, 130  # exit codes
+# exit codes
+FAILED, INTERRUPTED = 1, 130
 
 
 def command(
@@ -48,12 +49,13 @@ def command(
 ) -> int:
     """Train a multi-head attention classifier by full-batch descent, and keep the trajectory.
 
-    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or .parquet file, two .npy
-    files as X.npy,y.npy, or a data source: `mixture`, the paper's tokenized mixture; `planted`, labels from a planted
-    attention model; `random_labels`; `digits`, two handwritten digits. A file and digits are split: `--test-examples`
-    sequences, and for the first phase `--first-phase-examples`, are set aside before training (at most a quarter of the
-    data each). The run keeps which. Ctrl-C saves what was done; `--resume FILE` continues it. Exit code 1 if the loss
-    ends higher than it began, or is not finite.
+    DATA is an .npz file with arrays `tokens` (n, T, d) and `labels` (two values), a .csv or
+    .parquet file, two .npy files as X.npy,y.npy, or a data source: `mixture`, the paper's tokenized
+    mixture; `planted`, labels from a planted attention model; `random_labels`; `digits`, two
+    handwritten digits. A file and digits are split: `--test-examples` sequences, and for the first
+    phase `--first-phase-examples`, are set aside before training (at most a quarter of the data
+    each). The run keeps which. Ctrl-C saves what was done; `--resume FILE` continues it. Exit code
+    1 if the loss ends higher than it began, or is not finite.
 
     Examples:
         manyheads train my-data.npz --seed 3 --out run.npz
@@ -64,21 +66,25 @@ def command(
 
     Args:
         data: a file or a data source.
-        heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the same.
+        heads: number of heads; with starts of equal heads (first_phase, zero) any number costs the
+            same.
         start: where descent begins; first_phase is the paper's one randomized step on fresh data.
-        scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if not given).
+        scale: norm of each Gaussian head's two weight matrices (only with --start gaussian; 1 if
+            not given).
         decoder: one readout row per token, one for all tokens, or one for the last token.
         steps: number of steps K.
         step_size: step size eta.
         optimizer: the update rule.
         loss: the loss of the margin.
-        examples: training sequences to draw of a generated task (100 if not given); a file is used whole.
+        examples: training sequences to draw of a generated task (100 if not given); a file is used
+            whole.
         positive: the label that becomes +1, against all others; by default the larger of two.
         first_phase_examples: fresh sequences for the first phase.
         test_examples: sequences for the test loss; 0 leaves it out.
         seed: seed of everything random.
         dtype: precision of training; by default float32, from 10^6 heads on float64.
-        devices: split the sequences over all devices, or this many; by default over the cores that make it faster.
+        devices: split the sequences over all devices, or this many; by default over the cores that
+            make it faster.
         out: save the trajectory to this .npz file.
         resume: continue this trajectory; pass the same options.
         until: end the run early, once the loss is proved to halve, as by `manyheads forecast`.
@@ -89,7 +95,8 @@ def command(
     if "XLA_FLAGS" not in os.environ:
         from manyheads.training.devices import use_cores
 
-        with contextlib.suppress(ValueError):  # JAX runs already
+        # JAX runs already
+        with contextlib.suppress(ValueError):
             use_cores()
     import manyheads as mh
     from manyheads.cli.data import split
@@ -101,7 +108,8 @@ def command(
     first = first_phase_examples if start == "first_phase" else 0
     if min(first_phase_examples, test_examples) < 0 or (start == "first_phase" and not first):
         raise ValueError(
-            f"--first-phase-examples {first_phase_examples} must be 2 or more, --test-examples {test_examples} must be "
+            f"--first-phase-examples {first_phase_examples} must be 2 or more, --test-examples "
+            f"{test_examples} must be "
             "0 or more."
         )
     counts = {"first phase": first, "test": test_examples}
@@ -155,7 +163,8 @@ def _check_out(out: Path, data: str) -> None:
     """Refuse, before a long run, a file that cannot be its file."""
     if out.suffix.lower() != ".npz" and not out.is_dir():
         raise ValueError(
-            f"--out {out} must end in .npz, the format of a trajectory; pass {out.with_suffix('.npz')}."
+            f"--out {out} must end in .npz, the format of a trajectory; pass "
+            f"{out.with_suffix('.npz')}."
         )
     if any(Path(path).exists() and out.exists() and out.samefile(path) for path in data.split(",")):
         raise ValueError(f"--out {out} would overwrite the data; pass another file.")

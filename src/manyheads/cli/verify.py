@@ -22,10 +22,11 @@ def command(
 ) -> int:
     """Check statements on random, adversarially optimized and extremal inputs.
 
-    Prints for each: trials, the largest share of the bound that was reached (as printed in the paper, and ours), and
-    the verdict. A share of 1 means that the bound is attained; more than 1 that it is broken. For an erratum,
-    REPRODUCED means that the counterexample shows what the entry says. A Python file stands for the statements in it.
-    Exit code 1 if a corrected statement is violated or an erratum cannot be reproduced.
+    Prints for each: trials, the largest share of the bound that was reached (as printed in the
+    paper, and ours), and the verdict. A share of 1 means that the bound is attained; more than 1
+    that it is broken. For an erratum, REPRODUCED means that the counterexample shows what the entry
+    says. A Python file stands for the statements in it. Exit code 1 if a corrected statement is
+    violated or an erratum cannot be reproduced.
 
     Examples:
         manyheads verify --quick
@@ -34,14 +35,16 @@ def command(
         manyheads verify --json > ledger.json
 
     Args:
-        statements: ids such as prop1.gradient, thm1, eq20, E7 (`manyheads explain` lists them), or Python files; all
+        statements: ids such as prop1.gradient, thm1, eq20, E7 (`manyheads explain` lists them), or
+            Python files; all
             statements of the papers by default.
         quick: fewer trials and no fresh searches, under a minute.
         seed: seed of every random draw.
         json: print JSON instead of a table.
         quiet: no progress.
     """
-    if quick:  # the problems are tiny: compiling is what takes time
+    # the problems are tiny: compiling is what takes time
+    if quick:
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     from manyheads.cli.statements import chosen
     from manyheads.theory.ledger import ledger

@@ -1,7 +1,8 @@
 """What a call costs, said before it begins: more memory than there is, and more than half a day, are refused.
 
-Estimates of memory count the arrays that cannot be avoided, those of time the arithmetic at a speed that few machines
-reach, so what is refused would not have finished. Two environment variables raise the limits.
+Estimates of memory count the arrays that cannot be avoided, those of time the arithmetic at a speed
+that few machines reach, so what is refused would not have finished. Two environment variables raise
+the limits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ MEMORY, HOURS = (
 )  # GiB that may be used, hours that a call may take
 USUAL_HOURS = 12.0
 FEWER = "pass fewer sequences, dataset.subset(range(1000)) say"
-STEP_SECONDS = 3e-5  # least time of a step, however small
+# least time of a step, however small
+STEP_SECONDS = 3e-5
 FLOP, ENTRY = (
     {"cpu": 2e-11, "gpu": 2e-14},
     {"cpu": 1e-9, "gpu": 1e-12},
@@ -30,7 +32,8 @@ def fits_memory(what: str, size: float, remedy: str) -> None:
     there = available_memory()
     if not size <= there:
         raise ValueError(
-            f"{what} needs about {size / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free; {remedy} "
+            f"{what} needs about {size / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free; "
+            f"{remedy} "
             f"({MEMORY}=N allows N GiB)."
         )
 
@@ -83,7 +86,8 @@ def descent_seconds(
 ) -> float:
     """The least time of that many steps of descent.
 
-    A step is n H (4 T d^2 + 8 T^2 d) operations for H different heads, and passes over n H T (T + d) entries.
+    A step is n H (4 T d^2 + 8 T^2 d) operations for H different heads, and passes over n H T (T +
+    d) entries.
     """
     n, H, T, d = float(num_examples), num_classes, num_tokens, dim
     kind = "cpu" if jax.default_backend() == "cpu" else "gpu"

@@ -32,17 +32,20 @@ from manyheads.data.origin import Origin
 from manyheads.data.read import padded, read, table_parts
 
 LARGEST_TOKEN = (
-    1e40  # beyond it squares of gradients, the sixth powers of tokens, come near overflow
+    # beyond it squares of gradients, the sixth powers of tokens, come near overflow
+    1e40
 )
-SMALLEST_TOKEN = 1e-40  # below it they come near underflow
+# below it they come near underflow
+SMALLEST_TOKEN = 1e-40
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Sequences `tokens (n, T, d)` with `labels` +1 and -1; `Dataset(X, y)` takes labels of any two values.
 
-    It has a length, slices are datasets, and iterating gives real tokens with the name of their label. `from_lists`,
-    `from_pandas`, `load` and `open` make one of other things, the `sample` method of a data source draws one.
+    It has a length, slices are datasets, and iterating gives real tokens with the name of their
+    label. `from_lists`, `from_pandas`, `load` and `open` make one of other things, the `sample`
+    method of a data source draws one.
 
     Args:
         tokens: numbers of shape (n, T, d): an array, a tensor of PyTorch, or lists.
@@ -51,7 +54,8 @@ class Dataset:
         relevant: marks the label-relevant tokens where they are known.
         label_names: which of the user's values became -1 and +1.
         name: what tables call it.
-        norm_bound: what no token of the distribution exceeds in norm, where that is known: bounded data sources have it,
+        norm_bound: what no token of the distribution exceeds in norm, where that is known: bounded
+            data sources have it,
             and statements about sequences not yet seen need it.
         origin: the file or data source, and which of its sequences these are.
     """
@@ -68,7 +72,8 @@ class Dataset:
     def __post_init__(self) -> None:
         X, y = self.tokens, self.labels
         flags = [flag for flag in (self.mask, self.relevant) if flag is not None]
-        left = isinstance(X, Mapped)  # and checked where it was opened
+        # and checked where it was opened
+        left = isinstance(X, Mapped)
         if not (
             all(
                 isinstance(array, np.ndarray) for array in ((y, *flags) if left else (X, y, *flags))
@@ -108,10 +113,11 @@ class Dataset:
     ) -> Dataset:
         """A dataset from the user's own arrays; labels may have any two values, the larger becomes +1.
 
-        `positive` names the value that becomes +1 instead, against all others where there are several. `like` is
-        another dataset, the training data say, whose label names hold here too; then one class alone is allowed. Tokens
-        where `mask` is False are ignored: they may hold anything, NaN too, and are set to zero. `norm_bound` says that
-        no token of the distribution is longer.
+        `positive` names the value that becomes +1 instead, against all others where there are
+        several. `like` is another dataset, the training data say, whose label names hold here too;
+        then one class alone is allowed. Tokens where `mask` is False are ignored: they may hold
+        anything, NaN too, and are set to zero. `norm_bound` says that no token of the distribution
+        is longer.
         """
         if isinstance(tokens, np.ma.MaskedArray):
             raise ValueError(
@@ -150,10 +156,11 @@ class Dataset:
     ) -> Dataset:
         """A dataset whose tokens stay where they are and are read block by block: more than memory or a device holds.
 
-        `tokens` is an .npy file, with `labels` a second one or an array; an .npz file that was not compressed, with its
-        own labels; or an array in memory, which is not copied. They keep their precision. All are read once here, to be
-        checked. `train` reads them chunk by chunk at every step; a subset of at most 256 MiB is read into memory; what
-        needs all tokens at once says so if there is no room. The rest is as for `from_arrays`.
+        `tokens` is an .npy file, with `labels` a second one or an array; an .npz file that was not
+        compressed, with its own labels; or an array in memory, which is not copied. They keep their
+        precision. All are read once here, to be checked. `train` reads them chunk by chunk at every
+        step; a subset of at most 256 MiB is read into memory; what needs all tokens at once says so
+        if there is no room. The rest is as for `from_arrays`.
         """
         meta: dict[str, Any] = {}
         origin = Origin()
@@ -172,7 +179,8 @@ class Dataset:
             tokens, usual = real_array("tokens", tokens), "data"
         if tokens.ndim != 3 or 0 in tokens.shape or tokens.dtype.kind not in "fiu":
             raise ValueError(
-                f"tokens has shape {tokens.shape} and dtype {tokens.dtype}; it must hold numbers of shape "
+                f"tokens has shape {tokens.shape} and dtype {tokens.dtype}; it must hold numbers "
+                "of shape "
                 "(sequences, tokens, dim)."
             )
         real, known = (
@@ -201,9 +209,10 @@ class Dataset:
     def from_pandas(cls, table, *, sequence=None, label=None, features=None, **more) -> Dataset:
         """A dataset from a DataFrame; `more` is as for `from_arrays`.
 
-        With one row per token, `sequence` is the column that says to which sequence a row belongs, `label` the one with
-        the label (by default of these names) and `features` the others, in the order of the rows. With one row per
-        sequence there is a column `tokens` of lists of lists of numbers.
+        With one row per token, `sequence` is the column that says to which sequence a row belongs,
+        `label` the one with the label (by default of these names) and `features` the others, in the
+        order of the rows. With one row per sequence there is a column `tokens` of lists of lists of
+        numbers.
         """
         tokens, mask, labels = table_parts(table, sequence, label, features)
         return cls.from_arrays(tokens, labels, mask=mask, **more)
@@ -214,7 +223,8 @@ class Dataset:
             raise ValueError(f"mask[{i}] is all False: sequence {i} has no real token; drop it.")
         if both and len(np.unique(self.labels)) < 2:
             raise ValueError(
-                f"all {len(self.labels)} labels are {self.labels[0]:+g}; a classifier needs sequences of both classes. "
+                f"all {len(self.labels)} labels are {self.labels[0]:+g}; a classifier needs "
+                "sequences of both classes. "
                 "Draw more sequences, or pass another key."
             )
         return self
@@ -249,7 +259,8 @@ class Dataset:
             or index.max() >= n
         ):
             raise ValueError(
-                f"indices={shown(indices)} must be whole numbers from 0 to {n - 1}, at least one, or {n} flags."
+                f"indices={shown(indices)} must be whole numbers from 0 to {n - 1}, at least one, "
+                f"or {n} flags."
             )
 
         def pick(array):
@@ -284,7 +295,8 @@ class Dataset:
             count = min(max(round(first * n), 1), n - 1)
         if isinstance(count, float | np.floating) or not 1 <= checked("first", count, whole()) < n:
             raise ValueError(
-                f"first={shown(first)} must be between 1 and {n - 1}, so that both parts have data, or a share between "
+                f"first={shown(first)} must be between 1 and {n - 1}, so that both parts have "
+                "data, or a share between "
                 "0 and 1."
             )
         order = split_order(n, key)
@@ -347,8 +359,9 @@ class Dataset:
     ) -> Dataset:
         """Read an .npz with arrays `tokens` and `labels`, and optionally `mask` and `relevant`; or another format.
 
-        Of an .npy file of tokens `labels` is the .npy file of its labels. A .csv or .parquet file is read as
-        `from_pandas` reads a table with the usual names of columns. `positive` and `like` are as for `from_arrays`.
+        Of an .npy file of tokens `labels` is the .npy file of its labels. A .csv or .parquet file
+        is read as `from_pandas` reads a table with the usual names of columns. `positive` and
+        `like` are as for `from_arrays`.
         """
         found = read(path, labels)
         names, second = labels_of(found, path)
@@ -374,8 +387,10 @@ class Dataset:
             else f", lengths {self.mask.sum(1).min()} to {self.mask.sum(1).max()}"
         )
         return (
-            f"{self.name}: {self.num_examples} sequences of {self.num_tokens} tokens in dimension {self.dim}{ragged}; "
-            f"{up} labeled {self.label_names[1]} (+1), {self.num_examples - up} labeled {self.label_names[0]} (-1); "
+            f"{self.name}: {self.num_examples} sequences of {self.num_tokens} tokens in dimension "
+            f"{self.dim}{ragged}; "
+            f"{up} labeled {self.label_names[1]} (+1), {self.num_examples - up} labeled "
+            f"{self.label_names[0]} (-1); "
             f"largest token norm {_longest(self.tokens):.4g}"
             + (
                 f"; read block by block{self.tokens.path and f' from {self.tokens.path}'}"
@@ -444,12 +459,14 @@ def _check_sizes(tokens: np.ndarray | Mapped) -> None:
         )
         i, t, _ = np.argwhere(bad)[0]
         raise ValueError(
-            f"tokens[{first + i}, {t}] holds NaN or an infinite value, or one beyond {LARGEST_TOKEN:g}; "
+            f"tokens[{first + i}, {t}] holds NaN or an infinite value, or one beyond "
+            f"{LARGEST_TOKEN:g}; "
             "replace it, or mask the token."
         )
     if 0 < largest < SMALLEST_TOKEN:
         raise ValueError(
-            f"the largest entry of tokens is {largest:g}; products of entries below {SMALLEST_TOKEN:g} may "
+            f"the largest entry of tokens is {largest:g}; products of entries below "
+            f"{SMALLEST_TOKEN:g} may "
             f"underflow: rescale the tokens, for example tokens / {largest:g}."
         )
 

@@ -1,8 +1,9 @@
 """Files that say when they are damaged: written whole or not at all, sealed with a checksum, verified before use.
 
-A file of ours ends with the SHA-256 of every byte before it: an .npz in the comment that may follow a ZIP archive, a
-JSON file in its last key. So a changed, missing or additional bit anywhere is found. The user's own files have no
-checksum; of an .npz each array is then read to its end, where ZIP's own check is. Nothing is ever unpickled.
+A file of ours ends with the SHA-256 of every byte before it: an .npz in the comment that may follow
+a ZIP archive, a JSON file in its last key. So a changed, missing or additional bit anywhere is
+found. The user's own files have no checksum; of an .npz each array is then read to its end, where
+ZIP's own check is. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ import numpy as np
 from manyheads._check import shown
 from manyheads.data.budget import fits_unpacked
 
-FORMAT_VERSION = 1  # of every file that is written here
+# of every file that is written here
+FORMAT_VERSION = 1
 DIGITS = 64
 NPZ_MARK = b"manyheads sha256 "
 JSON_MARK = b',\n "sha256": "'
 JSON_END = b'"\n}'
 BLOCK = 1 << 20
-ABANDONED = 3600.0  # seconds after which a file that is still being written has no writer
+# seconds after which a file that is still being written has no writer
+ABANDONED = 3600.0
 FORMATS = "Data are read from .npz, .npy, .csv and .parquet files, by their ending."
 
 
@@ -53,7 +56,8 @@ def whole_file(path: Path) -> Generator[Any, None, None]:
             os.fsync(file.fileno())
         os.replace(scratch, path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a failed write does not say of what
+        # a failed write does not say of what
+        error.filename = error.filename or str(path)
         raise
     finally:
         scratch.unlink(missing_ok=True)
@@ -153,7 +157,8 @@ def read_npz(
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             names = [name.removesuffix(".npy") for name in members]
             for other in set(archive.namelist()) - set(members):
-                archive.open(other).close()  # a name stands there twice: a damaged one is found
+                # a name stands there twice: a damaged one is found
+                archive.open(other).close()
             if len(set(names)) < len(names):
                 raise Damaged("it has two arrays of one name")
             arrays = {name: _member(archive, name) for name in names if name not in mapped}
@@ -167,7 +172,8 @@ def read_npz(
             return arrays, header
     except Exception as error:  # zipfile, zlib, json, tokenize and numpy each have their own
         raise Damaged(
-            f"{path} is not a readable .npz file ({short(error)}); use another copy, or make it anew. {FORMATS}"
+            f"{path} is not a readable .npz file ({short(error)}); use another copy, or make it "
+            f"anew. {FORMATS}"
         ) from None
 
 
@@ -250,14 +256,16 @@ def _check_version(header: dict[str, Any], sealed: bool) -> None:
     version = header["format_version"]
     if version != FORMAT_VERSION:
         raise Damaged(
-            f"it has format_version {shown(version)}, and this version of manyheads reads {FORMAT_VERSION}"
+            f"it has format_version {shown(version)}, and this version of manyheads reads "
+            f"{FORMAT_VERSION}"
         )
     if not sealed:
         raise Damaged("its checksum is missing")
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    return _array(archive.read(f"{name}.npy"))  # to its end, where ZIP's own check is
+    # to its end, where ZIP's own check is
+    return _array(archive.read(f"{name}.npy"))
 
 
 def _array(content: bytes) -> np.ndarray:

@@ -18,7 +18,8 @@ def labels_of(found: Contents, path: str | Path) -> tuple[Any, str | None]:
     """The labels of a file by their names, and the name of +1 where the file says it and a sequence has it."""
     if found.labels is None:
         raise ValueError(
-            f"{path} holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...), give a table the "
+            f"{path} holds no labels. Save an .npz with np.savez(path, tokens=..., labels=...), "
+            "give a table the "
             "column 'label', and an .npy file of tokens a second one with its labels."
         )
     names, second = found.named
@@ -29,18 +30,21 @@ def checked_labels(labels, num_examples: int) -> np.ndarray:
     """One label per sequence, as numbers or texts."""
     y = array_of(labels, "labels")
     if y.dtype == object and y.ndim == 1 and all(isinstance(value, str) for value in y):
-        y = y.astype(str)  # as pandas keeps strings
+        # as pandas keeps strings
+        y = y.astype(str)
     if y.shape != (num_examples,):
         raise ValueError(
             f"labels has shape {y.shape}; it must be ({num_examples},), one label per sequence."
         )
     if y.dtype.kind not in "fiubUSMm":
         raise ValueError(
-            f"labels must be numbers or strings; got dtype {y.dtype}. Convert with np.array(labels, dtype=str)."
+            f"labels must be numbers or strings; got dtype {y.dtype}. Convert with "
+            "np.array(labels, dtype=str)."
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(
-            f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a label."
+            f"labels[{int(np.argmin(np.isfinite(y)))}] is NaN or infinite; every sequence needs a "
+            "label."
         )
     return y
 
@@ -58,7 +62,8 @@ def signs(
     ]
     if positive is not None and not chosen:
         raise ValueError(
-            f"positive={shown(positive)} is not among the labels, {', '.join(map(str, values[:4]))}."
+            f"positive={shown(positive)} is not among the labels, "
+            f"{', '.join(map(str, values[:4]))}."
         )
     if chosen and len(values) > 2:
         return np.where(y == chosen[0], 1.0, -1.0), (f"not {chosen[0]}", str(chosen[0]))
@@ -67,12 +72,14 @@ def signs(
     if len(values) > 2:
         few = ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")
         raise ValueError(
-            f"labels have {len(values)} values ({few}); two are allowed. Choose one class against the rest with "
+            f"labels have {len(values)} values ({few}); two are allowed. Choose one class against "
+            "the rest with "
             "positive=."
         )
     if len(values) < 2:
         raise ValueError(
-            f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both classes."
+            f"all {num_examples} labels are {values[0]}; a classifier needs sequences of both "
+            "classes."
         )
     return np.where(y == values[1], 1.0, -1.0), (str(values[0]), str(values[1]))
 
@@ -117,7 +124,8 @@ def check_same_labels(dataset: Dataset, other: Dataset) -> None:
         ]
         if not strange:
             raise ValueError(
-                f"{other.name} has {other.label_names[1]!r} as +1 and {dataset.name} has {dataset.label_names[1]!r}; "
+                f"{other.name} has {other.label_names[1]!r} as +1 and {dataset.name} has "
+                f"{dataset.label_names[1]!r}; "
                 "pass like= to Dataset.from_arrays, or positive= for both."
             )
         raise ValueError(

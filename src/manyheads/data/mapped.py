@@ -14,16 +14,19 @@ from manyheads.data.budget import fits_memory
 from manyheads.data.files import holds_plain
 from manyheads.data.read import TOKENS
 
-BLOCK_BYTES = 2**25  # read at a time
-SMALL_BYTES = 2**28  # a part of at most that size, as float64, is read into memory
-LARGE_BYTES = 2**30  # a file of at least that size is opened rather than loaded by the command line
+# read at a time
+BLOCK_BYTES = 2**25
+# a part of at most that size, as float64, is read into memory
+SMALL_BYTES = 2**28
+# a file of at least that size is opened rather than loaded by the command line
+LARGE_BYTES = 2**30
 
 
 class Mapped(np.lib.mixins.NDArrayOperatorsMixin):
     """An array (n, T, d) on disk, or in memory as the user has it; indexing by sequences reads these.
 
-    `rows` chooses sequences of `array`. `real` are the flags of real tokens: the others are read as zeros. Where NumPy
-    asks for the whole array it is read as float64, if there is room for it.
+    `rows` chooses sequences of `array`. `real` are the flags of real tokens: the others are read as
+    zeros. Where NumPy asks for the whole array it is read as float64, if there is room for it.
     """
 
     ndim = 3

@@ -31,15 +31,17 @@ SIZE = whole(1, 10**5)
 class TokenizedMixture:
     r"""(DM1) under Assumption 3.
 
-    A sequence has `num_tokens` ($T$) tokens. A share `sparsity` ($\zeta$) of them is the pattern $\mu_y$ of its label;
-    every other one is a pattern $\nu_j$, $j$ uniform among `num_patterns` ($M$), plus noise $z$. The $M+2$ patterns are
-    orthogonal with norm `signal` ($S$), and surely $|\langle z, \mu_\pm\rangle| \le$ `noise_mu` ($Z_\mu$),
-    $|\langle z, \nu_\ell\rangle| \le$ `noise_nu`$/M$ ($Z_\nu / M$), $\|z\| \le$ `noise_norm` ($Z$).
+    A sequence has `num_tokens` ($T$) tokens. A share `sparsity` ($\zeta$) of them is the pattern
+    $\mu_y$ of its label; every other one is a pattern $\nu_j$, $j$ uniform among `num_patterns`
+    ($M$), plus noise $z$. The $M+2$ patterns are orthogonal with norm `signal` ($S$), and surely
+    $|\langle z, \mu_\pm\rangle| \le$ `noise_mu` ($Z_\mu$), $|\langle z, \nu_\ell\rangle| \le$
+    `noise_nu`$/M$ ($Z_\nu / M$), $\|z\| \le$ `noise_norm` ($Z$).
 
-    `noise="uniform"` draws the coordinates along the patterns uniformly and the rest uniformly in a ball; `"vertex"`
-    puts them at the ends of their intervals, the worst case; `"none"` needs all three levels zero.
-    `positions="random"` draws new relevant positions for each sequence, `"fixed"` takes the first ones.
-    `frame="rotated"` turns the patterns by a random rotation (`key=`), `"axis"` leaves them on the axes.
+    `noise="uniform"` draws the coordinates along the patterns uniformly and the rest uniformly in a
+    ball; `"vertex"` puts them at the ends of their intervals, the worst case; `"none"` needs all
+    three levels zero. `positions="random"` draws new relevant positions for each sequence,
+    `"fixed"` takes the first ones. `frame="rotated"` turns the patterns by a random rotation
+    (`key=`), `"axis"` leaves them on the axes.
     """
 
     num_tokens: int = 8
@@ -73,7 +75,8 @@ class TokenizedMixture:
         T, d, M, zeta, S = self.num_tokens, self.dim, self.num_patterns, self.sparsity, self.signal
         if d < M + 2:
             raise ValueError(
-                f"dim={d} is too small: {M} + 2 orthogonal patterns need dim >= num_patterns + 2 = {M + 2}. "
+                f"dim={d} is too small: {M} + 2 orthogonal patterns need dim >= num_patterns + 2 = "
+                f"{M + 2}. "
                 f"Pass dim={M + 2}{f' or num_patterns={d - 2}' if d > 2 else ''}."
             )
         if abs(zeta * T - round(zeta * T)) > 1e-9 * T or not 1 <= round(zeta * T) < T:
@@ -82,22 +85,27 @@ class TokenizedMixture:
                 f"Pass sparsity={near / T:.12g}" if T > 1 else "Pass num_tokens=2, sparsity=0.5"
             )
             raise ValueError(
-                f"sparsity * num_tokens = {zeta * T:g} must be a whole number between 1 and {T - 1}, the number of "
+                f"sparsity * num_tokens = {zeta * T:g} must be a whole number between 1 and "
+                f"{T - 1}, the number of "
                 f"relevant tokens. {remedy}."
             )
         if self.noise == "none" and (self.noise_mu or self.noise_nu or self.noise_norm):
             raise ValueError(
-                "noise='none' needs noise_mu = noise_nu = noise_norm = 0; pass noise='uniform' or drop the levels."
+                "noise='none' needs noise_mu = noise_nu = noise_norm = 0; pass noise='uniform' or "
+                "drop the levels."
             )
         if self._complement_radius_squared < -1e-12 * self.noise_norm**2:
             least = np.sqrt(2 * self.noise_mu**2 / S**2 + self.noise_nu**2 / (M * S**2))
             raise ValueError(
-                f"noise_norm={self.noise_norm} is too small for noise_mu={self.noise_mu}, noise_nu={self.noise_nu}: "
-                f"Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass noise_norm={least * (1 + 1e-6):.9g} or more."
+                f"noise_norm={self.noise_norm} is too small for noise_mu={self.noise_mu}, "
+                f"noise_nu={self.noise_nu}: "
+                "Z^2 >= 2 Z_mu^2/S^2 + Z_nu^2/(M S^2) fails. Pass "
+                f"noise_norm={least * (1 + 1e-6):.9g} or more."
             )
         if self.frame == "rotated" and self.key is None:
             raise ValueError(
-                "frame='rotated' draws a random rotation: pass key=jax.random.key(0), or frame='axis'."
+                "frame='rotated' draws a random rotation: pass key=jax.random.key(0), or "
+                "frame='axis'."
             )
         if self.frame == "rotated":
             checked_key(self.key)
@@ -214,8 +222,10 @@ class TokenizedMixture:
 
     def __str__(self) -> str:
         return (
-            f"tokenized mixture: T={self.num_tokens}, d={self.dim}, M={self.num_patterns}, zeta={self.sparsity:g}, "
-            f"S={self.signal:g}, Z_mu={self.noise_mu:g}, Z_nu={self.noise_nu:g}, Z={self.noise_norm:g}, "
+            f"tokenized mixture: T={self.num_tokens}, d={self.dim}, M={self.num_patterns}, "
+            f"zeta={self.sparsity:g}, "
+            f"S={self.signal:g}, Z_mu={self.noise_mu:g}, Z_nu={self.noise_nu:g}, "
+            f"Z={self.noise_norm:g}, "
             f"{self.noise} noise, {self.positions} positions"
         )
 

@@ -12,9 +12,10 @@ import numpy as np
 class Origin:
     """The file or data source of a dataset, and which of its sequences these are.
 
-    `source` is a path or the name of a data source, empty for arrays in memory. `rows` are sequences of it, in this
-    order; None means all. `seed` and `part` ("training", "test", "first phase") say how `manyheads train` drew or
-    split them, `drawn` how many sequences a data source was asked for.
+    `source` is a path or the name of a data source, empty for arrays in memory. `rows` are
+    sequences of it, in this order; None means all. `seed` and `part` ("training", "test", "first
+    phase") say how `manyheads train` drew or split them, `drawn` how many sequences a data source
+    was asked for.
     """
 
     source: str = ""

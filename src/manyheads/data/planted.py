@@ -21,15 +21,16 @@ from manyheads.data.budget import fits_memory
 from manyheads.data.dataset import Dataset
 
 SIZE = whole(1, 10**5)
-LARGEST_DRAW = 200_000  # candidates tried before a margin filter is called hopeless
+# candidates tried before a margin filter is called hopeless
+LARGEST_DRAW = 200_000
 
 
 @dataclass(frozen=True, eq=False)
 class Planted:
     r"""Gaussian tokens labeled by the sign of a planted attention model, the teacher, of `teacher_heads` heads.
 
-    Tokens are $N(0, \text{token\_scale}^2 I)$; the teacher's weights are $N(0, 1/d)$ entries times `teacher_scale`,
-    drawn with `key`. Only sequences with |teacher's score| >= `margin` are kept.
+    Tokens are $N(0, \text{token\_scale}^2 I)$; the teacher's weights are $N(0, 1/d)$ entries times
+    `teacher_scale`, drawn with `key`. Only sequences with |teacher's score| >= `margin` are kept.
     """
 
     num_tokens: int = 8
@@ -96,7 +97,8 @@ class Planted:
             if tried >= LARGEST_DRAW + 100 * num_examples:
                 found = sum(map(len, kept))
                 raise ValueError(
-                    f"margin={self.margin} rejects nearly everything: {found} of {tried} sequences passed, "
+                    f"margin={self.margin} rejects nearly everything: {found} of {tried} sequences "
+                    "passed, "
                     f"{num_examples} are wanted, the largest score seen is {best:.3g}. "
                     f"Pass a margin below {best / 2:.2g}, or a larger teacher_scale."
                 )
@@ -107,7 +109,8 @@ class Planted:
                 scores = self.scores(tokens)
             if not np.isfinite(scores).all():
                 raise ValueError(
-                    f"token_scale={self.token_scale:g} and teacher_scale={self.teacher_scale:g} make scores that are "
+                    f"token_scale={self.token_scale:g} and teacher_scale={self.teacher_scale:g} "
+                    "make scores that are "
                     "not finite; pass smaller scales."
                 )
             tried, best = tried + len(tokens), max(best, float(np.abs(scores).max()))

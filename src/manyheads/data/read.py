@@ -14,7 +14,8 @@ import numpy as np
 from manyheads._check import array_of, real_array, shown
 from manyheads.data.files import FORMATS, read_npy, read_npz
 
-TABLES = (".csv", ".parquet")  # files that hold a table
+# files that hold a table
+TABLES = (".csv", ".parquet")
 SEQUENCE, LABEL, TOKENS = (
     "sequence",
     "label",
@@ -91,7 +92,8 @@ def read(
     if TOKENS not in arrays:
         held = ", ".join(sorted(arrays)) or "nothing"
         raise ValueError(
-            f"{path} has no array tokens; it holds {held}. Save it with np.savez(path, tokens=..., labels=...)."
+            f"{path} has no array tokens; it holds {held}. Save it with np.savez(path, tokens=..., "
+            "labels=...)."
         )
     return Contents(
         arrays[TOKENS], arrays.get("labels"), arrays.get("mask"), arrays.get("relevant"), meta
@@ -110,11 +112,13 @@ def padded(sequences: Any, name: str = "sequences") -> tuple[np.ndarray, np.ndar
     for i, part in enumerate(parts):
         if part.ndim != 2 or 0 in part.shape:
             raise ValueError(
-                f"{name}[{i}] has shape {part.shape}; every sequence must be (tokens, dim) with one token at least."
+                f"{name}[{i}] has shape {part.shape}; every sequence must be (tokens, dim) with "
+                "one token at least."
             )
         if part.shape[1] != parts[0].shape[1]:
             raise ValueError(
-                f"{name}[{i}] has tokens of dimension {part.shape[1]}, {name}[0] of {parts[0].shape[1]}; "
+                f"{name}[{i}] has tokens of dimension {part.shape[1]}, {name}[0] of "
+                f"{parts[0].shape[1]}; "
                 "make them equal."
             )
     lengths = np.array([len(part) for part in parts])
@@ -140,7 +144,8 @@ def read_table(path: str | Path) -> Any:
             ) from None
         except Exception:  # pyarrow has its own
             raise ValueError(
-                f"{path} is not a readable Parquet file: it is damaged, or of another format. {FORMATS}"
+                f"{path} is not a readable Parquet file: it is damaged, or of another format. "
+                f"{FORMATS}"
             ) from None
     try:
         table = pandas.read_csv(path)
@@ -148,7 +153,8 @@ def read_table(path: str | Path) -> Any:
         raise ValueError(f"{path} is not a readable CSV file: it is empty. {FORMATS}") from None
     except pandas.errors.ParserError:
         raise ValueError(
-            f"{path} is not a readable CSV file: its rows have different numbers of cells. Separate cells by commas, "
+            f"{path} is not a readable CSV file: its rows have different numbers of cells. "
+            "Separate cells by commas, "
             f"and quote cells that contain one. {FORMATS}"
         ) from None
     except UnicodeDecodeError:
@@ -158,7 +164,8 @@ def read_table(path: str | Path) -> Any:
     if len(table.columns) == 1 and (found := re.search(r"[;\t|]", str(table.columns[0]))):
         separator = {"\t": "tabs"}.get(found[0], repr(found[0]))
         raise ValueError(
-            f"{path} has one column; its cells look separated by {separator}: separate them by commas."
+            f"{path} has one column; its cells look separated by {separator}: separate them by "
+            "commas."
         )
     return table
 
@@ -194,7 +201,8 @@ def table_parts(
         unnamed := [n for n in columns if not n.strip() or re.fullmatch(r"Unnamed: \d+", n)]
     ):
         raise ValueError(
-            f"column {names.index(unnamed[0]) + 1} of the table has no name ({unnamed[0]!r}); if it is the index that "
+            f"column {names.index(unnamed[0]) + 1} of the table has no name ({unnamed[0]!r}); if "
+            "it is the index that "
             "pandas wrote, save the table with to_csv(path, index=False), else name it."
         )
     if not columns:
@@ -204,7 +212,8 @@ def table_parts(
     groups = table.groupby(sequence, sort=False, dropna=False)
     if (mixed := groups[label].nunique(dropna=False) > 1).any():
         raise ValueError(
-            f"sequence {shown(mixed.index[int(np.argmax(mixed.to_numpy()))])} has rows with different labels; "
+            f"sequence {shown(mixed.index[int(np.argmax(mixed.to_numpy()))])} has rows with "
+            "different labels; "
             "every row of a sequence needs the same label."
         )
     for column in columns:
@@ -217,8 +226,10 @@ def _check_columns(names: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if name not in names:
             raise ValueError(
-                f"the table has no column {name!r}, only {', '.join(names[:8])}; a table has one row per token with "
-                f"the columns {SEQUENCE!r}, {LABEL!r} and features, or one row per sequence with lists in {TOKENS!r}; "
+                f"the table has no column {name!r}, only {', '.join(names[:8])}; a table has one "
+                "row per token with "
+                f"the columns {SEQUENCE!r}, {LABEL!r} and features, or one row per sequence with "
+                f"lists in {TOKENS!r}; "
                 "sequence= and label= name others."
             )
 
@@ -232,11 +243,13 @@ def _check_numbers(column: Any, name: str) -> None:
     bad = (pandas.to_numeric(column, errors="coerce").isna() & column.notna()).to_numpy()
     if bad.all():
         raise ValueError(
-            f"column {name!r} holds no numbers; leave it out, or name the feature columns with features=."
+            f"column {name!r} holds no numbers; leave it out, or name the feature columns with "
+            "features=."
         )
     where = _row(bad) if bad.any() else 1
     raise ValueError(
-        f"row {where}, column {name!r} holds {shown(column.iloc[where - 1])}, which is no number; correct it, or name "
+        f"row {where}, column {name!r} holds {shown(column.iloc[where - 1])}, which is no number; "
+        "correct it, or name "
         "the feature columns with features=."
     )
 
@@ -250,7 +263,8 @@ def _labels(column: Any) -> np.ndarray:
     """Labels as NumPy has them; pandas keeps strings as objects of its own."""
     if column.isna().any():
         raise ValueError(
-            f"label {int(np.argmax(column.isna().to_numpy()))} is missing; every sequence needs a label."
+            f"label {int(np.argmax(column.isna().to_numpy()))} is missing; every sequence needs a "
+            "label."
         )
     values = column.to_numpy()
     return values if values.dtype.kind in "fiub" else np.array([str(value) for value in values])

@@ -17,8 +17,8 @@ from manyheads.data.read import paths_of
 class Digits:
     """Handwritten digits of two classes, each 8x8 image as 16 tokens of dimension 4 (its 2x2 patches, row by row).
 
-    Pixels are scaled to [0, 1], so no token is longer than 2. The larger digit is +1. Needs scikit-learn, which carries
-    the images (1,797 in all).
+    Pixels are scaled to [0, 1], so no token is longer than 2. The larger digit is +1. Needs
+    scikit-learn, which carries the images (1,797 in all).
     """
 
     first: int = 3

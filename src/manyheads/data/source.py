@@ -1,7 +1,7 @@
 """Data sources by the names that the command line has for them.
 
-A source has `sample(num_examples, *, key)` if it can draw any number of sequences, or `load()` if it is a fixed
-collection, of which disjoint parts are used.
+A source has `sample(num_examples, *, key)` if it can draw any number of sequences, or `load()` if
+it is a fixed collection, of which disjoint parts are used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 r"""Extreme eigenvalues of the Hessian of the train loss, and of the score of one sequence, for any model.
 
-Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$ plus what rounding may do to
-the Hessian, which together bound its distance to the spectrum, and with a flag that says whether the accuracy asked
-for was reached; it was, too, where the whole Hessian is zero to rounding.
+Each eigenvalue comes with the norm of its residual $\|\nabla^2\hat L\, v - \lambda v\|$ plus what
+rounding may do to the Hessian, which together bound its distance to the spectrum, and with a flag
+that says whether the accuracy asked for was reached; it was, too, where the whole Hessian is zero
+to rounding.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ DENSE_UP_TO = 400
 class Eigenvalue:
     """One eigenvalue of the Hessian with a unit eigenvector; for attention, that of all H heads.
 
-    `direction` moves one head of each class, or every parameter of another model. `within_class` is None if all members
-    of a class move together; otherwise the class whose members move against each other (one by +direction, another by
-    -direction, over √2).
+    `direction` moves one head of each class, or every parameter of another model. `within_class` is
+    None if all members of a class move together; otherwise the class whose members move against
+    each other (one by +direction, another by -direction, over √2).
     """
 
     value: float
@@ -75,7 +76,8 @@ class Curvature:
 
     def __str__(self) -> str:
         return (
-            f"Hessian of {self.num_parameters:.15g} parameters ({self.method}, {self.num_products} products):\n"
+            f"Hessian of {self.num_parameters:.15g} parameters ({self.method}, {self.num_products} "
+            "products):\n"
             f"  smallest eigenvalue {self.smallest}\n  largest eigenvalue  {self.largest}"
         )
 
@@ -101,8 +103,9 @@ def loss_curvature(
 ) -> Curvature:
     """λ_min and λ_max of the Hessian of the train loss, over all parameters of a model (of all H heads).
 
-    `tolerance` is the residual asked for, relative to the larger of the two eigenvalues in absolute value. `method` is
-    "dense", "lanczos" (ARPACK), or None to choose by size. Lanczos starts from a random vector drawn with `seed`.
+    `tolerance` is the residual asked for, relative to the larger of the two eigenvalues in absolute
+    value. `method` is "dense", "lanczos" (ARPACK), or None to choose by size. Lanczos starts from a
+    random vector drawn with `seed`.
     """
     return _extremes(model, dataset, get_loss(loss), tolerance, max_products, method, seed)
 
@@ -197,8 +200,8 @@ class _Search:
     ) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
         """Smallest and largest eigenvalue, with their vectors.
 
-        By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK measures both by one
-        scale.
+        By Lanczos, the largest first, then the smallest of the operator moved down by it: ARPACK
+        measures both by one scale.
         """
         # fewer are too few for ARPACK
         if self.method == "dense" or operator.size < 4:
@@ -242,7 +245,8 @@ def _one_class(
 ) -> tuple[np.ndarray, Any, int]:
     """An eigenvector of the block-diagonal part, restricted to the class that it lives on most.
 
-    Classes with a common eigenvalue may share a vector; the part on each of them is an eigenvector too.
+    Classes with a common eigenvalue may share a vector; the part on each of them is an eigenvector
+    too.
     """
     move = inner.direction(vector)
     sizes = sum(
@@ -274,8 +278,8 @@ class CurvaturePath:
 
     def __str__(self) -> str:
         rows = [
-            f"  {self.kind} {p:>10.6g}: smallest {a:>14.6e}, largest {b:>14.6e}, residual {r.max():.1e}"
-            + ("" if ok else "  NOT CONVERGED")
+            f"  {self.kind} {p:>10.6g}: smallest {a:>14.6e}, largest {b:>14.6e}, residual "
+            f"{r.max():.1e}" + ("" if ok else "  NOT CONVERGED")
             for p, a, b, r, ok in zip(
                 self.positions,
                 self.smallest,
@@ -336,7 +340,8 @@ def curvature_on_segment(
     )
     if shapes[0] != shapes[1] or not np.array_equal(*counts):
         raise ValueError(
-            "the two models have different shapes or multiplicities; a segment needs the same classes of heads."
+            "the two models have different shapes or multiplicities; a segment needs the same "
+            "classes of heads."
         )
     kinds = [_kind(m) for m in (first, second)]
     if kinds[0] != kinds[1]:
@@ -344,7 +349,8 @@ def curvature_on_segment(
     emptied = [m.displaced(jax.tree.map(np.negative, m.parameters)) for m in (first, second)]
     if not eqx.tree_equal(*emptied):
         raise ValueError(
-            "the two models differ in what does not train (a frozen block, a setting); make that equal."
+            "the two models differ in what does not train (a frozen block, a setting); make that "
+            "equal."
         )
     positions = np.linspace(0.0, 1.0, num_points)
     move = jax.tree.map(

@@ -1,11 +1,11 @@
 r"""The generalization gap of a run to first order in 1/n, from its own sample: no test set, no run done again.
 
-Let $\theta_K(w)$ be the end of descent on $\sum_j w_j \ell_j$ and $I_{ij} = -\partial \ell_i(\theta_K) / \partial w_j$
-at equal weights 1/n, the influence of example j on the loss of example i. Then n times the expected gap is, up to
-O(1/n), the expectation of
-$$\tau = \frac1n \sum_i I_{ii} - \frac1{n^2} \sum_{ij} I_{ij}$$
-(docs/theory/generalization.md, "The constant of the 1/n law"). At a minimum this is Takeuchi's
-$\operatorname{tr}(J H^{-1})$. The derivatives are exact, by forward mode through the whole run.
+Let $\theta_K(w)$ be the end of descent on $\sum_j w_j \ell_j$ and $I_{ij} = -\partial
+\ell_i(\theta_K) / \partial w_j$ at equal weights 1/n, the influence of example j on the loss of
+example i. Then n times the expected gap is, up to O(1/n), the expectation of $$\tau = \frac1n
+\sum_i I_{ii} - \frac1{n^2} \sum_{ij} I_{ij}$$ (docs/theory/generalization.md, "The constant of the
+1/n law"). At a minimum this is Takeuchi's $\operatorname{tr}(J H^{-1})$. The derivatives are exact,
+by forward mode through the whole run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Optimism:
         for k, step in enumerate(self.steps):
             error = f" ± {self.standard_error[k]:.2g}" if self.standard_error[k] > 0 else ""
             lines.append(
-                f"  step {step:>8d}: n times gap {self.trace[k]:.6g}{error}, train loss {self.train_loss[k]:.6g}, "
+                f"  step {step:>8d}: n times gap {self.trace[k]:.6g}{error}, train loss "
+                f"{self.train_loss[k]:.6g}, "
                 f"test loss about {self.train_loss[k] + self.gap[k]:.6g}"
             )
         return "\n".join(lines)
@@ -76,8 +77,8 @@ def optimism(
 ) -> Optimism:
     """n times the expected gap at `steps` of a run (the last one is always there), to first order in 1/n.
 
-    The trace needs n derivatives of the run, each about two runs long; `num_probes` random directions drawn with `key`
-    estimate it without bias.
+    The trace needs n derivatives of the run, each about two runs long; `num_probes` random
+    directions drawn with `key` estimate it without bias.
     """
     n = dataset.num_examples
     compared = np.union1d(

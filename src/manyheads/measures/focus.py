@@ -31,15 +31,17 @@ is_focused = a((Trajectory, MultiHead, Frozen), "train and frozen make them")
 class Focus:
     r"""What the heads attend to, per step and class of heads. Arrays are (steps, classes) unless said otherwise.
 
-    `relevant_mass`: mean share of the attention that falls on relevant tokens (NaN where those are not known).
-    `saturation`: mean over queries of the largest weight on one token, its exact copies counted with it (they tie for
-    every $W$); 1 is hard-max, and one minus it the total variation distance from there.
-    `underflow`: share of (query, key) pairs whose attention is zero in float32; above zero the gradient there is lost.
-    `key_query_norm`: $\|W_h\|_F$; `sharpness_needed`: Prop. 3's $\Gamma_\epsilon$ (NaN without a mixture).
-    `key_query_alignment`, `readout_alignment`: cosine with $W_*$ and $U_*$ (NaN without a mixture, or at zero).
-    `num_distinct`, `effective_heads`, `specialization` (steps,): classes that differ; how many heads carry the score
-    (participation ratio of their share in it); mean total variation distance between the attention of two heads.
-    `accuracy`: the rounding that `relevant_mass`, `saturation` and `specialization` may have; it grows with the logits.
+    `relevant_mass`: mean share of the attention that falls on relevant tokens (NaN where those are
+    not known). `saturation`: mean over queries of the largest weight on one token, its exact copies
+    counted with it (they tie for every $W$); 1 is hard-max, and one minus it the total variation
+    distance from there. `underflow`: share of (query, key) pairs whose attention is zero in
+    float32; above zero the gradient there is lost. `key_query_norm`: $\|W_h\|_F$;
+    `sharpness_needed`: Prop. 3's $\Gamma_\epsilon$ (NaN without a mixture). `key_query_alignment`,
+    `readout_alignment`: cosine with $W_*$ and $U_*$ (NaN without a mixture, or at zero).
+    `num_distinct`, `effective_heads`, `specialization` (steps,): classes that differ; how many
+    heads carry the score (participation ratio of their share in it); mean total variation distance
+    between the attention of two heads. `accuracy`: the rounding that `relevant_mass`, `saturation`
+    and `specialization` may have; it grows with the logits.
     """
 
     steps: np.ndarray
@@ -64,7 +66,8 @@ class Focus:
     def __str__(self) -> str:
         share = self.multiplicity / self.multiplicity.sum()
         lines = [
-            f"attention of {self.multiplicity.sum():.15g} heads in {len(self.multiplicity)} classes, weights to "
+            f"attention of {self.multiplicity.sum():.15g} heads in {len(self.multiplicity)} "
+            "classes, weights to "
             f"{self.accuracy:.1e}"
         ]
         for k, step in enumerate(self.steps):
@@ -72,7 +75,8 @@ class Focus:
             if np.isfinite(self.relevant_mass[k]).all():
                 parts.append(f"on relevant tokens {self.relevant_mass[k] @ share:.4f},")
             parts.append(
-                f"saturation {self.saturation[k] @ share:.4f}, |W| {self.key_query_norm[k] @ share:.4g}"
+                f"saturation {self.saturation[k] @ share:.4f}, |W| "
+                f"{self.key_query_norm[k] @ share:.4g}"
             )
             if np.isfinite(self.sharpness_needed):
                 parts.append(f"(of {self.sharpness_needed:.4g} needed),")
@@ -107,8 +111,8 @@ def attention_focus(
 ) -> Focus:
     """Focus of a model, or of a run at its snapshots (or these `steps` of them), on a data set.
 
-    With the `mixture` the data come from, weights are compared with its $W_*$ and $U_*$, and their size with the one
-    that leaves at most `epsilon` of the attention on irrelevant tokens (Prop. 3).
+    With the `mixture` the data come from, weights are compared with its $W_*$ and $U_*$, and their
+    size with the one that leaves at most `epsilon` of the attention on irrelevant tokens (Prop. 3).
     """
     if isinstance(run, Trajectory):
         chosen = (
@@ -190,7 +194,8 @@ def _statistics(model: MultiHead, share, tokens, relevant, mask):
     """Per class: mass on relevant tokens, saturation, share below float32; scores; mean distance of two heads."""
 
     def one(X, relevant, mask):
-        A = model.attention(X, mask)  # classes, queries, keys
+        # classes, queries, keys
+        A = model.attention(X, mask)
         g, q, T = A.shape
         real = mask.astype(A.dtype) if q > 1 else jnp.ones(1)
         queries = jnp.sum(real)

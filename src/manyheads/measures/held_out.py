@@ -21,10 +21,10 @@ from manyheads.model.loss import Loss, get_loss, is_loss
 class Risk:
     """Loss and 0-1 error of a model on its train data and on test data.
 
-    The train values are exact; a test value estimates the expectation over the law of the test data, with its standard
-    error. `gap` is test loss minus train loss and has the standard error of the test loss. A score of exactly zero
-    counts as an error. `test_error_upper` is the 95% upper confidence limit (Clopper-Pearson), which is not zero when
-    no error was seen.
+    The train values are exact; a test value estimates the expectation over the law of the test
+    data, with its standard error. `gap` is test loss minus train loss and has the standard error of
+    the test loss. A score of exactly zero counts as an error. `test_error_upper` is the 95% upper
+    confidence limit (Clopper-Pearson), which is not zero when no error was seen.
     """
 
     train_loss: float
@@ -43,10 +43,13 @@ class Risk:
 
     def __str__(self) -> str:
         return (
-            f"loss: train {self.train_loss:.6g}, test {self.test_loss:.6g} ± {self.test_loss_error:.2g}, "
+            f"loss: train {self.train_loss:.6g}, test {self.test_loss:.6g} ± "
+            f"{self.test_loss_error:.2g}, "
             f"gap {self.gap:.6g} ± {self.test_loss_error:.2g}\n"
-            f"0-1 error: train {self.train_error:.4g} of {self.num_train}, test {self.test_error:.4g} ± "
-            f"{self.test_error_error:.2g} of {self.num_test} (at most {self.test_error_upper:.2g} with 95% confidence)"
+            f"0-1 error: train {self.train_error:.4g} of {self.num_train}, test "
+            f"{self.test_error:.4g} ± "
+            f"{self.test_error_error:.2g} of {self.num_test} (at most {self.test_error_upper:.2g} "
+            "with 95% confidence)"
         )
 
 

@@ -1,12 +1,14 @@
 r"""Hessian-vector products of the train loss in class coordinates; what all of them share is computed once.
 
-In coordinates $\vartheta_g = \sqrt{N_g}\,\theta_g$ the Hessian restricted to class-constant directions is symmetric:
-$$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i \nabla\tilde\Phi_i^\top
-+ \operatorname{diag}_g\big(H^{-c} B_g\big), \qquad B_g = \sum_i \sigma_i \nabla^2\Phi(X_i; \theta_g),$$
-with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i \ell''(m_i)$. Members of a class that move against each other
-see $H^{-c} B_g$ alone, with multiplicity $N_g - 1$: together that is the whole spectrum of the H-head Hessian. The
-attention $A$ and the centered readout $C = B - \phi$ of every sequence are kept, so that a product costs as much as a
-gradient. That is for the paper's model, of which one block may be frozen; any other one goes through autodiff.
+In coordinates $\vartheta_g = \sqrt{N_g}\,\theta_g$ the Hessian restricted to class-constant
+directions is symmetric: $$\nabla^2 \hat L = \sum_i \kappa_i\, \nabla\tilde\Phi_i
+\nabla\tilde\Phi_i^\top + \operatorname{diag}_g\big(H^{-c} B_g\big), \qquad B_g = \sum_i \sigma_i
+\nabla^2\Phi(X_i; \theta_g),$$ with $\sigma_i = w_i \ell'(m_i) y_i$ and $\kappa_i = w_i
+\ell''(m_i)$. Members of a class that move against each other see $H^{-c} B_g$ alone, with
+multiplicity $N_g - 1$: together that is the whole spectrum of the H-head Hessian. The attention $A$
+and the centered readout $C = B - \phi$ of every sequence are kept, so that a product costs as much
+as a gradient. That is for the paper's model, of which one block may be frozen; any other one goes
+through autodiff.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ KEPT_BYTES = 1e9
 class HessianOperator(LinearOperator):
     """A Hessian in class coordinates as a symmetric matrix of order `size`, in float64: a SciPy operator.
 
-    `HessianOperator.of_loss(model, data)` is that of the train loss, `of_score` that of the scores. `operator @ v`, or
-    `dense()`, or any function of SciPy's sparse linear algebra: `eigsh(operator, k=5)`. `direction(v)` is a vector as
-    a move of the parameters. `counts` is how many copies every class stands for; a model without classes is one class
-    with one copy.
+    `HessianOperator.of_loss(model, data)` is that of the train loss, `of_score` that of the scores.
+    `operator @ v`, or `dense()`, or any function of SciPy's sparse linear algebra: `eigsh(operator,
+    k=5)`. `direction(v)` is a vector as a move of the parameters. `counts` is how many copies every
+    class stands for; a model without classes is one class with one copy.
     """
 
     def __init__(self, point: Any, counts: np.ndarray):
@@ -101,7 +103,8 @@ class HessianOperator(LinearOperator):
         """$H^{-c} B_g$ on these classes: what members of a class see when they move against each other."""
         if not isinstance(self.point, AttentionPoint):
             raise ValueError(
-                "how copies move against each other is known for MultiHead only; write the copies out."
+                "how copies move against each other is known for MultiHead only; write the copies "
+                "out."
             )
         return HessianOperator(self.point.within(classes), np.ones(len(classes)))
 

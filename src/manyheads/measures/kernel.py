@@ -1,19 +1,21 @@
 r"""The empirical tangent kernel $K_{ij} = \langle \nabla\tilde\Phi(X_i), \nabla\tilde\Phi(X_j) \rangle$.
 
-With $A$ the attention, $D$ as in `model.gradient`, $Z = D X$ and queries $x_t$, one head has $\nabla_U\Phi = AX$ and
-$\nabla_W\Phi = \sum_t x_t z_t^\top$, so a class of $N$ heads adds $N H^{-2c}$ times
-$$\sum_t \langle (AX)_t, (A'X')_t \rangle + \sum_{t,t'} \langle x_t, x'_{t'} \rangle \langle z_t, z'_{t'} \rangle.$$
-The second sum is evaluated through the d×d gradients ("jacobian"); or, without ever building one, as the product of two
-token-by-token Gram matrices, the first of which all heads share ("tokens"); or, with $C = X X'^\top$ and no z either,
-as $\langle D, C_q D' C^\top \rangle$, a chain of products of T×T matrices ("maps", with $C_q$ that of the queries).
-The cheapest by counted flops is used; but the last two round products of absolute terms, so where the terms of a
-gradient cancel they lose twice the digits, and the first is used instead.
+With $A$ the attention, $D$ as in `model.gradient`, $Z = D X$ and queries $x_t$, one head has
+$\nabla_U\Phi = AX$ and $\nabla_W\Phi = \sum_t x_t z_t^\top$, so a class of $N$ heads adds $N
+H^{-2c}$ times $$\sum_t \langle (AX)_t, (A'X')_t \rangle + \sum_{t,t'} \langle x_t, x'_{t'} \rangle
+\langle z_t, z'_{t'} \rangle.$$ The second sum is evaluated through the d×d gradients ("jacobian");
+or, without ever building one, as the product of two token-by-token Gram matrices, the first of
+which all heads share ("tokens"); or, with $C = X X'^\top$ and no z either, as $\langle D, C_q D'
+C^\top \rangle$, a chain of products of T×T matrices ("maps", with $C_q$ that of the queries). The
+cheapest by counted flops is used; but the last two round products of absolute terms, so where the
+terms of a gradient cancel they lose twice the digits, and the first is used instead.
 
-Neither the attention nor D changes when one vector is subtracted from all keys of a sequence, and the rows of D add up
-to zero. So the keys are centered, and an offset that all tokens share costs no digits there.
+Neither the attention nor D changes when one vector is subtracted from all keys of a sequence, and
+the rows of D add up to zero. So the keys are centered, and an offset that all tokens share costs no
+digits there.
 
-That is for the paper's model; the gradients of any other one come from autodiff, and the rounding in them from a second
-evaluation in float32.
+That is for the paper's model; the gradients of any other one come from autodiff, and the rounding
+in them from a second evaluation in float32.
 """
 
 from __future__ import annotations
@@ -40,17 +42,19 @@ from manyheads.model.variants import attention_of
 from manyheads.training.devices import choose_devices
 
 FORMS = ("jacobian", "tokens", "maps")
-MEMORY = 128e6  # bytes beside the result
+# bytes beside the result
+MEMORY = 128e6
 
 
 @dataclass(frozen=True, eq=False)
 class TangentKernel:
     """The kernel of two data sets (or of one with itself), as the sum of its `parts`.
 
-    The parts are "readout" and "key_query" for attention, one alone where the other block is frozen, and "parameters"
-    for any other model. `accuracy` is the rounding that an entry may have, relative to the norms of its two gradients:
-    it grows with the logits, and where a gradient is small because large terms cancel; it is infinite where nothing is
-    left of a gradient. `accuracies` are those of the parts, relative to the norms of the parts. `form` is the closed
+    The parts are "readout" and "key_query" for attention, one alone where the other block is
+    frozen, and "parameters" for any other model. `accuracy` is the rounding that an entry may have,
+    relative to the norms of its two gradients: it grows with the logits, and where a gradient is
+    small because large terms cancel; it is infinite where nothing is left of a gradient.
+    `accuracies` are those of the parts, relative to the norms of the parts. `form` is the closed
     form that was used, or "autodiff".
     """
 
@@ -106,10 +110,10 @@ def tangent_kernel(
 ) -> TangentKernel:
     """The tangent kernel of `model` between all sequences of `dataset`, or between those and `other`'s.
 
-    `memory` bounds the bytes used beside the parts of the result; blocks are chosen to fit, and the result does not
-    depend on them beyond rounding. `form` is "jacobian", "tokens", "maps" or None, the cheapest. A model for any number
-    of tokens may compare data of two lengths. `devices` ("all" or a number) spreads blocks of rows over that many
-    devices.
+    `memory` bounds the bytes used beside the parts of the result; blocks are chosen to fit, and the
+    result does not depend on them beyond rounding. `form` is "jacobian", "tokens", "maps" or None,
+    the cheapest. A model for any number of tokens may compare data of two lengths. `devices` ("all"
+    or a number) spreads blocks of rows over that many devices.
     """
     where = choose_devices(devices)
     full = attention_of(model)
@@ -119,7 +123,8 @@ def tangent_kernel(
         )
     if form in ("tokens", "maps") and full is not None and isinstance(full.key_query, tuple):
         raise ValueError(
-            f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or None."
+            f"form={form!r} is for full key-query weights; factored ones use form='jacobian', or "
+            "None."
         )
     kind, sides = np.dtype(dtype), [dataset] if other is None else [dataset, other]
     n, m = dataset.num_examples, sides[-1].num_examples
@@ -180,7 +185,8 @@ def count_flops(
 ) -> dict[str, float]:
     """Multiplications and additions of the key-query part in each form, for that many pairs and sequences.
 
-    Those of T×T matrices count 1 + 16/T times, which is how much slower a processor was found to do them.
+    Those of T×T matrices count 1 + 16/T times, which is how much slower a processor was found to do
+    them.
     """
     T, d, g = num_tokens, model.dim, model.num_classes
     q = 1 if model.decoder == "last" else num_tokens
@@ -285,7 +291,8 @@ class _Closed(Blocks):
             size = -(-size // 2)
         if needed(size, 1) > memory:
             raise ValueError(
-                f"memory={memory:g} bytes is too little for one sequence at a time; pass at least {needed(1, 1):.2g}, "
+                f"memory={memory:g} bytes is too little for one sequence at a time; pass at least "
+                f"{needed(1, 1):.2g}, "
                 f"or another form than {self.form!r}."
             )
         one = needed(size, 2) - needed(size, 1)
@@ -357,7 +364,8 @@ def _block_sums(tokens, Z, shape):
 def _features(heads, root, X, mask, last, *, form, squares):
     r"""Rows whose inner products are the two parts of the kernel, already weighted by $\sqrt{N_g} H^{-c}$.
 
-    Then the squared norms of the two gradients of every sequence (if asked for), and the squared errors of rounding.
+    Then the squared norms of the two gradients of every sequence (if asked for), and the squared
+    errors of rounding.
     """
     W, U = full_key_query(heads.key_query), jnp.asarray(heads.readout)
     (c, T, d), g = X.shape, W.shape[0]

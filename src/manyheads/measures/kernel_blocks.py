@@ -16,10 +16,11 @@ from manyheads.training.devices import spread
 class Blocks:
     """A kernel in blocks of sequences, summed over groups of heads.
 
-    Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array (3, parts, sequences)
-    of squares: of the norms of their gradients (read off the diagonal for one data set), of the errors in these, in
-    units of one rounding, and of the terms that the inner products are summed from, where they are not the gradients'
-    entries; and `products(left, right)` of features, one matrix for each part.
+    Subclasses have `groups()`; `features(group, side, chosen)` of these sequences, with an array
+    (3, parts, sequences) of squares: of the norms of their gradients (read off the diagonal for one
+    data set), of the errors in these, in units of one rounding, and of the terms that the inner
+    products are summed from, where they are not the gradients' entries; and `products(left, right)`
+    of features, one matrix for each part.
     """
 
     names: tuple[str, ...]

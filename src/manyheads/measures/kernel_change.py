@@ -22,9 +22,9 @@ from manyheads.training.trajectory import Trajectory, is_trajectory
 class KernelDrift:
     """How lazy a run was: how far the tangent kernel is from that of the start, at each step.
 
-    `relative_change` is the Frobenius norm of the difference over that of the first kernel, `alignment` the cosine
-    between the two. A kernel that does not move is what the linearized model assumes. `accuracy` is the largest
-    rounding in a `relative_change`.
+    `relative_change` is the Frobenius norm of the difference over that of the first kernel,
+    `alignment` the cosine between the two. A kernel that does not move is what the linearized model
+    assumes. `accuracy` is the largest rounding in a `relative_change`.
     """
 
     steps: np.ndarray
@@ -97,8 +97,10 @@ class KernelLimit:
     def __str__(self) -> str:
         worst = float(np.max(self.standard_error) / np.max(np.abs(self.matrix)))
         return (
-            f"limit kernel {self.matrix.shape[0]}x{self.matrix.shape[1]} from {self.num_draws} Gaussian heads, "
-            f"trace {np.trace(self.matrix):.6g}, largest standard error {worst:.2e} of the largest entry"
+            f"limit kernel {self.matrix.shape[0]}x{self.matrix.shape[1]} from {self.num_draws} "
+            "Gaussian heads, "
+            f"trace {np.trace(self.matrix):.6g}, largest standard error {worst:.2e} of the largest "
+            "entry"
         )
 
 
@@ -131,7 +133,8 @@ def gaussian_limit(
     """
     if num_batches < 2 or num_draws < num_batches:
         raise ValueError(
-            f"num_draws={num_draws} in num_batches={num_batches}: at least 2 batches with one draw each are needed "
+            f"num_draws={num_draws} in num_batches={num_batches}: at least 2 batches with one draw "
+            "each are needed "
             "for a standard error; pass num_draws=1024."
         )
     per_batch = -(-num_draws // num_batches)

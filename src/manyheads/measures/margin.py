@@ -3,9 +3,10 @@ r"""Hard margin through the origin, as an interval that two feasible points prov
 For labels $y_i = \pm 1$ and features $g_i$,
 $$\gamma = \max_{\|\theta\| \le 1} \min_i y_i \langle g_i, \theta \rangle
          = \min_{\lambda \in \Delta} \Big\| \sum_i \lambda_i y_i g_i \Big\|.$$
-Any direction bounds it from below and any point of the simplex from above. Both are evaluated in extended precision
-with an allowance for rounding, so the interval is right whatever the solver did. Data that no direction separates have
-$\gamma = 0$; then the simplex point proves "no margin above u".
+Any direction bounds it from below and any point of the simplex from above. Both are evaluated in
+extended precision with an allowance for rounding, so the interval is right whatever the solver did.
+Data that no direction separates have $\gamma = 0$; then the simplex point proves "no margin above
+u".
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ BLOCK = 1 << 22
 class MarginInterval:
     r"""Certified interval of a hard margin.
 
-    `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit vector for a feature
-    matrix, coefficients $a$ with $\theta = \sum_i a_i y_i g_i$ for a Gram matrix. `scale` is the largest feature
-    norm.
+    `weights` is a point of the simplex that proves `upper`. `direction` proves `lower`: a unit
+    vector for a feature matrix, coefficients $a$ with $\theta = \sum_i a_i y_i g_i$ for a Gram
+    matrix. `scale` is the largest feature norm.
     """
 
     lower: float
@@ -61,8 +62,8 @@ class MarginInterval:
     def verdict(self) -> str:
         """One of "separable", "not separable" and "undecided".
 
-        "Not separable" says that there is no margin above `upper`, a negligible one: data that a smaller margin
-        separates are named so too.
+        "Not separable" says that there is no margin above `upper`, a negligible one: data that a
+        smaller margin separates are named so too.
         """
         if self.lower > 0:
             return "separable"
@@ -97,12 +98,13 @@ def hard_margin(
 ) -> MarginInterval:
     r"""The margin of a Gram matrix $\langle g_i, g_j\rangle$ or of a feature matrix with rows $g_i$.
 
-    `gram` may be a `TangentKernel`, whose accuracy is then used, or a `KernelLimit`: the interval then allows for three
-    standard errors of every entry.
-    `gram_accuracy` is the error that an entry of the Gram matrix may have, relative to the norms of its two features;
-    one rounding by default. Margins below its square root times the norms cannot be told from zero by a Gram matrix; a
-    feature matrix has no such limit. More than 5,000 features are solved by a working set (`measures.working_set`):
-    the interval is proved for all of them, and no matrix of all pairs is made.
+    `gram` may be a `TangentKernel`, whose accuracy is then used, or a `KernelLimit`: the interval
+    then allows for three standard errors of every entry. `gram_accuracy` is the error that an entry
+    of the Gram matrix may have, relative to the norms of its two features; one rounding by default.
+    Margins below its square root times the norms cannot be told from zero by a Gram matrix; a
+    feature matrix has no such limit. More than 5,000 features are solved by a working set
+    (`measures.working_set`): the interval is proved for all of them, and no matrix of all pairs is
+    made.
     """
     y = real_array("labels", labels).astype(float)
     if y.ndim != 1 or not len(y) or not np.all(np.abs(y) == 1):
@@ -148,7 +150,8 @@ def _check_inner_products(K, accuracy) -> None:
         except scipy.linalg.LinAlgError:
             pass
     raise ValueError(
-        "gram has a negative eigenvalue, so it is no matrix of inner products; pass one that is positive semidefinite, "
+        "gram has a negative eigenvalue, so it is no matrix of inner products; pass one that is "
+        "positive semidefinite, "
         "or gram_accuracy= if its entries are rounded that much"
     )
 
@@ -296,7 +299,8 @@ def interval_of(lower, upper, weights, direction, scale, tolerance, unit) -> Mar
     """The bounds in double precision and in the user's unit, rounded outwards."""
     if not np.isfinite(upper):
         raise ValueError(
-            "the margin cannot be evaluated, its terms are too large or too small; rescale the features"
+            "the margin cannot be evaluated, its terms are too large or too small; rescale the "
+            "features"
         )
     upper = float(np.nextafter(float(upper), np.inf)) * unit if upper > 0 else 0.0
     lower = max(float(np.nextafter(float(lower), -np.inf)), 0.0) * unit

@@ -1,9 +1,10 @@
 r"""The paper's ladder of margins for a data set, each with its normalization.
 
-On the **readout scale** (score over $\|\tilde U\|_F$): $\gamma_{lin}$ of the linear model, $\gamma_{attn}$ of attention
-that sees relevant tokens only, the margin of the current iterate, and the best one found over all attention weights. On
-the **tangent scale** (linearized score, directions of norm $\sqrt 2$ as in P3): the best margin of the tangent kernel
-and the one along the paper's $\theta_*$. Numbers on different scales do not compare.
+On the **readout scale** (score over $\|\tilde U\|_F$): $\gamma_{lin}$ of the linear model,
+$\gamma_{attn}$ of attention that sees relevant tokens only, the margin of the current iterate, and
+the best one found over all attention weights. On the **tangent scale** (linearized score,
+directions of norm $\sqrt 2$ as in P3): the best margin of the tangent kernel and the one along the
+paper's $\theta_*$. Numbers on different scales do not compare.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from manyheads.model.variants import attention_of
 class MarginLadder:
     """The margins on both scales.
 
-    Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved` (over ‖U − U₀‖;
-    None without a start), `found` (a lower bound on the best margin of any attention). Tangent scale, for the start (or
-    the model): `tangent` and `along_star` (None without a mixture), both for directions of norm √2. Intervals are
-    proved; `accuracy` has the rounding that `iterate`, `iterate_moved` and `along_star` may have, by their names. A
-    model other than attention has no readout scale: its `iterate` and `iterate_moved` are None.
+    Readout scale: `linear`, `attention` (None without relevant tokens), `iterate`, `iterate_moved`
+    (over ‖U − U₀‖; None without a start), `found` (a lower bound on the best margin of any
+    attention). Tangent scale, for the start (or the model): `tangent` and `along_star` (None
+    without a mixture), both for directions of norm √2. Intervals are proved; `accuracy` has the
+    rounding that `iterate`, `iterate_moved` and `along_star` may have, by their names. A model
+    other than attention has no readout scale: its `iterate` and `iterate_moved` are None.
     """
 
     linear: MarginInterval
@@ -63,7 +65,8 @@ class MarginLadder:
             )
         if self.iterate_moved is not None:
             lines.append(
-                f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g} ± {self.accuracy['iterate_moved']:.1e}"
+                f"  this model, ‖U−U₀‖  {self.iterate_moved:.10g} ± "
+                f"{self.accuracy['iterate_moved']:.1e}"
             )
         lines.append(
             f"  best found          at least {self.found.lower:.10g} (a lower bound by search)"
@@ -135,18 +138,21 @@ def linear_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
 def attention_margin(dataset: Dataset, tolerance: float = 1e-6) -> MarginInterval:
     r"""$\gamma_{attn}$: the same with every query attending uniformly to the relevant tokens.
 
-    The features are then $1_{\text{real}} \bar x_{\mathcal R}^\top$: one row for every real query. Without a mask their
-    margin is $\sqrt T$ times that of the mean relevant tokens; $S\sqrt{T/2}$ for the noiseless mixture.
+    The features are then $1_{\text{real}} \bar x_{\mathcal R}^\top$: one row for every real query.
+    Without a mask their margin is $\sqrt T$ times that of the mean relevant tokens; $S\sqrt{T/2}$
+    for the noiseless mixture.
     """
     if dataset.relevant is None:
         raise ValueError(
-            "the relevant tokens are not known; pass relevant= to Dataset.from_arrays, or use another margin."
+            "the relevant tokens are not known; pass relevant= to Dataset.from_arrays, or use "
+            "another margin."
         )
     mask = np.ones(dataset.relevant.shape, bool) if dataset.mask is None else dataset.mask
     R = (dataset.relevant & mask).astype(float)
     if not R.any(axis=1).all():
         raise ValueError(
-            f"sequence {int(np.argmin(R.any(axis=1)))} has no relevant token; attention to them is undefined."
+            f"sequence {int(np.argmin(R.any(axis=1)))} has no relevant token; attention to them is "
+            "undefined."
         )
     mean = np.einsum("nt,ntd->nd", R / R.sum(axis=1, keepdims=True), dataset.tokens)
     if dataset.mask is None:
@@ -170,8 +176,8 @@ def iterate_margin(
 ) -> tuple[float, float]:
     r"""$\min_i y_i \tilde\Phi(X_i) / \|\tilde U\|_F$ (with `start`, $\|\tilde U - \tilde U_0\|_F$) and its rounding.
 
-    Heads that started with cancelling readouts dilute the first; the second measures what training added. The rounding
-    is that of the scores, and that of a small difference of readouts.
+    Heads that started with cancelling readouts dilute the first; the second measures what training
+    added. The rounding is that of the scores, and that of a small difference of readouts.
     """
     size = frobenius_norm(model, dataset.num_tokens, start)
     least = float(np.min(dataset.labels * model.scores(dataset)))
@@ -185,15 +191,18 @@ def iterate_margin(
 def paper_direction(model: MultiHead, mixture: TokenizedMixture) -> Heads:
     r"""$\tilde\theta_* = H^{-1/2}(\bar U_*, \operatorname{sign}(\alpha_h) \bar W_*)_h$, of norm $\sqrt2$, by classes.
 
-    The sign of $\alpha_h$ is read off the readout: that of $\langle U_h, U_*\rangle$ (plus for zero).
+    The sign of $\alpha_h$ is read off the readout: that of $\langle U_h, U_*\rangle$ (plus for
+    zero).
     """
     if not isinstance(model, MultiHead):
         raise ValueError(
-            f"the paper's direction moves both blocks of a MultiHead; leave mixture= out for {model}."
+            "the paper's direction moves both blocks of a MultiHead; leave mixture= out for "
+            f"{model}."
         )
     if model.decoder != "full":
         raise ValueError(
-            f"the paper's direction is for a full readout; this model has decoder={model.decoder!r}."
+            "the paper's direction is for a full readout; this model has "
+            f"decoder={model.decoder!r}."
         )
     if isinstance(model.key_query, tuple):
         raise ValueError(
@@ -233,8 +242,9 @@ def found_margin(
 ) -> MarginInterval:
     """The best readout-scale margin found over one attention head: a lower bound on the best there is.
 
-    From many starts, ascent on a smoothed margin over attention and readout; then, for the best attention of each, the
-    exact margin of the readout. Only the lower end of the interval is a statement about all attention weights.
+    From many starts, ascent on a smoothed margin over attention and readout; then, for the best
+    attention of each, the exact margin of the readout. Only the lower end of the interval is a
+    statement about all attention weights.
     """
     n, T, d = dataset.tokens.shape
     fits_memory(

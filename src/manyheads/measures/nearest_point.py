@@ -1,9 +1,9 @@
 """Nearest point of a polytope to the origin: the quadratic programs behind every margin.
 
-Rows f_i have unit length and the hull is that of f_i / c_i with 0 < c_i <= 1, so that data of very different norms stay
-well scaled. A point of the hull is `sum_i mu_i f_i` with `mu >= 0` and `sum_i c_i mu_i = 1`; its length bounds the
-distance from above. A direction `w` bounds it from below by `min_i <f_i, w> / (c_i |w|)`. Nothing here certifies: the
-caller evaluates both bounds again.
+Rows f_i have unit length and the hull is that of f_i / c_i with 0 < c_i <= 1, so that data of very
+different norms stay well scaled. A point of the hull is `sum_i mu_i f_i` with `mu >= 0` and `sum_i
+c_i mu_i = 1`; its length bounds the distance from above. A direction `w` bounds it from below by
+`min_i <f_i, w> / (c_i |w|)`. Nothing here certifies: the caller evaluates both bounds again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def nearest_by_gram(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hull weights and direction coefficients from the Gram matrix of the unit rows.
 
-    First the dual program; where its gap stays open (small margin, steep spectrum), the homogeneous primal program in
-    the coordinates of a pivoted Cholesky factor, on the rows near the hull's face. The direction is the affine
-    minimizer of the support, refined. Stops at the gap asked for, or at the one that the rounding of a Gram matrix
-    allows.
+    First the dual program; where its gap stays open (small margin, steep spectrum), the homogeneous
+    primal program in the coordinates of a pivoted Cholesky factor, on the rows near the hull's
+    face. The direction is the affine minimizer of the support, refined. Stops at the gap asked for,
+    or at the one that the rounding of a Gram matrix allows.
     """
     n, best = len(C), _Best(C, c, tolerance)
     # a small problem is solved before its rank is known
@@ -81,7 +81,8 @@ class _Best:
     def __init__(self, C, c, tolerance):
         self.C, self.c, self.tolerance = C, c, tolerance
         self.upper, self.lower = np.inf, -np.inf
-        self.mu = self.a = self.slack = np.zeros(0)  # nothing offered yet
+        # nothing offered yet
+        self.mu = self.a = self.slack = np.zeros(0)
 
     def offer(self, mu: np.ndarray, a: np.ndarray) -> None:
         length = np.sqrt(max(mu @ (self.C @ mu), 0.0))
@@ -156,8 +157,8 @@ def _support_minimizer(
 ) -> np.ndarray:
     """The nearest point of the affine hull of the support, as coefficients; its signs are free.
 
-    The support is where the weight, in units of its mean, exceeds the relative slack. The ridge that makes a singular
-    system solvable is removed by proximal steps.
+    The support is where the weight, in units of its mean, exceeds the relative slack. The ridge
+    that makes a singular system solvable is removed by proximal steps.
     """
     square = max(mu @ products, np.finfo(float).tiny)
     S = np.flatnonzero(mu * c * len(c) > np.abs(products / (c * square) - 1.0))

@@ -1,11 +1,12 @@
 r"""Rigorous bounds on how scores, their gradients and their curvature can change inside a ball of parameters.
 
-The ball is $B(\hat\theta, \rho)$ in the norm of the full H-head model. At its center everything is computed exactly:
-the attention of every query, the covariance of the tokens under it, the readout's values on the tokens. A head of a
-class of $N$ moves by at most $b = \rho/\sqrt N$, so the logits of query $t$ are tilted by $\langle u, x_s\rangle$
-with $|u| \le b\|x_t\|$; what a tilt can do to means, variances, third and fourth cumulants gives the bounds.
-Where a number leaves the range of float64, or the logits are too large to be known, a bound is infinite or NaN: it
-then proves nothing, and no other number takes its place. Proofs: docs/theory/forecast.md.
+The ball is $B(\hat\theta, \rho)$ in the norm of the full H-head model. At its center everything is
+computed exactly: the attention of every query, the covariance of the tokens under it, the readout's
+values on the tokens. A head of a class of $N$ moves by at most $b = \rho/\sqrt N$, so the logits of
+query $t$ are tilted by $\langle u, x_s\rangle$ with $|u| \le b\|x_t\|$; what a tilt can do to
+means, variances, third and fourth cumulants gives the bounds. Where a number leaves the range of
+float64, or the logits are too large to be known, a bound is infinite or NaN: it then proves
+nothing, and no other number takes its place. Proofs: docs/theory/forecast.md.
 """
 
 from __future__ import annotations
@@ -97,9 +98,11 @@ class Neighborhood:
             self.known, S = False, np.where(self.keys, 0.0, -np.inf)
         A = np.exp(S - S.max(axis=2, keepdims=True))
         A /= A.sum(axis=2, keepdims=True)
-        mean = A @ X  # n, q, d
+        # n, q, d
+        mean = A @ X
         rows = U if U.ndim == 2 else U[None]
-        values = X @ np.broadcast_to(rows, (self.queries.shape[1], X.shape[2])).T  # n, s, q
+        # n, s, q
+        values = X @ np.broadcast_to(rows, (self.queries.shape[1], X.shape[2])).T
         xi = values.transpose(0, 2, 1)
         variance, radius = _spread(A, X, mean, self.keys)
         # the terms of a logit
@@ -124,7 +127,8 @@ class Neighborhood:
     def _tilted(self, one: dict[str, np.ndarray], step: np.ndarray) -> Tilted:
         """Bounds for all tilts with |u| <= step, (n, q)."""
         lam, r, D = one["variance"], one["radius"], self.diameter[:, None]
-        limit = D**2 / 4  # Popoviciu
+        # Popoviciu
+        limit = D**2 / 4
         # of an overflow, the limit
         grown = np.fmin(lam * np.exp(step * D), limit)
         for _ in range(3):
@@ -164,7 +168,8 @@ class Neighborhood:
     def third(self, radius: float) -> np.ndarray:
         r"""Per sequence, a bound over the ball on the third derivative of the score.
 
-        Along a move it is $\sum_t\kappa_4(\xi,\delta,\delta,\delta)+3\kappa_3(\langle x,dU_t\rangle,\delta,\delta)$.
+        Along a move it is $\sum_t\kappa_4(\xi,\delta,\delta,\delta)+3\kappa_3(\langle
+        x,dU_t\rangle,\delta,\delta)$.
         """
         if not self.known:
             return np.full(len(self.labels), np.inf)
@@ -187,7 +192,8 @@ class Neighborhood:
     def margins(self, direction: Heads, radius: float) -> np.ndarray:
         r"""Per sequence, a lower bound on $y_i\langle\nabla\tilde\Phi(X_i), v\rangle$ over the ball.
 
-        `direction` is v in class coordinates: the part of a class of N identical heads, which each move by v/√N.
+        `direction` is v in class coordinates: the part of a class of N identical heads, which each
+        move by v/√N.
         """
         n = len(self.labels)
         if not self.known:

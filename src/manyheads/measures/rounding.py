@@ -1,10 +1,11 @@
 r"""What rounding may do to attention, scores and gradients.
 
-A logit $x^\top W x'$ is known to about $\epsilon\,\|x\|\|W\|\|x'\|$, however small it is itself; an attention weight to
-that many times its size. Scores and gradients inherit it, times the sizes of what they add up, and the score of H heads
-adds terms of size $H^{1-c}\Phi$ that may cancel, at a cost of $\sqrt H$ roundings for $c = 1/2$. The sizes are
-Frobenius norms and the longest real token: estimates from above in all that can grow (logits, readouts, heads), not in
-the constant. For a model other than attention, the rounding of a score is measured: what float32 makes of it.
+A logit $x^\top W x'$ is known to about $\epsilon\,\|x\|\|W\|\|x'\|$, however small it is itself; an
+attention weight to that many times its size. Scores and gradients inherit it, times the sizes of
+what they add up, and the score of H heads adds terms of size $H^{1-c}\Phi$ that may cancel, at a
+cost of $\sqrt H$ roundings for $c = 1/2$. The sizes are Frobenius norms and the longest real token:
+estimates from above in all that can grow (logits, readouts, heads), not in the constant. For a
+model other than attention, the rounding of a score is measured: what float32 makes of it.
 """
 
 from __future__ import annotations
@@ -104,11 +105,12 @@ def hessian_error(
 ) -> tuple[float, float]:
     r"""Error of an eigenvalue of the Hessian of the train loss, in units; and the size of a Hessian with slopes of one.
 
-    The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$, weighted by two
-    derivatives of the loss. An error of the score moves these weights by that much of the derivative after; and an
-    error of the attention is one of what they weigh, whose size is taken from the `largest` eigenvalue and the number
-    of sequences that may cancel in it, and from the covariances of tokens, which are differences of products. Without a
-    loss, of the summed scores.
+    The Hessian adds $\nabla\tilde\Phi_i\nabla\tilde\Phi_i^\top$ and $\nabla^2\tilde\Phi_i$,
+    weighted by two derivatives of the loss. An error of the score moves these weights by that much
+    of the derivative after; and an error of the attention is one of what they weigh, whose size is
+    taken from the `largest` eigenvalue and the number of sequences that may cancel in it, and from
+    the covariances of tokens, which are differences of products. Without a loss, of the summed
+    scores.
     """
     slope, second, third = _loss_derivatives(model, dataset, loss)
     squares, full = gradient_norms(model, dataset) ** 2, attention_of(model)
@@ -140,13 +142,15 @@ def _loss_derivatives(
 def gradient_errors(heads, root, keys, mean, Xq, W, A, B, rest):
     r"""What rounding does to the gradients, followed through the formulas, and the terms of the one by W; squared.
 
-    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to $A(1-A)$ times
-    that, and the centered readout to what B and the changes of A leave in it. B is taken less its value at the key
-    with most attention, where nothing is lost.
+    A logit is known to $\|x_t W\| \|x_s\|$ roundings however small it is, an attention weight to
+    $A(1-A)$ times that, and the centered readout to what B and the changes of A leave in it. B is
+    taken less its value at the key with most attention, where nothing is lost.
     """
     (c, _, d), q, g = keys.shape, Xq.shape[1], W.shape[0]
-    size = jnp.sqrt(jnp.sum(keys**2, axis=2))  # c, s
-    queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))  # c, q
+    # c, s
+    size = jnp.sqrt(jnp.sum(keys**2, axis=2))
+    # c, q
+    queries = jnp.sqrt(jnp.sum(Xq**2, axis=2))
     # as in the scores: the compiler does it once
     Q = jax.lax.dot_general(
         Xq, W.transpose(1, 0, 2).reshape(d, g * d), EACH_TOKEN, precision=HIGHEST
@@ -170,7 +174,8 @@ def gradient_errors(heads, root, keys, mean, Xq, W, A, B, rest):
     of_U = over_keys(by_A) + middle
     of_U = of_U if heads.readout.ndim == 3 else jnp.sum(of_U, axis=1, keepdims=True)
     queries = queries[:, :, None]
-    of_W = jnp.sum(over_keys(by_D) * queries, axis=1)  # c, g
+    # c, g
+    of_W = jnp.sum(over_keys(by_D) * queries, axis=1)
     terms = jnp.sum(
         over_keys(A * centered) * jnp.maximum(queries, middle + size[:, :q, None]), axis=1
     )

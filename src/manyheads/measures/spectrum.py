@@ -1,7 +1,8 @@
 r"""The whole spectrum of the Hessian: exactly for small models, as a density for large ones.
 
-The Hessian of H heads has the eigenvalues of the collapsed one, and those of $H^{-c} B_g$ with multiplicity $N_g - 1$
-for every class (`measures.hessian`): at $10^{12}$ heads there are $10^{12}(Td + d^2)$ of them, in a handful of values.
+The Hessian of H heads has the eigenvalues of the collapsed one, and those of $H^{-c} B_g$ with
+multiplicity $N_g - 1$ for every class (`measures.hessian`): at $10^{12}$ heads there are
+$10^{12}(Td + d^2)$ of them, in a handful of values.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Spectrum:
     def __str__(self) -> str:
         negative = float(self.multiplicities[self.eigenvalues < -self.accuracy].sum())
         return (
-            f"{self.multiplicities.sum():.15g} eigenvalues in [{self.eigenvalues[0]:.6g}, {self.eigenvalues[-1]:.6g}], "
+            f"{self.multiplicities.sum():.15g} eigenvalues in [{self.eigenvalues[0]:.6g}, "
+            f"{self.eigenvalues[-1]:.6g}], "
             f"{negative:.15g} of them negative, trace {self.trace:.6g}, each to {self.accuracy:.1e}"
         )
 
@@ -52,7 +54,8 @@ def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic"
         operator = HessianOperator.of_loss(model, dataset, get_loss(loss))
         if operator.size > LARGEST_DENSE:
             raise ValueError(
-                f"the collapsed Hessian has {operator.size} rows, more than the {LARGEST_DENSE} done densely; "
+                f"the collapsed Hessian has {operator.size} rows, more than the {LARGEST_DENSE} "
+                "done densely; "
                 "use spectral_density, or loss_curvature for the two ends."
             )
         pieces = [(np.linalg.eigvalsh(part.dense()), count) for part, count in operator.pieces()]
@@ -69,8 +72,9 @@ def loss_spectrum(model: Any, dataset: Dataset, *, loss: str | Loss = "logistic"
 class SpectralDensity:
     """Density of the eigenvalues (it integrates to one over the full H-head spectrum), from random probes.
 
-    `density` is that of the eigenvalues blurred by a Gaussian of standard deviation `width`; `standard_error` comes
-    from the spread of the probes. `trace` is the sum of all eigenvalues with its standard error.
+    `density` is that of the eigenvalues blurred by a Gaussian of standard deviation `width`;
+    `standard_error` comes from the spread of the probes. `trace` is the sum of all eigenvalues with
+    its standard error.
     """
 
     grid: np.ndarray
@@ -83,7 +87,8 @@ class SpectralDensity:
 
     def __str__(self) -> str:
         return (
-            f"spectral density on [{self.grid[0]:.4g}, {self.grid[-1]:.4g}] from {self.num_probes} probes, blurred by "
+            f"spectral density on [{self.grid[0]:.4g}, {self.grid[-1]:.4g}] from {self.num_probes} "
+            "probes, blurred by "
             f"{self.width:.2g}; trace {self.trace:.6g} ± {self.trace_error:.2g}"
         )
 
@@ -111,8 +116,8 @@ def spectral_density(
 ) -> SpectralDensity:
     """Stochastic Lanczos quadrature (matfree's tridiagonalization) of the Hessian of the train loss.
 
-    The collapsed Hessian and the blocks within classes are probed separately and added with the number of eigenvalues
-    each stands for. `width` defaults to 1/100 of the range.
+    The collapsed Hessian and the blocks within classes are probed separately and added with the
+    number of eigenvalues each stands for. `width` defaults to 1/100 of the range.
     """
     with jax.enable_x64(True):
         parts = list(HessianOperator.of_loss(model, dataset, get_loss(loss)).pieces())

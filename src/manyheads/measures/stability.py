@@ -1,8 +1,8 @@
 r"""Leave-one-out and replace-one stability, by running descent again without each example.
 
-The leave-one-out loss is the paper's $\hat L^{-i} = \frac1n \sum_{j \ne i} \ell_j$: the same program with weight zero
-for example i. All runs share one compiled program and one reference run. Results are exact: each distance is that of a
-separate training run.
+The leave-one-out loss is the paper's $\hat L^{-i} = \frac1n \sum_{j \ne i} \ell_j$: the same
+program with weight zero for example i. All runs share one compiled program and one reference run.
+Results are exact: each distance is that of a separate training run.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ BATCH = {"cpu": 1, "gpu": 32}
 class Stability:
     r"""What leaving out (or replacing) each example of `indices` did to a run, at each of `steps`.
 
-    `distance` (runs, steps) is $\|\theta_k - \theta_k^{-i}\|$ of the full H-head model; `left_out_loss` the loss of
-    example i under the run that did not see it; `seen_loss` its loss under the reference run; `readout_norm` is
-    $\|U\|_{2,\infty}$ of each run and `reference_readout_norm` (steps,) that of the reference. `expansion` is
-    $\|G(\theta_k) - G(\theta_k^{-i})\| / \|\theta_k - \theta_k^{-i}\|$ for one step $G$ of descent on $\hat L^{-i}$,
-    the left side of (19) over its right-hand distance: NaN where the distance is zero or it was not asked for.
-    `accuracy` is the rounding that a distance may have, and `loss_accuracy` that of a loss: the scores of H heads are
-    sums of terms that cancel, which costs $\sqrt H$ roundings at every step.
+    `distance` (runs, steps) is $\|\theta_k - \theta_k^{-i}\|$ of the full H-head model;
+    `left_out_loss` the loss of example i under the run that did not see it; `seen_loss` its loss
+    under the reference run; `readout_norm` is $\|U\|_{2,\infty}$ of each run and
+    `reference_readout_norm` (steps,) that of the reference. `expansion` is $\|G(\theta_k) -
+    G(\theta_k^{-i})\| / \|\theta_k - \theta_k^{-i}\|$ for one step $G$ of descent on $\hat L^{-i}$,
+    the left side of (19) over its right-hand distance: NaN where the distance is zero or it was not
+    asked for. `accuracy` is the rounding that a distance may have, and `loss_accuracy` that of a
+    loss: the scores of H heads are sums of terms that cancel, which costs $\sqrt H$ roundings at
+    every step.
     """
 
     steps: np.ndarray
@@ -88,7 +90,8 @@ class Stability:
         m, n = len(self.indices), self.num_examples
         what = "left out" if self.kind == "leave-one-out" else "replaced"
         lines = [
-            f"{self.kind}: {m} of {n} examples {what} in turn, {self.status}, distances to {self.accuracy:.1e}, losses "
+            f"{self.kind}: {m} of {n} examples {what} in turn, {self.status}, distances to "
+            f"{self.accuracy:.1e}, losses "
             f"to {self.loss_accuracy:.1e}"
         ]
         if m == 0:
@@ -98,7 +101,8 @@ class Stability:
             error = f" ± {self.standard_error[k]:.2g}" if m < n else ""
             lines.append(
                 f"  step {step:>8d}: average stability {self.average[k]:.6g}{error}, times n "
-                f"{n * self.average[k]:.4g}, largest {self.distance[:, k].max():.4g}, left-out loss {loss[k]:.6g}, "
+                f"{n * self.average[k]:.4g}, largest {self.distance[:, k].max():.4g}, left-out "
+                f"loss {loss[k]:.6g}, "
                 f"train loss {self.reference_loss[k]:.6g}"
             )
         return "\n".join(lines)
@@ -147,18 +151,20 @@ def leave_one_out(
 ) -> Stability:
     """Train without each example in turn and compare with the run on all of them.
 
-    `steps` are the steps at which the runs are compared (the last one is always there). For large data leave out
-    `num_left_out` examples drawn with `key`, or these `indices`: averages then carry a standard error. `expansion=True`
-    adds the measured factors of (19). `batch` is how many runs go side by side (None: one on a CPU, 32 on a GPU).
-    `checkpoint=` keeps finished runs in a file; the same call with the same file continues. Ctrl-C returns what is
-    done. With `replacements` each example is replaced by theirs instead, as `replace_one` does. `devices` ("all" or a
-    number) spreads the runs over that many devices; the numbers are those of one device.
+    `steps` are the steps at which the runs are compared (the last one is always there). For large
+    data leave out `num_left_out` examples drawn with `key`, or these `indices`: averages then carry
+    a standard error. `expansion=True` adds the measured factors of (19). `batch` is how many runs
+    go side by side (None: one on a CPU, 32 on a GPU). `checkpoint=` keeps finished runs in a file;
+    the same call with the same file continues. Ctrl-C returns what is done. With `replacements`
+    each example is replaced by theirs instead, as `replace_one` does. `devices` ("all" or a number)
+    spreads the runs over that many devices; the numbers are those of one device.
     """
     n, last = dataset.num_examples, num_steps
     compared = np.union1d([] if steps is None else np.asarray(steps), [last]).astype(np.int64)
     if compared[0] < 0 or compared[-1] > last:
         raise ValueError(
-            f"steps must lie between 0 and num_steps={last}; got {compared.min()} to {compared.max()}."
+            f"steps must lie between 0 and num_steps={last}; got {compared.min()} to "
+            f"{compared.max()}."
         )
     chosen = choose_examples(n, num_left_out, indices, key)
     check_descent(model, dataset, last, 1 + len(chosen), records=len(compared) * (1 + n / 2))
@@ -222,7 +228,8 @@ def replace_one(
     """
     if replacements.tokens.shape != dataset.tokens.shape:
         raise ValueError(
-            f"replacements have shape {replacements.tokens.shape}, the data {dataset.tokens.shape}; "
+            f"replacements have shape {replacements.tokens.shape}, the data "
+            f"{dataset.tokens.shape}; "
             "pass one replacement for every example."
         )
     if (replacements.mask is None) != (dataset.mask is None):
@@ -371,7 +378,8 @@ def choose_examples(n: int, count: int | None, indices, key) -> np.ndarray:
         raise ValueError(f"num_left_out={count} must be between 1 and the {n} examples there are.")
     if key is None:
         raise ValueError(
-            f"num_left_out={count} of {n} examples are drawn at random: pass key=jax.random.key(0), or indices=."
+            f"num_left_out={count} of {n} examples are drawn at random: pass "
+            "key=jax.random.key(0), or indices=."
         )
     return np.sort(np.asarray(jax.random.choice(key, n, (count,), replace=False))).astype(np.int64)
 
@@ -446,7 +454,8 @@ def _restore(rows, checkpoint, mark) -> None:
         )
     if meta["fingerprint"] != mark:
         raise ValueError(
-            f"checkpoint={checkpoint} belongs to other data, another start or other settings; pass another path, "
+            f"checkpoint={checkpoint} belongs to other data, another start or other settings; pass "
+            "another path, "
             "or make the same call again."
         )
     if any(name not in arrays or arrays[name].shape != rows[name].shape for name in rows):

@@ -1,11 +1,12 @@
 r"""A fast estimate of leave-one-out stability: descent in function space, with its error measured on a few exact runs.
 
-The scores of the run without example i differ from those of the reference run by $\Delta_k$, which moves by
-$\Delta_{k+1} = \Delta_k - \eta K_k (g^{-i}(f_k + \Delta_k) - g(f_k))$, where $f_k$ are the exact scores of the
-reference run, $g$ the weighted slopes of the loss and $K_k$ its tangent kernel. The kernel is computed at a few points
-of the run and taken constant between them, and the runs without an example see the same kernel as the reference: exact
-where the kernel stands still (many heads), otherwise an estimate whose error is measured. All examples are handled
-together, by one matrix product a step.
+The scores of the run without example i differ from those of the reference run by $\Delta_k$, which
+moves by $\Delta_{k+1} = \Delta_k - \eta K_k (g^{-i}(f_k + \Delta_k) - g(f_k))$, where $f_k$ are the
+exact scores of the reference run, $g$ the weighted slopes of the loss and $K_k$ its tangent kernel.
+The kernel is computed at a few points of the run and taken constant between them, and the runs
+without an example see the same kernel as the reference: exact where the kernel stands still (many
+heads), otherwise an estimate whose error is measured. All examples are handled together, by one
+matrix product a step.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from manyheads.training.rules import GD
 class StabilityEstimate:
     """Estimated distances and left-out losses at the last step, beside exact values for a few examples.
 
-    `exact` holds the runs done again; `relative_error` is |estimate/exact − 1| for those, 0 where both are zero and
-    infinite where only the exact one is. `correlation` is that between their estimated and exact distances; NaN where
-    one of them does not vary.
+    `exact` holds the runs done again; `relative_error` is |estimate/exact − 1| for those, 0 where
+    both are zero and infinite where only the exact one is. `correlation` is that between their
+    estimated and exact distances; NaN where one of them does not vary.
     """
 
     distance: np.ndarray  # (n,)
@@ -56,14 +57,17 @@ class StabilityEstimate:
     def __str__(self) -> str:
         n, m = len(self.distance), len(self.relative_error)
         text = (
-            f"estimated leave-one-out at step {self.num_steps} from {self.num_kernels} kernels: average stability "
-            f"{self.average:.6g}, times n {n * self.average:.4g}, left-out loss {self.left_out_loss.mean():.6g}\n"
+            f"estimated leave-one-out at step {self.num_steps} from {self.num_kernels} kernels: "
+            "average stability "
+            f"{self.average:.6g}, times n {n * self.average:.4g}, left-out loss "
+            f"{self.left_out_loss.mean():.6g}\n"
         )
         if m == 0:
             return f"{text}  error not measured: no exact run was finished"
         return (
             f"{text}  on {m} examples done exactly: relative error of the distance "
-            f"{np.median(self.relative_error):.1%} (median), {self.relative_error.max():.1%} (largest), "
+            f"{np.median(self.relative_error):.1%} (median), {self.relative_error.max():.1%} "
+            "(largest), "
             + (
                 f"correlation {self.correlation:.4f}"
                 if np.isfinite(self.correlation)
@@ -174,8 +178,9 @@ def _segments(num_steps: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 def _difference(kernels, scores, labels, step_size, segment, loss):
     r"""Squared distances, and the scores of the left-out examples at the last step, for all examples at once.
 
-    Column i is the run without example i. The squared distance is $\eta^2 C^\top \sum_s K_s C_s$ with $C_s$ the
-    slopes added up in stretch s: inner products of gradients of two stretches are the mean of those within each.
+    Column i is the run without example i. The squared distance is $\eta^2 C^\top \sum_s K_s C_s$
+    with $C_s$ the slopes added up in stretch s: inner products of gradients of two stretches are
+    the mean of those within each.
     """
     n = labels.shape[0]
     y = labels[:, None]

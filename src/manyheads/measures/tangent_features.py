@@ -16,8 +16,10 @@ from manyheads.measures.margin import MOST_DIRECT, MarginInterval, hard_margin, 
 from manyheads.measures.working_set import Round, grow
 from manyheads.model.autodiff import is_model
 
-MEMORY = 2e9  # bytes
-AT_ONCE = 256  # columns of the kernel
+# bytes
+MEMORY = 2e9
+# columns of the kernel
+AT_ONCE = 256
 
 
 @check(
@@ -37,11 +39,12 @@ def tangent_margin(
 ) -> MarginInterval:
     r"""The hard margin of the tangent kernel of `model` on `dataset`, without the matrix of all pairs.
 
-    Up to 5,000 sequences this is `hard_margin` of `tangent_kernel`. Of more, the interval is that of a working set
-    (`measures.working_set`): the columns of the kernel that belong to it are kept, in at most `memory` bytes, and the
-    direction found on it is evaluated on all sequences with the allowance for rounding that `hard_margin` makes for a
-    Gram matrix of that accuracy. Where the working set outgrows `memory`, the interval is proved and wider than asked
-    for. The coefficients `direction` and the `weights` are those of all sequences, zero outside the working set.
+    Up to 5,000 sequences this is `hard_margin` of `tangent_kernel`. Of more, the interval is that
+    of a working set (`measures.working_set`): the columns of the kernel that belong to it are kept,
+    in at most `memory` bytes, and the direction found on it is evaluated on all sequences with the
+    allowance for rounding that `hard_margin` makes for a Gram matrix of that accuracy. Where the
+    working set outgrows `memory`, the interval is proved and wider than asked for. The coefficients
+    `direction` and the `weights` are those of all sequences, zero outside the working set.
     """
     n = dataset.num_examples
     if n <= MOST_DIRECT:
@@ -75,7 +78,8 @@ class Columns:
         self.most = int((np.sqrt(n**2 + 20 * max(left, 0.0) / 8) - n) / 10)
         if self.most < 2:
             raise ValueError(
-                f"memory={memory:g} bytes is too little for {n:,} sequences; pass {40.0 * n * AT_ONCE:.2g}."
+                f"memory={memory:g} bytes is too little for {n:,} sequences; pass "
+                f"{40.0 * n * AT_ONCE:.2g}."
             )
         # takes memory as it is filled
         self.rows = np.empty((self.most, n))

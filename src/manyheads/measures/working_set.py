@@ -2,15 +2,16 @@ r"""The margin of many features from a few of them: a working set that grows unt
 
 For a subset W of the features, with $\gamma$ the margin of all and $\gamma_W$ that of W:
 
-* $\gamma \le \gamma_W \le u_W$, where $u_W$ is the length of any point of W's hull: such a point is one of the hull of
-  all, with weight zero on the others.
-* $\gamma \ge \min_i y_i\langle g_i, \theta\rangle$ for every unit vector $\theta$, the minimum over all i; the best
-  direction for W is one.
+* $\gamma \le \gamma_W \le u_W$, where $u_W$ is the length of any point of W's hull: such a point is
+  one of the hull of all, with weight zero on the others.
+* $\gamma \ge \min_i y_i\langle g_i, \theta\rangle$ for every unit vector $\theta$, the minimum over
+  all i; the best direction for W is one.
 
-So the interval holds after every round, whatever W is. A round solves on W, evaluates the direction on all features and
-adds those that it separates worst. If none lies below $(1-0.9\tau)u_W$, and W was solved to a gap of $\tau/2$, the gap
-is below $\tau$. W grows in every other round, so there is an end; in practice W ends a little larger than the number of
-features that hold the margin, at most their rank. If W is not separable, $\gamma \le u_W$ says that all are not.
+So the interval holds after every round, whatever W is. A round solves on W, evaluates the direction
+on all features and adds those that it separates worst. If none lies below $(1-0.9\tau)u_W$, and W
+was solved to a gap of $\tau/2$, the gap is below $\tau$. W grows in every other round, so there is
+an end; in practice W ends a little larger than the number of features that hold the margin, at most
+their rank. If W is not separable, $\gamma \le u_W$ says that all are not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import numpy as np
 
 # features in the first working set, spread evenly over all
 FIRST = 256
-LEAST_ADDED, MOST_ADDED = 64, 512  # in a round
+# in a round
+LEAST_ADDED, MOST_ADDED = 64, 512
 
 
 class Round(NamedTuple):
@@ -74,7 +76,8 @@ def grow(
             best = best._replace(lower=max(lower, 0.0), direction=found.direction, chosen=chosen)
         if tell is not None:
             tell(
-                f"{len(chosen):,} of {num:,} sequences: margin in [{best.lower:.6g}, {best.upper:.6g}]"
+                f"{len(chosen):,} of {num:,} sequences: margin in [{best.lower:.6g}, "
+                f"{best.upper:.6g}]"
             )
         if found.inseparable or best.upper - best.lower <= tolerance * best.upper:
             return best

@@ -26,15 +26,20 @@ from manyheads.data.dataset import Dataset
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Dimension numbers of products of arrays (sequence, token or key, ...).
-EACH_TOKEN = (((2,), (0,)), ((), ()))  # every token times one matrix
-EACH_PAIR = (((2,), (2,)), ((0,), (0,)))  # the tokens of a sequence with one another
-EACH_KEY = (((1,), (1,)), ((0,), (0,)))  # a sum over the keys of each sequence
+# every token times one matrix
+EACH_TOKEN = (((2,), (0,)), ((), ()))
+# the tokens of a sequence with one another
+EACH_PAIR = (((2,), (2,)), ((0,), (0,)))
+# a sum over the keys of each sequence
+EACH_KEY = (((1,), (1,)), ((0,), (0,)))
 EACH_QUERY = (
     ((2,), (1,)),
     ((0,), (0,)),
 )  # a sum over the queries of each sequence, last on the left
-EACH_ROW = (((0, 1), (0, 1)), ((), ()))  # a sum over sequences and rows
-LARGEST_COUNT = 9e15  # whole numbers are exact in float64 up to here
+# a sum over sequences and rows
+EACH_ROW = (((0, 1), (0, 1)), ((), ()))
+# whole numbers are exact in float64 up to here
+LARGEST_COUNT = 9e15
 
 
 is_decoder = one_of(*ALL_DECODERS)
@@ -57,15 +62,18 @@ class Heads(NamedTuple):
 class MultiHead(eqx.Module):
     r"""Single-layer multi-head self-attention with a linear readout, Eq. (2) of the paper.
 
-    $$\tilde\Phi(X) = H^{-c} \sum_{g} N_g\, \langle U_g, \operatorname{softmax}(X W_g X^\top)\, X \rangle$$
+    $$\tilde\Phi(X) = H^{-c} \sum_{g} N_g\, \langle U_g, \operatorname{softmax}(X W_g X^\top)\, X
+    \rangle$$
 
     `key_query` stacks the $W_g$, `readout` the $U_g$. Class $g$ stands for $N_g$ identical heads
-    (`multiplicity`), $H$ is their sum and $c$ is `exponent`, 1/2 in the paper. The readout is one row per token
-    (`decoder="full"`), one vector for all tokens (`"pooled"`, $U = 1_T u^\top$) or one vector for the last token
-    `"last"`). With `"query"` each head has a learned query $q_g$, stored as `key_query`, in place of $x_t W_g$: it
-    attends once, at a cost of $Td$ instead of $T^2 d$, as attention probes and poolers do. One sequence in, one score out; batch with `jax.vmap` or `scores(dataset)`, compile with
-    `equinox.filter_jit`. A readout with one more axis, (classes, outputs, ...), gives one score per output, for the
-    softmax loss over that many labels (`model.outputs`).
+    (`multiplicity`), $H$ is their sum and $c$ is `exponent`, 1/2 in the paper. The readout is one
+    row per token (`decoder="full"`), one vector for all tokens (`"pooled"`, $U = 1_T u^\top$) or
+    one vector for the last token `"last"`). With `"query"` each head has a learned query $q_g$,
+    stored as `key_query`, in place of $x_t W_g$: it attends once, at a cost of $Td$ instead of $T^2
+    d$, as attention probes and poolers do. One sequence in, one score out; batch with `jax.vmap` or
+    `scores(dataset)`, compile with `equinox.filter_jit`. A readout with one more axis, (classes,
+    outputs, ...), gives one score per output, for the softmax loss over that many labels
+    (`model.outputs`).
     """
 
     key_query: Any
@@ -79,8 +87,10 @@ class MultiHead(eqx.Module):
         counts = {np.shape(leaf)[:1] for leaf in (*jax.tree.leaves(self.heads), self.multiplicity)}
         if len(counts) != 1 or not hasattr(self.multiplicity, "shape"):
             raise ValueError(
-                "key_query, readout and multiplicity must be arrays with one entry per class of heads; "
-                "use MultiHead.create(key_query, readout, multiplicity=...), which converts and checks."
+                "key_query, readout and multiplicity must be arrays with one entry per class of "
+                "heads; "
+                "use MultiHead.create(key_query, readout, multiplicity=...), which converts and "
+                "checks."
             )
 
     @classmethod
@@ -100,7 +110,8 @@ class MultiHead(eqx.Module):
             wanted = "(classes, tokens, dim)" if decoder == "full" else "(classes, dim)"
             wanted += ", with `outputs` as a second axis for several scores,"
             raise ValueError(
-                f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with classes={classes}, dim={dim}, "
+                f"readout has shape {U.shape}; decoder={decoder!r} needs {wanted} with "
+                f"classes={classes}, dim={dim}, "
                 "and no axis empty."
             )
         c = checked("exponent", exponent, not_negative)
@@ -182,7 +193,8 @@ class MultiHead(eqx.Module):
         X, U = self._one_sequence(tokens), jnp.asarray(self.readout)
         A = self.attention(X, mask)
         rows = "gtd" if self.decoder == "full" else "gd"
-        U = jnp.moveaxis(U, 0, -len(rows))  # outputs, if any, come first
+        # outputs, if any, come first
+        U = jnp.moveaxis(U, 0, -len(rows))
         by_class = jnp.einsum(f"...{rows},gts,sd->...g", U, A, X, precision=HIGHEST)
         N = (
             self.multiplicity
@@ -194,7 +206,8 @@ class MultiHead(eqx.Module):
         X = jnp.asarray(tokens)
         if X.ndim != 2 or X.shape[1] != self.dim or self.num_tokens not in (None, X.shape[0]):
             raise ValueError(
-                f"tokens has shape {X.shape}; the model takes one sequence, ({self.num_tokens or 'any'}, {self.dim}). "
+                f"tokens has shape {X.shape}; the model takes one sequence, "
+                f"({self.num_tokens or 'any'}, {self.dim}). "
                 "For many use scores(dataset) or jax.vmap(model)."
             )
         return X
@@ -207,7 +220,8 @@ class MultiHead(eqx.Module):
 
         if self.num_outputs is not None:
             raise ValueError(
-                f"the model has {self.num_outputs} scores a sequence, and losses of a margin take one; use "
+                f"the model has {self.num_outputs} scores a sequence, and losses of a margin take "
+                "one; use "
                 "model.outputs.loss_and_gradient, or mh.AttentionProbe, which trains such models."
             )
         return attention_objective(self, dataset, dtype, chunk, platform)
@@ -236,7 +250,8 @@ class MultiHead(eqx.Module):
         classes = "class" if self.num_classes == 1 else "classes"
         return (
             f"MultiHead: {self.num_heads:.0f} {heads} in {self.num_classes} {classes}, {size}, "
-            f"{kind}{'learned queries' if self.decoder == 'query' else 'key-query weights'}, {self.decoder} readout, scaling 1/H^{self.exponent:g}"
+            f"{kind}{'learned queries' if self.decoder == 'query' else 'key-query weights'}, "
+            f"{self.decoder} readout, scaling 1/H^{self.exponent:g}"
         )
 
 
@@ -254,7 +269,8 @@ def _checked_key_query(key_query, learned: bool) -> tuple[Any, tuple[int, int]]:
         queries = _weights(key_query, "key_query")
         if queries.ndim != 2 or 0 in queries.shape:
             raise ValueError(
-                f"key_query has shape {queries.shape}; decoder='query' needs one query per class of heads, "
+                f"key_query has shape {queries.shape}; decoder='query' needs one query per class "
+                "of heads, "
                 "(classes, dim), and no axis may be empty."
             )
         return queries, queries.shape
@@ -265,7 +281,8 @@ def _checked_key_query(key_query, learned: bool) -> tuple[Any, tuple[int, int]]:
         not factored and shapes[0][1] != shapes[0][2]
     ):
         raise ValueError(
-            f"key_query has shape {shapes}; it must be (classes, dim, dim), or Factored(query, key) with both "
+            f"key_query has shape {shapes}; it must be (classes, dim, dim), or Factored(query, "
+            "key) with both "
             "(classes, dim, rank), and no axis may be empty."
         )
     if len(set(shapes)) > 1:
@@ -281,7 +298,8 @@ def _checked_counts(multiplicity, classes: int) -> np.ndarray:
     numbers = N.shape == (classes,) and N.dtype.kind in "fiu"
     if not (numbers and np.all(N >= 1) and np.all(N == np.floor(N)) and N.sum() <= LARGEST_COUNT):
         raise ValueError(
-            f"multiplicity={shown(multiplicity)} must hold one whole number >= 1 for each of the {classes} "
+            f"multiplicity={shown(multiplicity)} must hold one whole number >= 1 for each of the "
+            f"{classes} "
             f"classes, adding up to at most {LARGEST_COUNT:g}."
         )
     return N.astype(np.float64)
@@ -322,7 +340,8 @@ def expand(model: MultiHead, *, largest: int = 100_000) -> MultiHead:
     """The same model with every head written out."""
     if model.num_heads > largest:
         raise ValueError(
-            f"the model has {model.num_heads:.0f} heads, more than largest={largest}; writing them out would need "
+            f"the model has {model.num_heads:.0f} heads, more than largest={largest}; writing them "
+            "out would need "
             "that many copies. Keep the classes, or pass a larger `largest`."
         )
     index = np.repeat(np.arange(model.num_classes), model.multiplicity.astype(int))

@@ -1,8 +1,8 @@
 """Any model by automatic differentiation: an Equinox module becomes a model, its derivatives come in chunks.
 
-`as_model` takes what a user hands in. The derivatives below need an objective of the protocol and nothing else; where a
-model counts identical copies (N of them), flat vectors are in class coordinates √N θ, in which inner products are those
-of the full model.
+`as_model` takes what a user hands in. The derivatives below need an objective of the protocol and
+nothing else; where a model counts identical copies (N of them), flat vectors are in class
+coordinates √N θ, in which inner products are those of the full model.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from manyheads.model.attention import HIGHEST
 from manyheads.model.loss import Loss
 from manyheads.model.protocol import Model, Objective, scaled
 
-CHUNK = {"cpu": 256, "gpu": 4096}  # sequences differentiated together
+# sequences differentiated together
+CHUNK = {"cpu": 256, "gpu": 4096}
 EXAMPLE = "an equinox.Module whose __call__(self, tokens, mask) returns one number"
 
 
 def as_model(thing: Any) -> Any:
     """A model of the protocol: what already is one, or an Equinox module that maps (tokens, mask) to a number.
 
-    The floating-point arrays of the module are its parameters; a field marked `eqx.field(static=True)` does not train.
-    `mask` is always given, True for real tokens.
+    The floating-point arrays of the module are its parameters; a field marked
+    `eqx.field(static=True)` does not train. `mask` is always given, True for real tokens.
     """
     return checked("model", thing, is_model)
 
@@ -46,7 +47,8 @@ def _accept_model(thing: Any) -> Any:
     parameters, rest = eqx.partition(thing, _trains)
     if not jax.tree.leaves(parameters):
         raise ValueError(
-            f"{type(thing).__name__} has no floating-point array to train; store its weights in fields."
+            f"{type(thing).__name__} has no floating-point array to train; store its weights in "
+            "fields."
         )
     return ModuleModel(jax.tree.map(np.asarray, parameters), rest)
 

@@ -4,17 +4,19 @@ For one sequence X and one head (W, U), with S = X W Xᵀ, A = softmax of the ro
 
     Φ = Σ_ts A_ts B_ts,   ∂Φ/∂U = A X,   ∂Φ/∂W = Xᵀ D X,   D_ts = A_ts (B_ts − Σ_s' A_ts' B_ts').
 
-Where one key holds nearly all attention, both terms of its D cancel down to what the other keys hold. So B is taken less
-its value at that key: no term is then larger than the result, and D has the accuracy of A however small it becomes.
+Where one key holds nearly all attention, both terms of its D cancel down to what the other keys
+hold. So B is taken less its value at that key: no term is then larger than the result, and D has
+the accuracy of A however small it becomes.
 
-Arrays are [sequence, key s, (class g, query t)]: the softmax runs over an axis that is not the last, so that the long
-last axis vectorizes. The products with W and with U, and both sums over sequences, are one large matrix product each;
-only S and the product with D are made one sequence at a time. W meets the keys and D the queries: with K = X Wᵀ, S is
-the product of K as [(s g), d] and X, and Xᵀ D X that of X and D as [(s g), t] X, so that no factor and no result is
-moved in memory.
+Arrays are [sequence, key s, (class g, query t)]: the softmax runs over an axis that is not the
+last, so that the long last axis vectorizes. The products with W and with U, and both sums over
+sequences, are one large matrix product each; only S and the product with D are made one sequence at
+a time. W meets the keys and D the queries: with K = X Wᵀ, S is the product of K as [(s g), d] and
+X, and Xᵀ D X that of X and D as [(s g), t] X, so that no factor and no result is moved in memory.
 
-Precision: every product asks for `jax.lax.Precision.HIGHEST`. On a CPU that changes nothing; on a GPU JAX's default
-would round the factors of a float32 product to tf32 (a mantissa of 10 bits), which `train(..., dtype="tf32")` asks for.
+Precision: every product asks for `jax.lax.Precision.HIGHEST`. On a CPU that changes nothing; on a
+GPU JAX's default would round the factors of a float32 product to tf32 (a mantissa of 10 bits),
+which `train(..., dtype="tf32")` asks for.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.model.streamed import Feed, Streamed
 from manyheads.model.streamed import scan as streamed_scan
 
-CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}  # intermediates of one chunk
+# intermediates of one chunk
+CHUNK_BYTES = {"cpu": 4 * 2**20, "gpu": 512 * 2**20}
 
 
 class Batch(NamedTuple):
@@ -97,8 +100,10 @@ def prepare(
     n, T, d = checked("dataset", dataset, is_dataset).tokens.shape
     if model.dim != d or model.num_tokens not in (None, T):
         raise ValueError(
-            f"the model is made for {model.num_tokens or 'any number of'} tokens in dimension {model.dim}, "
-            f"the data have {T} tokens in dimension {d}; make the model with num_tokens={T}, dim={d}."
+            f"the model is made for {model.num_tokens or 'any number of'} tokens in dimension "
+            f"{model.dim}, "
+            f"the data have {T} tokens in dimension {d}; make the model with num_tokens={T}, "
+            f"dim={d}."
         )
     if chunk is not None:
         checked("chunk", chunk, whole())
@@ -132,8 +137,8 @@ def prepare(
 class Folded(eqx.Module):
     """The parameters, or sums over sequences that become their gradient, as the large products take and leave them.
 
-    Fold outside of a loop over chunks: inside, the compiler does it again for every chunk. W meets the keys first, or
-    the queries, which is less work where one query is read.
+    Fold outside of a loop over chunks: inside, the compiler does it again for every chunk. W meets
+    the keys first, or the queries, which is less work where one query is read.
     """
 
     key_query: (
@@ -204,7 +209,8 @@ class Folded(eqx.Module):
         """With the terms x_t D_ts x_sᵀ and A_ts x_s of one chunk, D and A as [c, s, (g t)], weighted by sequence."""
         (c, T, d), q, g = X.shape, Xq.shape[1], self.num_classes
         dot = partial(jax.lax.dot_general, precision=precision)
-        if self.readout.shape[1] < g * q:  # one row for all queries
+        # one row for all queries
+        if self.readout.shape[1] < g * q:
             A = A.reshape(c, T, g, q).sum(axis=3)
         dW = self.key_query_sum(D, weight, X, Xq, precision)
         if (
@@ -212,7 +218,8 @@ class Folded(eqx.Module):
         ):  # the left factor is transposed: the narrower one, behind a barrier
             dU = jax.lax.optimization_barrier(dot(A, weight * X, EACH_ROW)).T
         else:
-            dU = dot(weight * X, A, EACH_ROW)  # the tokens are transposed for dW already
+            # the tokens are transposed for dW already
+            dU = dot(weight * X, A, EACH_ROW)
         return Folded(self.key_query + dW, self.readout + dU, g, self.by_query, self.learned)
 
 
@@ -242,7 +249,8 @@ def attention_and_queries(folded: Folded, X, mask, last, precision, keys=None):
 def mean_and_rest(A, top, B):
     """The mean of B under the attention, and B less that mean, exact where the attention is nearly all on one key."""
     most = jnp.max(jnp.where(top, B, -jnp.inf), axis=1, keepdims=True)
-    most = jax.lax.stop_gradient(jnp.where(jnp.isneginf(most), 0.0, most))  # of a masked query, 0
+    # of a masked query, 0
+    most = jax.lax.stop_gradient(jnp.where(jnp.isneginf(most), 0.0, most))
     above = B - most
     mean = jnp.sum(A * above, axis=1, keepdims=True)
     return (most + mean)[:, 0], above - mean
@@ -257,7 +265,8 @@ def scores_and_parts(folded: Folded, of_class, X, mask, last, precision, keys=No
     A, top, Xq = attention_and_queries(folded, X, mask, last, precision, keys)
     q = Xq.shape[1]
     B = folded.readouts(X if keys is None else keys, q, precision)
-    phi, rest = mean_and_rest(A, top, B)  # c, (g t): the part of each query in the score
+    # c, (g t): the part of each query in the score
+    phi, rest = mean_and_rest(A, top, B)
     by_class = phi.reshape(c, g, q).sum(axis=2) * of_class.astype(phi.dtype)[None, :]
     # Without the barrier multiply and add may fuse; equal classes of opposite sign would not cancel to the last bit.
     scores = jax.lax.optimization_barrier(by_class).sum(axis=1)
@@ -275,7 +284,8 @@ def loss_and_gradient(
 ) -> tuple[jax.Array, jax.Array, Heads]:
     r"""Loss $\sum_i w_i \ell(y_i \tilde\Phi(X_i))$, the scores, and the gradient of one head of each class.
 
-    Pure: jit, vmap and jvp go through it. With $w_i = 1/n$ it is the train loss; a zero leaves a sequence out.
+    Pure: jit, vmap and jvp go through it. With $w_i = 1/n$ it is the train loss; a zero leaves a
+    sequence out.
     """
     return evaluate(heads, weights, batch, sample_weight, loss=loss, precision=precision)[:3]
 
@@ -418,7 +428,8 @@ class AttentionObjective(eqx.Module):
     def measured(self, parameters: Heads) -> dict[str, jax.Array]:
         r"""`readout_norm` $= \max_h \|U_h\|_F$; a pooled readout stands for $U = 1_T u^\top$."""
         W, U = parameters
-        learned = getattr(W, "ndim", 3) == 2  # one query reads once
+        # one query reads once
+        learned = getattr(W, "ndim", 3) == 2
         pooled = U.ndim == 2 and self.batch.last is None and not learned
         repeat = self.batch.tokens.shape[-2] if pooled else 1
         return {
@@ -440,7 +451,8 @@ class AttentionObjective(eqx.Module):
     def _resident(self) -> AttentionObjective:
         if isinstance(self.batch.tokens, Streamed):
             raise ValueError(
-                "this needs single sequences of data that are read block by block; pass a part that fits in memory, "
+                "this needs single sequences of data that are read block by block; pass a part "
+                "that fits in memory, "
                 "dataset.subset(range(10_000)) say, or a smaller file."
             )
         return self
@@ -464,7 +476,8 @@ def attention_objective(
     )
     if not weights.of_head > 0:
         raise ValueError(
-            f"H^-{model.exponent:g} is zero in {np.dtype(dtype)}; no head would move. Pass a smaller exponent."
+            f"H^-{model.exponent:g} is zero in {np.dtype(dtype)}; no head would move. Pass a "
+            "smaller exponent."
         )
     relevant = None
     if dataset.relevant is not None:

@@ -1,13 +1,14 @@
 r"""Attention layers that somebody already has, of PyTorch or in a safetensors file, as a `MultiHead` and back.
 
-A layer maps tokens to vectors, ours maps them to a score: what is taken over is the layer with a `readout`, the score
-$\langle R, \mathrm{Attn}(X) \rangle$. With a constant feature, $\tilde X = (X, 1)$ and $\tilde W_Q = (W_Q, b_Q)$, it
-has the heads
+A layer maps tokens to vectors, ours maps them to a score: what is taken over is the layer with a
+`readout`, the score $\langle R, \mathrm{Attn}(X) \rangle$. With a constant feature, $\tilde X = (X,
+1)$ and $\tilde W_Q = (W_Q, b_Q)$, it has the heads
 
-$$W_h = \tilde W_{Q,h}^\top \tilde W_{K,h} / \sqrt{d_h}, \qquad U_h = \sqrt H\, R\, W_{O,h} \tilde W_{V,h}$$
+$$W_h = \tilde W_{Q,h}^\top \tilde W_{K,h} / \sqrt{d_h}, \qquad U_h = \sqrt H\, R\, W_{O,h} \tilde
+W_{V,h}$$
 
-and the bias of the output is shared by the heads. A bias of the keys adds the same to every score of a query, which the
-softmax does not see; it is left out.
+and the bias of the output is shared by the heads. A bias of the keys adds the same to every score
+of a query, which the softmax does not see; it is left out.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ NAMES = (
         "attention.attention.value",
         "attention.output.dense",
     ),
-    ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),  # DistilBERT
+    # DistilBERT
+    ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),
     ("q_proj", "k_proj", "v_proj", "out_proj"),
 )
 PACKED = (
@@ -56,7 +58,8 @@ COUNTS = (
     "num_heads",
 )  # how config.json calls the number of heads
 NEGLIGIBLE = (
-    1e-9  # of the largest singular value: what is left of a product of low rank by rounding
+    # of the largest singular value: what is left of a product of low rank by rounding
+    1e-9
 )
 
 
@@ -75,27 +78,31 @@ class Layer(NamedTuple):
 def from_torch(layer: Any, readout: Any, *, decoder: str | None = None) -> MultiHead:
     """A `torch.nn.MultiheadAttention` and a readout of its output, as a MultiHead with the same scores.
 
-    `readout` (tokens, dim) is contracted with the layer's output: the score is the sum of their products. One vector
-    (dim,) reads the sum over all tokens (`decoder="pooled"`, the default; divide by T for the mean), or the last token
-    ("last"). The layer is taken as it is when it is evaluated, without dropout. If it has biases, the model takes
-    tokens with a constant feature: `dataset.with_constant()`.
+    `readout` (tokens, dim) is contracted with the layer's output: the score is the sum of their
+    products. One vector (dim,) reads the sum over all tokens (`decoder="pooled"`, the default;
+    divide by T for the mean), or the last token ("last"). The layer is taken as it is when it is
+    evaluated, without dropout. If it has biases, the model takes tokens with a constant feature:
+    `dataset.with_constant()`.
     """
     if not any(
         kind.__name__ == "MultiheadAttention" and kind.__module__.startswith("torch")
         for kind in type(layer).__mro__
     ):
         raise ValueError(
-            f"layer={shown(layer)} must be a torch.nn.MultiheadAttention; weights of other modules can be saved with "
+            f"layer={shown(layer)} must be a torch.nn.MultiheadAttention; weights of other modules "
+            "can be saved with "
             "safetensors and read by from_safetensors."
         )
     if layer.bias_k is not None or layer.add_zero_attn:
         raise ValueError(
-            "the layer adds a token of its own to the keys; make it without add_bias_kv and add_zero_attn."
+            "the layer adds a token of its own to the keys; make it without add_bias_kv and "
+            "add_zero_attn."
         )
     weights = {name: array_of(value, name) for name, value in layer.state_dict().items()}
     if not layer._qkv_same_embed_dim:
         raise ValueError(
-            f"the layer takes keys of dimension {layer.kdim} and values of {layer.vdim} beside queries of "
+            f"the layer takes keys of dimension {layer.kdim} and values of {layer.vdim} beside "
+            "queries of "
             f"{layer.embed_dim}; self-attention has one dimension: leave kdim and vdim out."
         )
     return _folded(_packed(weights, "", layer.num_heads), readout, decoder)
@@ -117,10 +124,11 @@ def from_safetensors(
 ) -> MultiHead:
     """An attention layer of a safetensors file and a readout of its output, as a MultiHead with the same scores.
 
-    `layer` is its number, or the beginning of the names of its tensors; it may be left out where there is one. Known
-    are the names of BERT and its relatives, ViT, DistilBERT, CLIP and `torch.nn.MultiheadAttention`. `num_heads` is
-    read from a config.json beside the file if it is not given. `readout` and `decoder` are as for `from_torch`: the
-    output is that of the output projection, before anything is added to it or normalized.
+    `layer` is its number, or the beginning of the names of its tensors; it may be left out where
+    there is one. Known are the names of BERT and its relatives, ViT, DistilBERT, CLIP and
+    `torch.nn.MultiheadAttention`. `num_heads` is read from a config.json beside the file if it is
+    not given. `readout` and `decoder` are as for `from_torch`: the output is that of the output
+    projection, before anything is added to it or normalized.
     """
     path = Path(path)
     if not path.is_file():
@@ -152,9 +160,10 @@ def from_safetensors(
 def to_torch(model: MultiHead, *, constant: bool = False) -> tuple[Any, np.ndarray]:
     """A `torch.nn.MultiheadAttention` in float64, and the readout with which its output has the scores of the model.
 
-    The reverse of `from_torch`. `constant` says that the last feature of the model's tokens is the constant one; it
-    becomes biases. Possible where the dimension is a multiple of the number of classes of heads, whose key-query
-    weights and readouts must then have at most rank dim / classes, PyTorch's rank of a head.
+    The reverse of `from_torch`. `constant` says that the last feature of the model's tokens is the
+    constant one; it becomes biases. Possible where the dimension is a multiple of the number of
+    classes of heads, whose key-query weights and readouts must then have at most rank dim /
+    classes, PyTorch's rank of a head.
     """
     layer, readout = _unfolded(model, constant)
     try:
@@ -191,7 +200,8 @@ def _folded(layer: Layer, readout: Any, decoder: str | None) -> MultiHead:
     kind = decoder or kinds[0]
     if kind not in kinds:
         raise ValueError(
-            f"decoder={kind!r} does not fit a readout of shape {R.shape}; it takes {' or '.join(kinds)}."
+            f"decoder={kind!r} does not fit a readout of shape {R.shape}; it takes "
+            f"{' or '.join(kinds)}."
         )
     Q, K, V, out, bias, has_bias = layer
     H, rank, _ = Q.shape
@@ -209,7 +219,8 @@ def _unfolded(model: MultiHead, constant: bool) -> tuple[Layer, np.ndarray]:
     heads, dim = model.num_classes, model.dim - constant
     if dim < 1 or dim % heads:
         raise ValueError(
-            f"tokens of dimension {dim} cannot be divided among {heads} heads, as PyTorch does; add features to the "
+            f"tokens of dimension {dim} cannot be divided among {heads} heads, as PyTorch does; "
+            "add features to the "
             "tokens, or give heads that are equal one class with collapse."
         )
     rank, wide = dim // heads, dim + 1
@@ -222,18 +233,22 @@ def _unfolded(model: MultiHead, constant: bool) -> tuple[Layer, np.ndarray]:
     U = np.array(model.readout, np.float64)
     if not constant:
         W, U = np.pad(W, ((0, 0), (0, 1), (0, 1))), np.pad(U, [(0, 0)] * (U.ndim - 1) + [(0, 1)])
-    W[:, :, -1] = 0.0  # the same for every key
+    # the same for every key
+    W[:, :, -1] = 0.0
     share = model.multiplicity / model.num_heads**model.exponent
     U = U * share.reshape(-1, *[1] * (U.ndim - 1))
     queries, keys = _factors(W, rank, "key_query")
     rows, values = _factors(U.reshape(heads, -1, wide)[:, :, :-1], rank, "readout")
     values = np.pad(values, ((0, 0), (0, 0), (0, 1)))
-    readout = rows.transpose(1, 0, 2).reshape(-1, dim)  # the output projection is the identity
-    rest = U.reshape(heads, -1, wide)[:, :, -1].sum(axis=0)  # the constant part, one number per row
+    # the output projection is the identity
+    readout = rows.transpose(1, 0, 2).reshape(-1, dim)
+    # the constant part, one number per row
+    rest = U.reshape(heads, -1, wide)[:, :, -1].sum(axis=0)
     bias = np.linalg.lstsq(readout, rest, rcond=None)[0]
     if np.abs(readout @ bias - rest).max() > NEGLIGIBLE * max(1.0, np.abs(rest).max()):
         raise ValueError(
-            "the constant part of the readout is none that a bias of PyTorch's output projection gives."
+            "the constant part of the readout is none that a bias of PyTorch's output projection "
+            "gives."
         )
     output = np.eye(dim).reshape(dim, heads, rank)
     layer = Layer(
@@ -248,7 +263,8 @@ def _factors(matrices: np.ndarray, rank: int, name: str) -> tuple[np.ndarray, np
     if (sizes[:, rank:] > NEGLIGIBLE * sizes[:, :1]).any():
         found = int((sizes > NEGLIGIBLE * sizes[:, :1]).sum(axis=1).max())
         raise ValueError(
-            f"{name} has rank {found}, and a head of PyTorch's layer has {rank}, the dimension divided by the number "
+            f"{name} has rank {found}, and a head of PyTorch's layer has {rank}, the dimension "
+            "divided by the number "
             "of heads; use fewer heads, or weights of lower rank."
         )
     more = max(0, rank - sizes.shape[1])
@@ -281,13 +297,15 @@ def _layer(weights: list, biases: list, num_heads: int | None) -> Layer:
     dim = shapes[0][-1]
     if set(shapes) != {(dim, dim)}:
         raise ValueError(
-            f"the projections have shapes {shapes}; all must be (dim, dim), as many values as features."
+            f"the projections have shapes {shapes}; all must be (dim, dim), as many values as "
+            "features."
         )
     if num_heads is None:
         raise ValueError("the file does not say how many heads the layer has; pass num_heads=.")
     if dim % num_heads:
         raise ValueError(
-            f"num_heads={num_heads} does not divide the dimension {dim}; pass the layer's own number."
+            f"num_heads={num_heads} does not divide the dimension {dim}; pass the layer's own "
+            "number."
         )
     vectors = [np.zeros(dim) if bias is None else np.asarray(bias, np.float64) for bias in biases]
     vectors[1] = np.zeros(dim)
@@ -327,7 +345,8 @@ def _chosen(present: list[str], layer: int | str | None, path: Path) -> tuple[st
                 found.setdefault(start, names)
     if not found:
         raise ValueError(
-            f"{path} holds no attention layer that is known, only names such as {', '.join(sorted(present)[:3])}; "
+            f"{path} holds no attention layer that is known, only names such as "
+            f"{', '.join(sorted(present)[:3])}; "
             "known are those of BERT, ViT, DistilBERT, CLIP and torch.nn.MultiheadAttention."
         )
     fits = [start for start in found if layer is None or _is_layer(start, layer)]
@@ -335,7 +354,8 @@ def _chosen(present: list[str], layer: int | str | None, path: Path) -> tuple[st
         listed = ", ".join(repr(start.rstrip(".")) for start in list(fits or found)[:4])
         many = "several layers" if fits else f"no layer {shown(layer)}"
         raise ValueError(
-            f"{path} has {many} among {listed}{', ...' if len(fits or found) > 4 else ''}; pass layer=."
+            f"{path} has {many} among {listed}{', ...' if len(fits or found) > 4 else ''}; pass "
+            "layer=."
         )
     return fits[0], found[fits[0]]
 

@@ -20,12 +20,13 @@ from manyheads._types import AnyArray
 class Loss:
     r"""A decreasing convex loss $\ell(m)$ of the margin $m$.
 
-    The constants are the best ones: $|\ell'| \le$ `lipschitz`, $\ell'' \le$ `smoothness`,
-    $|\ell'| \le$ `self_bound` $\cdot\, \ell$ and $\ell'' \le$ `self_curvature` $\cdot\, \ell$, for every $m$; infinite
-    where there is none. `log_value` is $\log\ell$ and `log_slope` $\log|\ell'|$, exact where these underflow; without
-    them normalized descent stops there. `inverse(times)` is a margin from which on the loss is at most 1/times (without
-    it found by bisection), `numpy` the value, $|\ell'|$ and the curvature on NumPy arrays (JAX's without it), `peak`
-    the margin up to which $\ell''$ rises and from which on it falls.
+    The constants are the best ones: $|\ell'| \le$ `lipschitz`, $\ell'' \le$ `smoothness`, $|\ell'|
+    \le$ `self_bound` $\cdot\, \ell$ and $\ell'' \le$ `self_curvature` $\cdot\, \ell$, for every
+    $m$; infinite where there is none. `log_value` is $\log\ell$ and `log_slope` $\log|\ell'|$,
+    exact where these underflow; without them normalized descent stops there. `inverse(times)` is a
+    margin from which on the loss is at most 1/times (without it found by bisection), `numpy` the
+    value, $|\ell'|$ and the curvature on NumPy arrays (JAX's without it), `peak` the margin up to
+    which $\ell''$ rises and from which on it falls.
     """
 
     name: str

@@ -1,8 +1,9 @@
 r"""The softmax loss of a model with one score per label, in closed form.
 
-With $P = A X$ the pooled tokens of every head and query, the score of output $o$ is $\langle U_o, P\rangle$. The slopes
-$g_o$ of a sequence's loss fold its readouts into one, $\sum_o g_o U_o$; from there on the gradient by the key-query
-weights is that of `model.gradient`, so the cost of an output is that of its readout alone.
+With $P = A X$ the pooled tokens of every head and query, the score of output $o$ is $\langle U_o,
+P\rangle$. The slopes $g_o$ of a sequence's loss fold its readouts into one, $\sum_o g_o U_o$; from
+there on the gradient by the key-query weights is that of `model.gradient`, so the cost of an output
+is that of its readout alone.
 """
 
 from __future__ import annotations

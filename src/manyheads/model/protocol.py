@@ -1,7 +1,8 @@
 """What a model offers to be trained and measured, and the norms of the full model.
 
-No class has to be inherited from: whatever has these attributes is a model. `MultiHead` has its own closed forms;
-`manyheads.model.autodiff` makes a model of any Equinox module that maps (tokens, mask) to a number.
+No class has to be inherited from: whatever has these attributes is a model. `MultiHead` has its own
+closed forms; `manyheads.model.autodiff` makes a model of any Equinox module that maps (tokens,
+mask) to a number.
 """
 
 from __future__ import annotations
@@ -47,13 +48,15 @@ class Model(Protocol):
 class Objective(Protocol):
     """Scores, loss and gradient on a fixed dataset, as functions of the parameters.
 
-    A pytree (an `equinox.Module`, say) whose leaves are arrays, so that it passes through jit, vmap and scan.
+    A pytree (an `equinox.Module`, say) whose leaves are arrays, so that it passes through jit, vmap
+    and scan.
 
-    Two methods are optional. `evaluate(parameters, sample_weight, due, *, loss, precision)` is `loss_and_gradient` with
-    a fourth result, a dict of records that come out of the same evaluation, needed where the traced flag `due` is set.
-    `measured(parameters)` is a dict of further records of a point. Both may only use names in `trajectory.RECORDS`.
-    On several devices each has the objective of its part: the records of `evaluate` must be means over the sequences of
-    positive weight, and those of `measured` must not depend on the data.
+    Two methods are optional. `evaluate(parameters, sample_weight, due, *, loss, precision)` is
+    `loss_and_gradient` with a fourth result, a dict of records that come out of the same
+    evaluation, needed where the traced flag `due` is set. `measured(parameters)` is a dict of
+    further records of a point. Both may only use names in `trajectory.RECORDS`. On several devices
+    each has the objective of its part: the records of `evaluate` must be means over the sequences
+    of positive weight, and those of `measured` must not depend on the data.
     """
 
     @property
@@ -75,7 +78,8 @@ class Objective(Protocol):
     ) -> tuple[jax.Array, jax.Array, Any]:
         r"""Loss $\sum_i w_i\ell(y_i f(X_i))$, the scores, and the gradient of one copy of each leaf.
 
-        `loss` may close over traced values: call it, and do not make it a static argument of a jit of your own.
+        `loss` may close over traced values: call it, and do not make it a static argument of a jit
+        of your own.
         """
         ...
 

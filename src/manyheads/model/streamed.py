@@ -1,8 +1,9 @@
 """Tokens that a compiled program reads from the host, block by block, while a thread reads the next block.
 
-A block is a number of chunks. The program asks for it by a callback and goes through its chunks as through those of
-tokens on the device: same program for a chunk, same order, same bits. Numbers pass the callback as words of 32 bits:
-JAX calls it in a thread that knows nothing of `jax.enable_x64`, and would round float64 there.
+A block is a number of chunks. The program asks for it by a callback and goes through its chunks as
+through those of tokens on the device: same program for a chunk, same order, same bits. Numbers pass
+the callback as words of 32 bits: JAX calls it in a thread that knows nothing of `jax.enable_x64`,
+and would round float64 there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import numpy as np
 
 from manyheads.data.mapped import Mapped
 
-FEED_BYTES = 2**22  # of a block: it is still in the cache of a CPU when its chunks are computed
-PAGE = 512  # numbers; of either precision, no page of memory holds fewer
+# of a block: it is still in the cache of a CPU when its chunks are computed
+FEED_BYTES = 2**22
+# numbers; of either precision, no page of memory holds fewer
+PAGE = 512
 
 
 class Feed:
@@ -49,7 +52,8 @@ class Feed:
             found = np.concatenate(
                 [found, np.zeros((count - len(found), *found.shape[1:]), self.dtype)]
             )
-        found.reshape(-1)[::PAGE].max()  # what is still a part of the file is now in memory
+        # what is still a part of the file is now in memory
+        found.reshape(-1)[::PAGE].max()
         return found.reshape(self.per_block, *self.shape[1:])
 
     def fetch(self, block: Any) -> np.ndarray:

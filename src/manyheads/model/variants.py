@@ -117,7 +117,8 @@ def trained(heads: Heads, parameters: Heads) -> Heads:
 def attention_of(model: Any) -> MultiHead | None:
     """The paper's self-attention behind a model: itself, or with a frozen block; None for any other model.
 
-    None for learned queries too: closed forms of measures are for weights that are matrices, autodiff for the rest.
+    None for learned queries too: closed forms of measures are for weights that are matrices,
+    autodiff for the rest.
     """
     if isinstance(model, Frozen):
         return model.full
@@ -127,12 +128,13 @@ def attention_of(model: Any) -> MultiHead | None:
 class LowRank(eqx.Module):
     r"""Multi-head attention with a bottleneck in its values, before these are absorbed into the readout.
 
-    $$\Phi(X) = H^{-c} \sum_h \langle U, \operatorname{softmax}(X W_{Q,h} W_{K,h}^\top X^\top)\, X W_{V,h} W_{O,h}
-    \rangle$$
+    $$\Phi(X) = H^{-c} \sum_h \langle U, \operatorname{softmax}(X W_{Q,h} W_{K,h}^\top X^\top)\, X
+    W_{V,h} W_{O,h} \rangle$$
 
-    The paper's footnote names $d_v = d/H$ as common practice: the products $W_Q W_K^\top$ and $W_V W_O$ have low rank,
-    and the readout $U$ (T, d) is one for all heads. A readout (d,) is pooled over real tokens. An Equinox module like
-    any other: its derivatives are those of `model.autodiff`.
+    The paper's footnote names $d_v = d/H$ as common practice: the products $W_Q W_K^\top$ and $W_V
+    W_O$ have low rank, and the readout $U$ (T, d) is one for all heads. A readout (d,) is pooled
+    over real tokens. An Equinox module like any other: its derivatives are those of
+    `model.autodiff`.
     """
 
     query: Any  # (heads, dim, rank)
@@ -151,8 +153,10 @@ class LowRank(eqx.Module):
             factors and Q == K and V[:2] == Q[:2] and out == (V[0], V[2], V[1]) and U[-1] == Q[1]
         ):
             raise ValueError(
-                f"query {Q}, key {K}, value {V}, output {out}, readout {U} do not fit; they must be (heads, dim, rank) "
-                "twice, (heads, dim, value_rank), (heads, value_rank, dim), and (tokens, dim) or (dim,)."
+                f"query {Q}, key {K}, value {V}, output {out}, readout {U} do not fit; they must "
+                "be (heads, dim, rank) "
+                "twice, (heads, dim, value_rank), (heads, value_rank, dim), and (tokens, dim) or "
+                "(dim,)."
             )
 
     @classmethod

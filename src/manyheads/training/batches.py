@@ -35,9 +35,9 @@ def _key_data(key: Any) -> np.ndarray:
 class MiniBatches(Rule):
     """`rule` on `batch_size` sequences at a time, in an order that `key` draws anew for each pass through the data.
 
-    The gradient of a step is that of its sequences, times n over their number: its mean over a pass is the gradient on
-    all data. Of n sequences n mod `batch_size` are left out of a pass. Records are of all data, and a step without a
-    record evaluates its own sequences only.
+    The gradient of a step is that of its sequences, times n over their number: its mean over a pass
+    is the gradient on all data. Of n sequences n mod `batch_size` are left out of a pass. Records
+    are of all data, and a step without a record evaluates its own sequences only.
 
     Args:
         rule: what a step makes of the gradient: GD(0.1), Adam(0.01), an optax transform.
@@ -75,7 +75,8 @@ class MiniBatches(Rule):
     def batch(self, problem: Problem, step: Any, memory: Any) -> tuple[Problem, Any]:
         """The problem of the sequences of a step, and their order in this pass."""
         n, size = problem.sample_weight.shape[0], self.batch_size
-        count = n // size  # batches of a pass
+        # batches of a pass
+        count = n // size
 
         def drawn():
             key = jax.random.fold_in(jax.random.wrap_key_data(self.key), step // count)
@@ -105,7 +106,8 @@ def checked_on(rule: Any, model: Any, num_examples: int) -> Rule:
         return checked_rule(rule, model.copies)
     if rule.batch_size > num_examples:
         raise ValueError(
-            f"batch_size={rule.batch_size} is more than the {num_examples} sequences there are; pass at most that, or "
+            f"batch_size={rule.batch_size} is more than the {num_examples} sequences there are; "
+            "pass at most that, or "
             f"the rule without mini-batches."
         )
     return replace(rule, rule=checked_rule(rule.rule, model.copies))

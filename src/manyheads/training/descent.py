@@ -68,8 +68,10 @@ from manyheads.training.trajectory import RECORDS, Trajectory, Unsaved, is_traje
 
 CHECKPOINT_SECONDS = 30.0
 TF32 = "tf32"
-OBSERVED = "observed "  # before the names of `observe=`
-ROUNDING_SAID = 0.01  # of the last step: a larger share is kept in the settings of the run
+# before the names of `observe=`
+OBSERVED = "observed "
+# of the last step: a larger share is kept in the settings of the run
+ROUNDING_SAID = 0.01
 
 
 class Data(NamedTuple):
@@ -110,37 +112,52 @@ def train(
 ) -> Trajectory:
     r"""Descent on the train loss from `start`.
 
-    Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it as if it had never
-    stopped, bit for bit. `with mh.progress():` shows a bar.
+    Ctrl-C ends the run with status "interrupted" and keeps what was done; `resume=` continues it as
+    if it had never stopped, bit for bit. `with mh.progress():` shows a bar.
 
     Args:
         start: a MultiHead, or any other model (`model.protocol`), an Equinox module for example.
         data: the training sequences.
-        rule: `GD(step_size)` (the paper's), `Normalized(step_size)` (times the unit gradient), `Polyak(step_size)`
-            (loss over squared gradient norm, at most step_size), `Adam(step_size)`, or any optax transform, which brings
-            its own step size. The first three treat the H-head model as one vector; Adam acts on one head of each class,
-            as it would on all its members. For a model with multiplicities an optax transform must say which of the two
-            is right for it by `Optax(transform, coordinates="class")` or `"head"`. `MiniBatches(rule, batch_size)` makes
+        rule: `GD(step_size)` (the paper's), `Normalized(step_size)` (times the unit gradient),
+            `Polyak(step_size)`
+            (loss over squared gradient norm, at most step_size), `Adam(step_size)`, or any optax
+                transform, which brings
+            its own step size. The first three treat the H-head model as one vector; Adam acts on
+                one head of each class,
+            as it would on all its members. For a model with multiplicities an optax transform must
+                say which of the two
+            is right for it by `Optax(transform, coordinates="class")` or `"head"`.
+                `MiniBatches(rule, batch_size)` makes
             any of them act on a few sequences at a time.
         num_steps: where the run ends.
-        loss: "logistic", "hyperbolic", a `Loss`, or `Weighted(weights, loss)` for other weights of the sequences than
+        loss: "logistic", "hyperbolic", a `Loss`, or `Weighted(weights, loss)` for other weights of
+            the sequences than
             1/n.
         test: sequences on which the loss is recorded too.
-        record: the recorded steps: "log" (about 60, evenly spaced in the logarithm), "all", every m-th, or a list; step
+        record: the recorded steps: "log" (about 60, evenly spaced in the logarithm), "all", every
+            m-th, or a list; step
             0 and the last are always there.
         snapshots: steps at which the parameters are kept, or "records".
-        observe: `{"name": fn}` also records `fn(parameters, data)`, a JAX function of the parameters and of the
+        observe: `{"name": fn}` also records `fn(parameters, data)`, a JAX function of the
+            parameters and of the
             `tokens`, `labels` and `mask` of the training data, in `trajectory.observed`.
-        dtype: "float32", "float64", or "tf32" for float32 whose products a GPU may round; None: float32, from 10^6
+        dtype: "float32", "float64", or "tf32" for float32 whose products a GPU may round; None:
+            float32, from 10^6
             heads on float64.
-        devices: "all", a number, or a list of JAX's devices: the sequences are split over them, those of all processes
-            after `jax.distributed.initialize()`. Each process then makes the same call and gets the same trajectory,
-            and process 0 writes the checkpoint. Another number of devices gives the same results up to rounding. None:
+        devices: "all", a number, or a list of JAX's devices: the sequences are split over them,
+            those of all processes
+            after `jax.distributed.initialize()`. Each process then makes the same call and gets the
+                same trajectory,
+            and process 0 writes the checkpoint. Another number of devices gives the same results up
+                to rounding. None:
             one device, or after `mh.use_cores()` as many cores as make the run faster.
-        stop: `stop(step, model)` is asked at steps 0, 1, 2, 3, 5, 8, ..., which are then recorded; where it returns
-            something true, or a sentence why, the run ends with status "stopped". `Certified()` ends it where half the
+        stop: `stop(step, model)` is asked at steps 0, 1, 2, 3, 5, 8, ..., which are then recorded;
+            where it returns
+            something true, or a sentence why, the run ends with status "stopped". `Certified()`
+                ends it where half the
             loss is proved to come (`mh.forecast`).
-        checkpoint: a file in which the trajectory is saved every half a minute and at the end, with a warning where
+        checkpoint: a file in which the trajectory is saved every half a minute and at the end, with
+            a warning where
             that fails, on a full disk for example.
         resume: a trajectory, or its file, that this call continues.
     """
@@ -224,7 +241,8 @@ def train(
                             finish(state, "interrupted").save(checkpoint)
                         saved = time.monotonic()
             except KeyboardInterrupt:
-                if several:  # the others would wait for this one
+                # the others would wait for this one
+                if several:
                     raise
                 status = "interrupted"
         reached = status == "finished" and state.run.finite and int(state.step) > num_steps
@@ -246,7 +264,8 @@ def _devices(devices: Any, data: Dataset, before: Trajectory | None, rule: Rule,
     whole_data = isinstance(rule, MiniBatches)
     if whole_data and isinstance(data.tokens, Mapped):
         raise ValueError(
-            f"mini-batches need the tokens in memory, and those of {data.name!r} stream from their file; load the "
+            f"mini-batches need the tokens in memory, and those of {data.name!r} stream from their "
+            "file; load the "
             "data with Dataset.load, or train on all of them."
         )
     if devices is None and observe is None and not whole_data:
@@ -284,7 +303,8 @@ def _steps(record, snapshots, num_steps, asked, before: Trajectory | None) -> St
     )
 
 
-@lru_cache(maxsize=32)  # the same function compiles once
+# the same function compiles once
+@lru_cache(maxsize=32)
 def _observed(function: Callable) -> Callable[[View, Data], jax.Array]:
     return lambda view, data: jnp.asarray(function(view.point, data))
 
@@ -294,7 +314,8 @@ def _checked_functions(observe) -> dict[str, Callable]:
     named = isinstance(functions, Mapping) and all(isinstance(name, str) for name in functions)
     if not (named and all(map(callable, functions.values()))):
         raise ValueError(
-            f"observe={shown(observe)} must map names to functions; pass observe={{'name': fn}}, fn(parameters, data)."
+            f"observe={shown(observe)} must map names to functions; pass observe={{'name': fn}}, "
+            "fn(parameters, data)."
         )
     return dict(functions)
 
@@ -338,7 +359,8 @@ def _records(view: View, test: Any = None, test_weight: Any = None) -> dict[str,
         "train_loss": view.loss,
         "gradient_norm": view.gradient_norm,
         "distance": norm(objective.copies, view.displacement),
-        "margin": jnp.where(margin == 0, 0.0, margin),  # no negative zero
+        # no negative zero
+        "margin": jnp.where(margin == 0, 0.0, margin),
         **view.extras,
         **view.measured,
     }
@@ -413,12 +435,14 @@ def _first_state(problem: Problem, observers: dict[str, Observer]) -> State:
             for leaf in jax.tree.leaves(state.run.optimizer)
         ):
             raise ValueError(
-                "its state holds a typed random key, which cannot be saved; pass jax.random.PRNGKey(0)"
+                "its state holds a typed random key, which cannot be saved; pass "
+                "jax.random.PRNGKey(0)"
             )
     except Exception as error:  # whatever the transform raises
         text = " ".join(str(error).split())[:160]
         raise ValueError(
-            f"this optax transform cannot be used by train ({type(error).__name__}: {text}); it gets the gradient, the "
+            f"this optax transform cannot be used by train ({type(error).__name__}: {text}); it "
+            "gets the gradient, the "
             "parameters and the loss of each step, and no function to evaluate."
         ) from None
     return state

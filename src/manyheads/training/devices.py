@@ -1,8 +1,9 @@
 """Descent on several devices: each holds a part of the sequences, and a step ends with one sum over all of them.
 
-A part is the objective that the model makes of its sequences, whatever the model; the last part is filled up with
-sequences of weight zero. One vector, the loss and the gradient, travels in a step. The devices may belong to several
-processes that have called `jax.distributed.initialize()`: each makes the same call and gets the same trajectory.
+A part is the objective that the model makes of its sequences, whatever the model; the last part is
+filled up with sequences of weight zero. One vector, the loss and the gradient, travels in a step.
+The devices may belong to several processes that have called `jax.distributed.initialize()`: each
+makes the same call and gets the same trajectory.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ PART = 8192
 def use_cores(count: int | None = None) -> int:
     """Make a device of every core of the processor, or of `count` cores; `train` then splits its sequences over them.
 
-    Call it before JAX computes anything: JAX fixes its devices then. JAX's own threads hardly speed up a step of
-    descent; a device for each of two cores makes it 1.7 times as fast (`benchmarks/bench_devices.py`).
+    Call it before JAX computes anything: JAX fixes its devices then. JAX's own threads hardly speed
+    up a step of descent; a device for each of two cores makes it 1.7 times as fast
+    (`benchmarks/bench_devices.py`).
     """
     count = processors() if count is None else count
     try:
@@ -48,7 +50,8 @@ def use_cores(count: int | None = None) -> int:
         there = len(jax.local_devices(backend="cpu"))
         if there != count:
             raise ValueError(
-                f"use_cores({count}) comes too late: JAX runs already, with {there} of the processor; call it right "
+                f"use_cores({count}) comes too late: JAX runs already, with {there} of the "
+                "processor; call it right "
                 "after the imports, before anything is computed."
             ) from None
     return count
@@ -76,7 +79,8 @@ def choose_devices(devices: Any) -> list[Any]:
     if not isinstance(count, int):
         cores = " (mh.use_cores(4) makes four of a processor)" if len(there) == 1 else ""
         raise ValueError(
-            f"devices={shown(devices)} must be 'all', a number from 1 to {len(there)}, as many as there are{cores}, or "
+            f"devices={shown(devices)} must be 'all', a number from 1 to {len(there)}, as many as "
+            f"there are{cores}, or "
             "a list of JAX's devices."
         )
     if jax.process_count() > 1:
@@ -196,7 +200,8 @@ def sharded_objective(
         return model.objective(dataset, dtype, chunk, platform)
     if isinstance(dataset.tokens, Mapped):
         raise ValueError(
-            f"devices={mesh.devices.size} splits tokens that are in memory, and those of {dataset.name!r} stream from "
+            f"devices={mesh.devices.size} splits tokens that are in memory, and those of "
+            f"{dataset.name!r} stream from "
             "their file; leave devices= out, or load the data with Dataset.load."
         )
     n, devices = dataset.num_examples, list(mesh.devices.flat)
@@ -242,7 +247,8 @@ def check_same(tree: Any, *more: Any) -> None:
     all_digests = process_allgather(np.frombuffer(digest.digest(), np.uint8))
     if np.any(all_digests != all_digests[0]):
         raise ValueError(
-            "the processes of this run were given different data, models or options; make the same call in each."
+            "the processes of this run were given different data, models or options; make the same "
+            "call in each."
         )
 
 
@@ -251,7 +257,8 @@ def spread(
 ) -> Generator[tuple[Any, Any], None, None]:
     """(task, `work(task, device)`) of every task as it is done, with a thread for each device of this process.
 
-    Inside, the device is JAX's default. Where this ends early, tasks that have begun are finished first.
+    Inside, the device is JAX's default. Where this ends early, tasks that have begun are finished
+    first.
     """
     own = [device for device in devices if device.process_index == jax.process_index()]
     wide = jax.config.jax_enable_x64  # ty: ignore[missing-attribute]

@@ -1,9 +1,10 @@
 """The only loop of descent: evaluate, observe, move.
 
-A `Problem` is an objective, a start and a rule. An `Observer` says what is kept at which steps. `descend` runs both in
-compiled stretches that leave room for Ctrl-C, a bar and checkpoints in between; `whole_run` is the same loop as one
-function that can be traced, so many runs together are `jax.vmap` of it. Steps and the need for a record are common to
-all runs of a vmap, so that a step without a record pays for none.
+A `Problem` is an objective, a start and a rule. An `Observer` says what is kept at which steps.
+`descend` runs both in compiled stretches that leave room for Ctrl-C, a bar and checkpoints in
+between; `whole_run` is the same loop as one function that can be traced, so many runs together are
+`jax.vmap` of it. Steps and the need for a record are common to all runs of a vmap, so that a step
+without a record pays for none.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ def displacement(view: View) -> Any:
 class Observer(eqx.Module):
     """`look(view, *arguments)`, any pytree of arrays, is kept at each of `steps` (None: at all).
 
-    `look` is compiled in, so keep its identity from call to call and pass arrays as `arguments`. `extras` asks for
-    those of the objective (the attention mass, say) in `view.extras`.
+    `look` is compiled in, so keep its identity from call to call and pass arrays as `arguments`.
+    `extras` asks for those of the objective (the attention mass, say) in `view.extras`.
     """
 
     look: Callable[..., Any] = eqx.field(static=True)
@@ -177,7 +178,8 @@ def stretches(
 ) -> Iterator[State]:
     """The state after each compiled stretch, until step `last` is done or the run diverged; none passes a mark.
 
-    How far a stretch goes depends on the clock: `agreed` makes that the same in all processes of a run.
+    How far a stretch goes depends on the clock: `agreed` makes that the same in all processes of a
+    run.
     """
     stretch, first = 1, int(state.step)
     while (now := int(state.step)) <= last and state.run.finite:
@@ -187,7 +189,8 @@ def stretches(
         state = advance(problem, observers, state, np.int32(stop), np.int32(last))
         state = jax.block_until_ready(state)
         took = time.monotonic() - began
-        if now > first:  # the first stretch compiles
+        # the first stretch compiles
+        if now > first:
             wanted = (stop - now) * STRETCH_SECONDS / max(took, 1e-4)
             stretch = int(np.clip(wanted, 1, min(2 * stretch, 10**6)))
         else:
@@ -300,8 +303,8 @@ def advance(
 def rounding_of_step(problem: Problem, observers: dict[str, Observer], state: State) -> float:
     """Which share of the last step is rounding: 1 where the step is zero or nothing of it is known.
 
-    The step is made twice, the second time from parameters that are moved by one rounding each, by the program of the
-    run. `state` is one that has reached its last step.
+    The step is made twice, the second time from parameters that are moved by one rounding each, by
+    the program of the run. `state` is one that has reached its last step.
     """
     last = np.int32(int(state.step) - 1)
     here, eps = state.run.displacement, float(jnp.finfo(state.run.loss.dtype).eps)

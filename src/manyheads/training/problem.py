@@ -19,7 +19,8 @@ from manyheads.training.devices import sharded_objective
 from manyheads.training.loop import Method, Problem
 from manyheads.training.rules import Rule
 
-FLOAT64_FROM = 1e6  # heads
+# heads
+FLOAT64_FROM = 1e6
 MOST_RECORDS = 10**7
 
 
@@ -67,7 +68,8 @@ def fits(dtype, parts: dict[str, Any]) -> None:
         ]
         if not all(np.isfinite(np.asarray(leaf, dtype)).all() for leaf in leaves):
             raise ValueError(
-                f"{name} hold values too large for {np.dtype(dtype)}; pass dtype='float64', or scale them down."
+                f"{name} hold values too large for {np.dtype(dtype)}; pass dtype='float64', or "
+                "scale them down."
             )
 
 
@@ -113,7 +115,8 @@ def choose_steps(record, num_steps: int, name: str) -> np.ndarray:
         return np.union1d(listed_steps(record, num_steps, name), [0, num_steps]).astype(int)
     if num_steps > every * MOST_RECORDS:
         raise ValueError(
-            f"{name}={record} keeps {num_steps // every:,} records, more than {MOST_RECORDS:,}; pass 'log' or "
+            f"{name}={record} keeps {num_steps // every:,} records, more than {MOST_RECORDS:,}; "
+            "pass 'log' or "
             f"{name}={-(-num_steps // MOST_RECORDS)}."
         )
     return np.union1d(np.arange(0, num_steps + 1, every), [num_steps])
@@ -125,6 +128,7 @@ def listed_steps(steps, num_steps: int, name: str = "snapshots") -> np.ndarray:
     if listed is REFUSED:
         other = "'records'" if name == "snapshots" else "'log', 'all', every m-th step"
         raise ValueError(
-            f"{name}={shown(steps)} must be {other} or a list of whole steps from 0 to num_steps={num_steps}."
+            f"{name}={shown(steps)} must be {other} or a list of whole steps from 0 to "
+            f"num_steps={num_steps}."
         )
     return np.unique(np.array(listed, int))

@@ -33,7 +33,8 @@ def fingerprint(dataset: Dataset, sample_weight: np.ndarray | None = None) -> st
         for block in (block for _, block in values.blocks()) if mapped else (values,):
             if mapped and not np.isfinite(block).all():
                 raise ValueError(
-                    f"the tokens of {dataset.name!r} are no longer finite: the file has changed since it was "
+                    f"the tokens of {dataset.name!r} are no longer finite: the file has changed "
+                    "since it was "
                     "opened; repair it, and open it again with Dataset.open."
                 )
             digest.update(np.ascontiguousarray(block, kind).data)
@@ -58,7 +59,8 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
     """Refuse to resume a run that this call would not have begun."""
     if before.status == "diverged":
         raise ValueError(
-            f"the run to resume diverged at step {before.last_step}; start anew with a smaller step_size."
+            f"the run to resume diverged at step {before.last_step}; start anew with a smaller "
+            "step_size."
         )
     for name in (*SAME, *OFTEN_ABSENT):
         was, now = before.settings.get(name), settings.get(name)
@@ -75,13 +77,15 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
             raise ValueError(f"the run to resume was made with {words}; pass what it began with.")
     if (was := before.settings.get("devices", 1)) != settings["devices"]:
         warnings.warn(
-            f"the run to resume was made on {_devices(was)} and continues on {_devices(settings['devices'])}: it "
+            f"the run to resume was made on {_devices(was)} and continues on "
+            f"{_devices(settings['devices'])}: it "
             "agrees with an uninterrupted run to rounding, not bit for bit",
             stacklevel=4,
         )
     if settings["num_steps"] < before.last_step:
         raise ValueError(
-            f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already done; pass more."
+            f"num_steps={settings['num_steps']} is less than the {before.last_step} steps already "
+            "done; pass more."
         )
     old, new = before.start, model
     leaves = [jax.tree.leaves((m.parameters, m.copies)) for m in (old, new)]
@@ -92,7 +96,8 @@ def check_same_run(before: Trajectory, model: Model, settings: dict, sources: di
         and all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
     ):
         raise ValueError(
-            "the run to resume began from another model; pass trajectory.start, or the same seed and heads."
+            "the run to resume began from another model; pass trajectory.start, or the same seed "
+            "and heads."
         )
 
 

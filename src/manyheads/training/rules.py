@@ -115,8 +115,9 @@ class Polyak(Rule):
 class Adam(Rule):
     """Adam, on one head of each class, as it would act on all its members.
 
-    Where no example weighs more than 1e-3 in the gradient, the weights are taken in units that give the largest one
-    1e-3: beside what it remembers of larger gradients, Adam would hardly move, and not at all as the loss underflows.
+    Where no example weighs more than 1e-3 in the gradient, the weights are taken in units that give
+    the largest one 1e-3: beside what it remembers of larger gradients, Adam would hardly move, and
+    not at all as the loss underflows.
     """
 
     name = "adam"
@@ -145,8 +146,8 @@ class Adam(Rule):
 class Optax(Rule):
     """Any optax transform, which brings its own step size.
 
-    For a model with classes of identical heads `coordinates` must say what is right for it: "head" if it acts entry by
-    entry, "class" if it sees the model as one vector.
+    For a model with classes of identical heads `coordinates` must say what is right for it: "head"
+    if it acts entry by entry, "class" if it sees the model as one vector.
     """
 
     name = "optax"
@@ -187,8 +188,10 @@ def checked_rule(rule: Any, copies: np.ndarray | None) -> Rule:
     if isinstance(rule, Optax) and rule.coordinates is None:
         if copies is not None and (copies > 1).any():
             raise ValueError(
-                "this model has classes of identical heads, and nothing is known about this optax transform: pass "
-                "rule=mh.Optax(transform, coordinates='head') if it acts entry by entry, 'class' if it sees the model "
+                "this model has classes of identical heads, and nothing is known about this optax "
+                "transform: pass "
+                "rule=mh.Optax(transform, coordinates='head') if it acts entry by entry, 'class' "
+                "if it sees the model "
                 "as one vector, or expand(model)."
             )
         rule = dataclasses.replace(rule, coordinates="head")
@@ -198,10 +201,11 @@ def checked_rule(rule: Any, copies: np.ndarray | None) -> Rule:
 def _without_underflow(problem: Problem, view: View, axis: str | None, least: float | None = None):
     r"""Loss, gradient and its norm, all divided by the same unit, and the step size times that unit.
 
-    The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As long as the largest
-    is far above the smallest number of the dtype, the unit is one; below, it is that largest weight, so that a softmax
-    of the $s_i$ weights the examples and the direction is exact however small the loss. With `least` the largest weight
-    is kept at that where it would be smaller.
+    The weights $|\ell'(m_i)|$ of the examples are $e^{s_i}$ with $s_i$ computed from the scores. As
+    long as the largest is far above the smallest number of the dtype, the unit is one; below, it is
+    that largest weight, so that a softmax of the $s_i$ weights the examples and the direction is
+    exact however small the loss. With `least` the largest weight is kept at that where it would be
+    smaller.
     """
     loss, objective, step_size = problem.method.loss, problem.objective, problem.step_size
     plain = (view.loss, view.gradient, view.gradient_norm)

@@ -67,7 +67,8 @@ def zero_start(
     """All parameters zero: one class, however many heads. Zero factors would never move, so `rank` is refused."""
     if rank is not None:
         raise ValueError(
-            f"rank={rank} with a zero start: the gradient of both factors is zero there and training cannot begin. "
+            f"rank={rank} with a zero start: the gradient of both factors is zero there and "
+            "training cannot begin. "
             "Use gaussian_start(..., rank=...)."
         )
     shape = _readout_shape(1, num_tokens, dim, decoder)
@@ -101,8 +102,9 @@ def gaussian_start(
 ) -> MultiHead:
     r"""Independent Gaussian heads, scaled so that $E\|W_h\|_F^2$ and $E\|U_h\|_F^2$ are the squares of the scales.
 
-    Every head is its own class: nothing collapses. With `rank` the key-query weights are factored, each factor with
-    entries of equal variance such that $E\|W_Q W_K^\top\|_F^2$ is the square of `key_query_scale`.
+    Every head is its own class: nothing collapses. With `rank` the key-query weights are factored,
+    each factor with entries of equal variance such that $E\|W_Q W_K^\top\|_F^2$ is the square of
+    `key_query_scale`.
     """
     H = _drawn_one_by_one(num_heads, "a Gaussian start")
     shape = _readout_shape(H, num_tokens, dim, decoder)
@@ -141,9 +143,10 @@ def first_phase(
 ) -> MultiHead:
     r"""One step of gradient descent from zero, $\theta_h = -\alpha_h H^{c} \nabla_{\theta_h} \hat L(0)$, on `dataset`.
 
-    Use sequences that are not used for training afterwards. With `signs="balanced"` half of the heads have
-    $\alpha_h = +1$ and half $-1$ (the extra head of an odd number has $+1$), with `"rademacher"` a coin is flipped for
-    each head, and these have at most two classes of identical heads; `"uniform"` draws $\alpha_h$ on `interval`.
+    Use sequences that are not used for training afterwards. With `signs="balanced"` half of the
+    heads have $\alpha_h = +1$ and half $-1$ (the extra head of an odd number has $+1$), with
+    `"rademacher"` a coin is flipped for each head, and these have at most two classes of identical
+    heads; `"uniform"` draws $\alpha_h$ on `interval`.
     """
     alphas, counts = _alphas(num_heads, signs, interval, key)
     W, U = _negative_gradient_at_zero(dataset, decoder, get_loss(loss))
@@ -212,7 +215,8 @@ def _drawn_one_by_one(num_heads: float, start: str) -> int:
     """The number of heads of a start that draws each of them."""
     if num_heads > LARGEST_EXPLICIT:
         raise ValueError(
-            f"num_heads={num_heads:.15g} is too many for {start}, which draws every head: at most {LARGEST_EXPLICIT:,}. "
+            f"num_heads={num_heads:.15g} is too many for {start}, which draws every head: at most "
+            f"{LARGEST_EXPLICIT:,}. "
             "Starts with equal heads (zero_start, first_phase with signs) take any number."
         )
     return int(num_heads)

@@ -1,6 +1,7 @@
 """A question asked while a run goes on: whether it may end.
 
-It is asked at fixed steps, 0, 1, 2, 3, 5, 8, ..., so that nothing of a run depends on how fast it goes.
+It is asked at fixed steps, 0, 1, 2, 3, 5, 8, ..., so that nothing of a run depends on how fast it
+goes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def asked_steps(num_steps: int) -> np.ndarray:
 class Watch:
     """What a run is asked, and what was answered: `note` for the progress line, `kept` numbers by name and step.
 
-    `stop(step, model)` returns a false value to let the run go on; a true one ends it, and a sentence says why. An
-    object with `begin(start, data, settings)` makes such a function when the run begins, and one with attributes
-    `note` and `numbers` shows and records them.
+    `stop(step, model)` returns a false value to let the run go on; a true one ends it, and a
+    sentence says why. An object with `begin(start, data, settings)` makes such a function when the
+    run begins, and one with attributes `note` and `numbers` shows and records them.
     """
 
     def __init__(self, stop: Any, model: Any, dataset: Dataset, settings: dict):

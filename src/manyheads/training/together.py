@@ -50,8 +50,9 @@ def train_together(
 ) -> list[Trajectory]:
     """`train` for several runs whose arrays have equal shapes, in one program; they may differ in everything else.
 
-    Each result agrees with that of `train` to rounding; a run that diverges leaves the others alone. Worth it where one
-    step is so little work that starting it costs more (a GPU, or tiny problems); there is no bar and no checkpoint.
+    Each result agrees with that of `train` to rounding; a run that diverges leaves the others
+    alone. Worth it where one step is so little work that starting it costs more (a GPU, or tiny
+    problems); there is no bar and no checkpoint.
 
     Args:
         models: where each run starts.
@@ -67,7 +68,8 @@ def train_together(
     tests = tests or [None] * len(models)
     if any(data.in_place for data in (*datasets, *tests) if data is not None):
         raise ValueError(
-            "data that are read block by block are trained on one run at a time; use train for each."
+            "data that are read block by block are trained on one run at a time; use train for "
+            "each."
         )
     kinds = {choose_dtype(dtype, model) for model in models}
     if len(kinds) > 1:
@@ -88,7 +90,8 @@ def train_together(
     shapes = {str((jax.tree.structure(p), jax.tree.map(np.shape, p))) for p in problems}
     if len(shapes) > 1:
         raise ValueError(
-            f"the runs have {len(shapes)} different shapes; group them by shape, or use train for each."
+            f"the runs have {len(shapes)} different shapes; group them by shape, or use train for "
+            "each."
         )
     arguments = [{n: o.arguments for n, o in finish.observers.items()} for finish in finishes]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(problems, arguments, strict=True))

@@ -41,17 +41,19 @@ class Unsaved(UserWarning):
 class Trajectory:
     r"""A run of descent. Step 0 is the start.
 
-    Records, one entry per step in `steps`: `train_loss`; `gradient_norm`, `distance` $\|\theta_k-\theta_0\|$ (of the
-    full H-head model); `readout_norm` $\max_h\|U_h\|_F$ (None where the model has no readout); `margin` $\min_i
-    y_i\tilde\Phi(X_i)$; `test_loss` (None without test data); `attention_mass (records, classes)`, the mean attention
-    that falls on relevant tokens (None where those are unknown). `observed` holds what `train(..., observe=...)` asked
-    for, one row per record.
+    Records, one entry per step in `steps`: `train_loss`; `gradient_norm`, `distance`
+    $\|\theta_k-\theta_0\|$ (of the full H-head model); `readout_norm` $\max_h\|U_h\|_F$ (None where
+    the model has no readout); `margin` $\min_i y_i\tilde\Phi(X_i)$; `test_loss` (None without test
+    data); `attention_mass (records, classes)`, the mean attention that falls on relevant tokens
+    (None where those are unknown). `observed` holds what `train(..., observe=...)` asked for, one
+    row per record.
 
-    `snapshots` are displacements of the parameters of `start` at `snapshot_steps`; `displacement` is the last one, at
-    `last_step`. `status` is "finished", "diverged" (the loss or gradient became non-finite after `last_step`),
-    "interrupted" or "stopped" by a condition (`reason` is the sentence that says why). `sources` holds short hashes of
-    the data it was made with, which a resumed run must share; `origins` say where the training ("data") and the test
-    data ("test") come from.
+    `snapshots` are displacements of the parameters of `start` at `snapshot_steps`; `displacement`
+    is the last one, at `last_step`. `status` is "finished", "diverged" (the loss or gradient became
+    non-finite after `last_step`), "interrupted" or "stopped" by a condition (`reason` is the
+    sentence that says why). `sources` holds short hashes of the data it was made with, which a
+    resumed run must share; `origins` say where the training ("data") and the test data ("test")
+    come from.
     """
 
     start: Any
@@ -103,7 +105,8 @@ class Trajectory:
             some = [0, *self.snapshot_steps[:8].tolist(), self.last_step]
             raise ValueError(
                 f"step {step} has no snapshot; there are snapshots at {', '.join(map(str, some))}"
-                f"{', among others' * (len(self.snapshot_steps) > 8)}. Pass snapshots=[...] to train."
+                f"{', among others' * (len(self.snapshot_steps) > 8)}. Pass snapshots=[...] to "
+                "train."
             )
         return jax.tree.map(lambda leaf: leaf[where[0]], self.snapshots)
 
@@ -160,7 +163,8 @@ class Trajectory:
         arrays, meta = read_npz(path)
         if meta.get("kind") != "trajectory":
             raise ValueError(
-                f"{path} does not hold a trajectory; pass a file written by Trajectory.save or `manyheads train`."
+                f"{path} does not hold a trajectory; pass a file written by Trajectory.save or "
+                "`manyheads train`."
             )
         if "model" in meta and like is None:
             raise ValueError(
@@ -286,7 +290,8 @@ class Trajectory:
 
 def _moved_to(model: Any, parameters: Any) -> Any:
     """A model of the same shape at these parameters."""
-    for _ in range(2):  # the second move removes the rounding of the first
+    # the second move removes the rounding of the first
+    for _ in range(2):
         model = model.displaced(
             jax.tree.map(lambda a, b: a - np.asarray(b), parameters, model.parameters)
         )
