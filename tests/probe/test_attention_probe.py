@@ -115,6 +115,7 @@ def test_mini_batches_are_as_good_as_all_data_at_once(monkeypatch):
     settings = dict(num_heads=2, positions=False, penalty=1e-4)
     whole = mh.AttentionProbe(**settings).fit(data[0], data[1])
     monkeypatch.setattr(fitting, "BATCHES_FROM", 0.0)
+    monkeypatch.setattr(fitting, "FEWEST_STREAMED", 0)
     monkeypatch.setattr(batches, "BATCH", 32)
     monkeypatch.setattr(batches, "EPOCHS", 200)
     one, two = (mh.AttentionProbe(**settings).fit(data[0], data[1]) for _ in range(2))

@@ -27,6 +27,7 @@ LONG = 10.0  # seconds from which on work is announced
 CHOICE_SECONDS = 25.0  # more sequences than fit into this are not used to choose
 BATCHES_FROM = 60.0  # seconds of L-BFGS from which on mini-batches take over
 PAIRS_BLOCK = 128  # sequences scored at once where tokens ask
+FEWEST_STREAMED = 5_000  # sequences; of fewer, mini-batches have too little to stop by
 FLAT = 1e-3  # share of the loss of knowing nothing that a fit must gain
 
 
@@ -187,7 +188,8 @@ def fit(
     if len(candidates) > 1 and choosing > CHOICE_SECONDS and len(codes) > FEW:
         part = _share(codes, max(FEW, int(len(codes) * CHOICE_SECONDS / choosing)))
         choosing *= len(part) / len(codes)
-    streamed = last > BATCHES_FROM and settings.decoder == "query"
+    large = last > BATCHES_FROM and len(codes) >= FEWEST_STREAMED
+    streamed = large and settings.decoder == "query"
     total = min(last, BATCHES_FROM) + (choosing if len(candidates) > 1 else 0.0)
     if total > LONG:
         room = sequences.tokens.size * 16 / 2**30
