@@ -5,7 +5,7 @@ EXTRAS := test,browser
 BIN := .venv/bin
 READY := .venv/.ready
 .DEFAULT_GOAL := help
-.PHONY: help run report test lint test-full bench explorer docs constraints clean
+.PHONY: help run report test lint test-full bench explorer docs release constraints clean
 
 help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
@@ -40,6 +40,11 @@ docs: .venv/.docs ## check links and examples, then build the pages into site/in
 	@$(BIN)/python docs/make_api.py
 	@$(BIN)/zensical build --strict >/dev/null
 	@echo "site/index.html"
+
+release: $(READY) ## build sdist and wheel, install the wheel in an empty environment and run the README there
+	@rm -rf dist
+	@$(BIN)/hatchling build >/dev/null
+	@$(BIN)/python docs/check_release.py
 
 constraints: $(READY) ## resolve the pinned versions anew (for maintainers)
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
