@@ -1,23 +1,79 @@
-"""The ledger: every statement of every paper and of plug-ins, found without registration. Plain Python.
+"""The ledger: every statement of every paper, ours and those of installed packages.
 
-A paper is a folder of `manyheads.theory` (or a plug-in) that holds a `PAPER`; its statements are the module-level
-`Statement`s of its files, alone or in tuples. A plug-in is a module that an installed package names in the entry point
-group `manyheads.plugins`; without a `PAPER` it is a paper named after the module.
+A paper is a folder here that holds a `PAPER`; its statements are the module-level `Statement`s of
+its files, alone or in tuples, in the order of `OWN`. An installed package names a module in the
+entry point group `manyheads.plugins`; without a `PAPER` it is a paper named after the module.
 """
 
 from __future__ import annotations
 
 import difflib
-import pkgutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from manyheads._card import card
+from manyheads.theory import deora2023, manyheads2026, tarzanagh2023
+from manyheads.theory.deora2023 import (
+    carried,
+    convexity,
+    corollaries,
+    derivatives,
+    errata,
+    errata_mixture,
+    expressivity,
+    generalization,
+    identity,
+    initialization,
+    mixture,
+    model,
+    recursion,
+    sharper,
+    training,
+)
+from manyheads.theory.manyheads2026 import (
+    before,
+    blindness,
+    forecast,
+    parity,
+    scaling,
+    sleep,
+    twins,
+)
+from manyheads.theory.manyheads2026 import carried as carried_forecast
 from manyheads.theory.statement import Paper, Statement
+from manyheads.theory.tarzanagh2023 import direction, selection
+
+# Each paper with its files in reading order; the first paper's statements have short names.
+OWN: tuple[tuple[Paper, tuple[ModuleType, ...]], ...] = (
+    (
+        deora2023.PAPER,
+        (
+            model,
+            derivatives,
+            training,
+            sharper,
+            carried,
+            convexity,
+            identity,
+            initialization,
+            corollaries,
+            generalization,
+            recursion,
+            mixture,
+            expressivity,
+            errata,
+            errata_mixture,
+        ),
+    ),
+    (
+        manyheads2026.PAPER,
+        (forecast, before, carried_forecast, twins, sleep, parity, blindness, scaling),
+    ),
+    (tarzanagh2023.PAPER, (selection, direction)),
+)
 
 
 @cache
@@ -122,43 +178,29 @@ def _names() -> dict[str, tuple[str, ...]]:
 
 def plugins() -> list[ModuleType]:
     """The modules of installed packages that hold statements."""
-    return [_imported(point.module) for point in entry_points(group="manyheads.plugins")]
+    return [_loaded(point) for point in entry_points(group="manyheads.plugins")]
 
 
-def _imported(name: str) -> ModuleType:
+def _loaded(point: EntryPoint) -> ModuleType:
     try:
-        return import_module(name)
+        return point.load()
     except Exception as error:  # whatever the module raises
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
-            f"the plug-in {name!r} cannot be imported ({text}); fix it, or uninstall it."
+            f"the plug-in {point.value!r} cannot be imported ({text}); fix it, or uninstall it."
         ) from None
 
 
 @cache
 def _places() -> tuple[tuple[Paper, tuple[ModuleType, ...]], ...]:
     """Each paper with the modules that hold its statements."""
-    home = import_module("manyheads.theory")
-    folders = sorted(
-        (m.name for m in pkgutil.iter_modules(home.__path__) if m.ispkg),
-        key=lambda n: (n != home.FIRST, n),
-    )
-    own = [import_module(f"{home.__name__}.{name}") for name in folders]
-    places = [(module.PAPER, _files(module)) for module in own]
+    places = list(OWN)
     for module in plugins():
         name = module.__name__.rpartition(".")[2]
         paper = getattr(module, "PAPER", Paper(name, name, "", module.__name__, ""))
-        files = _files(module) if hasattr(module, "PAPER") else (module,)
-        if any(True for file in files for _ in _statements(file)):
-            places.append((paper, files))
+        if any(True for _ in _statements(module)):
+            places.append((paper, (module,)))
     return tuple(places)
-
-
-def _files(module: ModuleType) -> tuple[ModuleType, ...]:
-    """A paper's modules: those it lists, in that order, then all others of its folder."""
-    others = sorted(m.name for m in pkgutil.iter_modules(getattr(module, "__path__", [])))
-    files = dict.fromkeys([*module.PAPER.files, *others])
-    return (module, *(import_module(f"{module.__name__}.{file}") for file in files))
 
 
 def _statements(module: ModuleType) -> Iterator[Statement]:

@@ -27,7 +27,7 @@ WEIGHTS = {
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper. `text` says which text "as printed" means, `files` its modules in reading order.
+    """A paper. `text` says which text "as printed" means.
 
     `copy` says in a few words which copy was read. `scope` gives the hypotheses that every statement of the paper makes about a run; where one fails, the statements
     are SILENT.
@@ -39,7 +39,6 @@ class Paper:
     reference: str
     text: str
     copy: str = ""
-    files: tuple[str, ...] = ()
     scope: Callable[[Examination], Sequence[Hypothesis]] | None = None
 
 

@@ -12,22 +12,5 @@ PAPER = Paper(
     "arXiv:2310.12680, may differ); where a statement is in the appendix, which was not available, the "
     "version given is ours",
     copy="the copy that went to review; the published version was not compared",
-    files=(
-        "model",
-        "derivatives",
-        "training",
-        "sharper",
-        "carried",
-        "convexity",
-        "identity",
-        "initialization",
-        "corollaries",
-        "generalization",
-        "recursion",
-        "mixture",
-        "expressivity",
-        "errata",
-        "errata_mixture",
-    ),
     scope=scope,
 )

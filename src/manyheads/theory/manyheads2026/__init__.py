@@ -9,6 +9,5 @@ PAPER = Paper(
     authors="the authors of manyheads",
     reference="docs/theory/forecast.md",
     text="docs/theory/forecast.md",
-    files=("forecast", "before", "carried", "twins", "sleep", "parity", "blindness", "scaling"),
     scope=scope,
 )

@@ -43,6 +43,5 @@ PAPER = Paper(
     authors="Davoud Ataee Tarzanagh, Yingcong Li, Christos Thrampoulidis, Samet Oymak",
     reference="arXiv:2308.16898",
     text="the abstract on arXiv, quoted word for word; its theorems were not available, so every bound here is ours",
-    files=("selection", "direction"),
     scope=scope,
 )

@@ -2,6 +2,7 @@
 
 from manyheads.theory.statement import Paper
 from manyheads.theory.verdict import Hypothesis
+from own_paper.section import STATEMENTS  # noqa: F401 (what the paper holds)
 
 
 def scope(work):
@@ -14,6 +15,5 @@ PAPER = Paper(
     authors="A. Student",
     reference="a preprint",
     text="the preprint",
-    files=("section",),
     scope=scope,
 )
