@@ -241,6 +241,27 @@ def main(options: argparse.Namespace) -> None:
                 print(json.dumps(row), flush=True)
 
 
+def beside(rows: list[dict], method: str) -> dict:
+    """Means over sets of ours and of a rival, on the folds that both have."""
+    ours = {(row["set"], row["fold"]): row for row in rows if row["method"] == "ours"}
+    pairs = [(ours.get((r["set"], r["fold"])), r) for r in rows if r["method"] == method]
+    pairs = [(one, other) for one, other in pairs if one]
+    names = sorted({other["set"] for _, other in pairs})
+    entry: dict = {"sets": len(names), "folds": len(pairs)} if pairs else {}
+    for which, name in enumerate(("ours", method) if pairs else ()):
+        shares, losses = [], []
+        for one in names:
+            mine = [pair[which] for pair in pairs if pair[1]["set"] == one]
+            count = sum(row["count"] for row in mine)
+            again = [np.mean(row.get("seeds", [row["wrong"]])) for row in mine]
+            shares.append(1 - sum(again) / count)  # a mean over seeds where there are several
+            losses.append(sum(row["loss"] * row["count"] for row in mine) / count)
+        seconds = sum(pair[which]["seconds"] for pair in pairs)
+        entry[name] = {"accuracy": float(np.mean(shares)), "loss": float(np.mean(losses))}
+        entry[name]["seconds"] = seconds
+    return entry
+
+
 def table(lines: Path, result: Path) -> None:
     """Shares of errors with exact intervals, losses and seconds of a fold, as one JSON; a table to the screen."""
     from scipy.stats import binomtest
@@ -267,7 +288,11 @@ def table(lines: Path, result: Path) -> None:
                 entry["seeds"] = {key: float(value) for key, value in spread.items()}
                 entry["median_seed"] = float(np.median(by_seed))
             found.setdefault(name, {})[method] = entry
-    result.write_text(json.dumps(found, indent=1) + "\n")
+    both = {method: beside(rows, method) for method in METHODS if method != "ours"}
+    both = {method: entry for method, entry in both.items() if entry}
+    result.write_text(json.dumps({"sets": found, "ours beside": both}, indent=1) + "\n")
+    for method, entry in both.items():
+        print(f"ours beside {method}: {json.dumps(entry)}")
     for name, methods in found.items():
         words = [
             f"{m} {e['accuracy']:.3f} {e['loss']:.3f} {e['seconds']:.1f}s"
@@ -281,7 +306,7 @@ if __name__ == "__main__":
     parser.add_argument("--table", nargs=2, type=Path)
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("lines", nargs="?", type=Path)
-    parser.add_argument("methods", nargs="*", choices=METHODS)
+    parser.add_argument("methods", nargs="*", metavar="METHOD", default=["ours"])
     parser.add_argument("--sets", nargs="*")
     parser.add_argument("--folds", nargs="*", type=int, default=[0, 1, 2])
     options = parser.parse_args()
