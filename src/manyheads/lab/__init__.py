@@ -1,9 +1,9 @@
 """Many runs, what they say, and the page that shows it: what a study is made of.
 
-def cell(heads, seeds): ...  # -> {"steps": an array over the seeds}
-data = lab.sweep(cell, lab.Grid(heads=[4, 16, 64], seeds=10), out="results")
-claim = lab.Claim("Steps grow like the root of H.", lambda r: r.exponent("steps", "heads"), near=0.5)
-lab.decide([claim], data)  # supported, refuted or undecided, by the interval alone
+def cell(heads, seeds): ...  # -> {"steps": an array over the seeds} data = lab.sweep(cell,
+lab.Grid(heads=[4, 16, 64], seeds=10), out="results") claim = lab.Claim("Steps grow like the root of
+H.", lambda r: r.exponent("steps", "heads"), near=0.5) lab.decide([claim], data)  # supported,
+refuted or undecided, by the interval alone
 """
 
 from manyheads.lab.cells import Grid, sweep

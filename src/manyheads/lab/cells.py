@@ -162,7 +162,8 @@ def _compute(
         expected = 1 if is_position else 1 + len(dims[name])
         if values.ndim != expected or not (is_position or len(values) == len(seeds)):
             raise ValueError(
-                f"{getattr(cell, '__name__', 'the cell')} returned {name} of shape {values.shape}; its first axis must be the "
+                f"{getattr(cell, '__name__', 'the cell')} returned {name} of shape {values.shape}; "
+                "its first axis must be the "
                 f"{len(seeds)} seeds, and further ones need names: (('step',), array)."
             )
     header = about | {

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtrit  # scipy.stats takes a second to import
+
+# scipy.stats takes a second to import
+from scipy.special import ndtri, stdtrit
 
 
 @dataclass(frozen=True)

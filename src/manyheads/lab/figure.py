@@ -30,7 +30,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "lines.markersize": 4,
-    "svg.hashsalt": "manyheads",  # the same figure is the same file
+    # the same figure is the same file
+    "svg.hashsalt": "manyheads",
     "pdf.fonttype": 42,
 }
 # For what has no order; told apart by color-blind readers too, and by their markers.
@@ -38,7 +39,8 @@ DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
 MARKERS = "osD^vP"
 # What is to be written at the ends of the lines of a figure, for as long as it lives.
 ENDS: WeakKeyDictionary[Axes, list[tuple[float, float, str, Any]]] = WeakKeyDictionary()
-GAP = 0.07  # between two labels, as a share of the height
+# between two labels, as a share of the height
+GAP = 0.07
 
 
 def draw(paint: Callable[[Results, Any], None], results: Results, panels: int = 1) -> Figure:

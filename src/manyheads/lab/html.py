@@ -100,9 +100,12 @@ def provenance(chapters: Sequence[Chapter], scale: str, seconds: float) -> str:
 
     minutes = sum(chapter.data.attrs["cpu_seconds"] for chapter in chapters) / 60
     return (
-        f"Scale: {scale}. Commit {of('commit')}, version {of('version')}, computed on {of('date')} on {of('machine')}: "
-        f"{number(minutes)} CPU minutes in the cells, {number(seconds / 60)} minutes for the last call. An interval "
-        "holds together with all others of its study at 95% (Bonferroni); a verdict is read off the interval alone."
+        f"Scale: {scale}. Commit {of('commit')}, version {of('version')}, computed on {of('date')} "
+        f"on {of('machine')}: "
+        f"{number(minutes)} CPU minutes in the cells, {number(seconds / 60)} minutes for the last "
+        "call. An interval "
+        "holds together with all others of its study at 95% (Bonferroni); a verdict is read off "
+        "the interval alone."
     )
 
 
@@ -128,8 +131,10 @@ def _chapter(chapter: Chapter, scale: str) -> str:
         f"<table><tr><th>claim<th>number<th>verdict</tr>{''.join(rows)}</table>{main}"
         f"<details><summary>What was done</summary>{_paragraphs(chapter.setting)}"
         f"<p>{seeds} seeds; intervals corrected for {comparisons} comparisons.</p>{more}</details>"
-        f"<details><summary>All numbers: mean over the seeds, smallest and largest</summary>{_table(chapter.data)}"
-        f"<p><a href='{chapter.name}.npz'>{chapter.name}.npz</a> holds the values of every seed.</p></details>"
+        "<details><summary>All numbers: mean over the seeds, smallest and "
+        f"largest</summary>{_table(chapter.data)}"
+        f"<p><a href='{chapter.name}.npz'>{chapter.name}.npz</a> holds the values of every "
+        "seed.</p></details>"
     )
 
 
@@ -174,7 +179,8 @@ def _table(data: xarray.Dataset) -> str:
     for place in np.ndindex(*(data.sizes[axis] for axis in axes)):
         values = [table[place] for table in tables]
         if all(np.isnan(value).all() for value in values):
-            continue  # left out of the grid
+            # left out of the grid
+            continue
         point = [_plain(data[axis].values[k]) for axis, k in zip(axes, place, strict=True)]
         cells = [*point, *(_spread(value) for value in values)]
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>")

@@ -5,7 +5,8 @@ A folder holds a `PAPER` and one file per section; its statements are found auto
 
 from manyheads._names import public
 
-FIRST = "deora2023"  # its statements are called by their short ids
+# its statements are called by their short ids
+FIRST = "deora2023"
 
 PUBLIC = {
     "statement": ("Statement", "Paper"),

@@ -1,8 +1,9 @@
 """The attack on a statement: random and structured inputs, changes of the best ones, and many ascents at once.
 
-What is climbed is the gap (measured - bound) / (|measured| + |bound|): it lies between -1 and 1, it is positive exactly
-where the statement fails, and it needs no sign of the two sides. A multiple of its rounding error is taken off, or the
-climb would end where two nearly equal numbers are subtracted. What floating point finds is confirmed in 60 digits.
+What is climbed is the gap (measured - bound) / (|measured| + |bound|): it lies between -1 and 1, it
+is positive exactly where the statement fails, and it needs no sign of the two sides. A multiple of
+its rounding error is taken off, or the climb would end where two nearly equal numbers are
+subtracted. What floating point finds is confirmed in 60 digits.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 BATCH = 256
 TINY = 1e-300
-CAUTION = 2.0  # multiples of the rounding error that are taken off the gap
+# multiples of the rounding error that are taken off the gap
+CAUTION = 2.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class Problem:
         for hypothesis in self.statement.hypotheses.values():
             found = hypothesis(p)
             if isinstance(found, tuple):
-                have, need, *_ = found  # a remedy may follow
+                # a remedy may follow
+                have, need, *_ = found
                 pairs.append((jnp.asarray(have, float), jnp.asarray(need, float)))
             else:
                 truths.append(jnp.all(jnp.asarray(found)))
@@ -142,7 +145,8 @@ class Problem:
         (m, b), pull = jax.vjp(both, z)
         slopes = jax.vmap(pull)((jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])))[0]
         size = jnp.abs(m) + jnp.abs(b)
-        empty = size <= TINY  # 0 <= 0 says nothing
+        # 0 <= 0 says nothing
+        empty = size <= TINY
         size = jnp.where(empty, 1.0, size)
         gap = jnp.where(empty, -1.0, self.sign * (m - b) / size)
         up, down = size - (m - b) * jnp.sign(m), size + (m - b) * jnp.sign(b)

@@ -23,7 +23,8 @@ from manyheads.theory.statement import Statement
 from manyheads.theory.verdict import OURS, Bound, Certificate, Hypothesis, Verdict, plain
 from manyheads.training.trajectory import Trajectory, is_trajectory
 
-LEVEL = 0.5  # the mean train loss for which the numbers of heads and steps are given
+# the mean train loss for which the numbers of heads and steps are given
+LEVEL = 0.5
 BEYOND = Hypothesis(
     "its constants are within the range of float64", False, "rescale tokens, weights or step size"
 )
@@ -36,7 +37,8 @@ class Certificates:
     items: tuple[Certificate, ...]
     title: str = ""
     needed: str = (
-        ""  # by how much the run misses the training theorem: heads and steps, with target and loss
+        # by how much the run misses the training theorem: heads and steps, with target and loss
+        ""
     )
 
     def __iter__(self) -> Iterator[Certificate]:
@@ -111,22 +113,30 @@ def certify(
 ) -> Certificates:
     """What the theory says about a stored run on its training data, and what your own statements say.
 
-    The run is repeated and compared with all its records, whatever the statement; numbers come from a repetition in
-    float64. First comes what the training theorem would need, for a named target and loss.
+    The run is repeated and compared with all its records, whatever the statement; numbers come from
+    a repetition in float64. First comes what the training theorem would need, for a named target
+    and loss.
 
     Args:
         run: the run.
-        dataset: what it was trained on, or the whole of which that is a part: the run knows which sequences it saw.
-        statements: names, or statements of your own that have `on=`; by default all of the ledger that need no
+        dataset: what it was trained on, or the whole of which that is a part: the run knows which
+            sequences it saw.
+        statements: names, or statements of your own that have `on=`; by default all of the ledger
+            that need no
             leave-one-out runs. "lemma3" and "loo" train once per sequence.
-        samples: other pairs (run, data) for your own statements, which are then about the expectation: the mean of the
+        samples: other pairs (run, data) for your own statements, which are then about the
+            expectation: the mean of the
             measured value against the mean of the bound, with half of a 95% interval.
-        test: adds the generalization gap; by default the run's own test sequences, where `dataset` holds them.
+        test: adds the generalization gap; by default the run's own test sequences, where `dataset`
+            holds them.
         mixture: the source of the data, for the paper's own targets.
-        token_radius: R if it is known; otherwise the bound stored with the data, or the largest norm seen.
-        independent: start, step size, heads and number of steps were chosen without this sample; otherwise, and if R
+        token_radius: R if it is known; otherwise the bound stored with the data, or the largest
+            norm seen.
+        independent: start, step size, heads and number of steps were chosen without this sample;
+            otherwise, and if R
             is only the largest norm seen, the generalization statements are SILENT.
-        from_step: where the forecast is evaluated; by default at the first step where it is not silent.
+        from_step: where the forecast is evaluated; by default at the first step where it is not
+            silent.
         progress: called with each long task.
     """
     statements = [statements] if isinstance(statements, str | Statement) else statements
@@ -151,8 +161,10 @@ def certify(
             continue
         if statement.about is None:
             raise ValueError(
-                f"{statement.name} is not a statement about one run; `manyheads verify {statement.name}` checks it on "
-                f"many inputs. Give one of your own on=lambda run, data: (measured, bound); in the ledger there are "
+                f"{statement.name} is not a statement about one run; `manyheads verify "
+                f"{statement.name}` checks it on "
+                "many inputs. Give one of your own on=lambda run, data: (measured, bound); in the "
+                "ledger there are "
                 f"{', '.join(about_runs())}."
             )
         paper = papers().get(statement.paper)

@@ -1,11 +1,11 @@
 r"""The certificate along the run: an exact decomposition of the mean train loss.
 
-For any target $\theta$, any step size and any differentiable loss, with
-$c_k=\hat L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)$ and
-$\delta_k=\hat L_{k+1}-\hat L_k+\frac\eta2\|\nabla\hat L_k\|^2$,
-$$\frac1K\sum_{k=1}^K\hat L_k=\hat L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta K}
-+\frac1K\sum_{k<K}(c_k+\delta_k).$$
-Proof: docs/theory/identity.md. It explains a finished run; it does not predict one.
+For any target $\theta$, any step size and any differentiable loss, with $c_k=\hat
+L_k+\langle\nabla\hat L_k,\theta-\theta_k\rangle-\hat L(\theta)$ and $\delta_k=\hat L_{k+1}-\hat
+L_k+\frac\eta2\|\nabla\hat L_k\|^2$, $$\frac1K\sum_{k=1}^K\hat L_k=\hat
+L(\theta)+\frac{\|\theta-\theta_0\|^2-\|\theta-\theta_K\|^2}{2\eta K}
++\frac1K\sum_{k<K}(c_k+\delta_k).$$ Proof: docs/theory/identity.md. It explains a finished run; it
+does not predict one.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Decomposition:
     def rounding(self) -> float:
         r"""The largest residual that rounding alone can explain.
 
-        Every term is exact to a few units in its last place. Every one of the $K$ steps also rounds the iterate, which
-        enters the distances divided by $2\eta K$.
+        Every term is exact to a few units in its last place. Every one of the $K$ steps also rounds
+        the iterate, which enters the distances divided by $2\eta K$.
         """
         sizes = self.loss.max() + self.target.loss + self.distance_term + self.returned
         sizes += np.mean(np.abs(self.convexity_gap)) + np.mean(np.abs(self.descent_defect))
@@ -118,10 +118,12 @@ class Decomposition:
 
     def __str__(self) -> str:
         return (
-            f"mean train loss {self.mean_loss:.4g} <= {self.bound:.4g} = target loss {self.target.loss:.4g} + distance "
+            f"mean train loss {self.mean_loss:.4g} <= {self.bound:.4g} = target loss "
+            f"{self.target.loss:.4g} + distance "
             f"{self.distance_term:.4g} + convexity gap {self.convexity_term:.3g} + descent defect "
             f"{self.descent_term:.3g}"
-            f"  ({self.times_measured:.3g} times measured; {self.target.name}; residual {self.residual:.1e})"
+            f"  ({self.times_measured:.3g} times measured; {self.target.name}; residual "
+            f"{self.residual:.1e})"
         )
 
 
@@ -162,8 +164,9 @@ def explain_run(
 ) -> tuple[Decomposition, ...]:
     """Run plain descent of any model and decompose its mean loss for every target, the smallest certificate first.
 
-    Targets: the proximal one; the end of a run `longer` times as long (None skips it). For a MultiHead also the best of
-    several scales along each direction (the NTK targets) and, with `mixture`, the attention target of Section 5.3.
+    Targets: the proximal one; the end of a run `longer` times as long (None skips it). For a
+    MultiHead also the best of several scales along each direction (the NTK targets) and, with
+    `mixture`, the attention target of Section 5.3.
     """
     if not isinstance(start, MultiHead) and (directions or mixture is not None):
         raise ValueError(

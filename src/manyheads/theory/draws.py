@@ -25,7 +25,8 @@ def _one(inputs: Inputs, rng: Rng) -> np.ndarray:
     scale = 10.0 ** rng.uniform(-3, 3) if rng.random() < 0.5 else 10.0 ** rng.uniform(-0.5, 0.7)
     for name, kind in inputs.kinds.items():
         other = before.get(kind.shape)
-        if other is not None and rng.random() < 0.3:  # two inputs that differ a little
+        # two inputs that differ a little
+        if other is not None and rng.random() < 0.3:
             size = np.abs(other).max() * 10.0 ** rng.uniform(-5, 0)
             value = rng.choice((-1, 1, 1)) * other + size * rng.normal(size=kind.shape)
         else:
@@ -74,7 +75,8 @@ def structured(inputs: Inputs) -> np.ndarray:
     patterns = [_patterns(kind) for kind in inputs.kinds.values()]
     number = min(map(len, patterns))
     rows = [[p[k] for p in patterns] for k in range(number)]
-    if len(patterns) > 1:  # each input with the pattern that follows the one of the input before it
+    # each input with the pattern that follows the one of the input before it
+    if len(patterns) > 1:
         rows += [[p[(k + j) % number] for j, p in enumerate(patterns)] for k in range(number)]
     flat = np.stack([np.concatenate([a.ravel() for a in row]) for row in rows])
     return np.unique(flat, axis=0)
@@ -101,7 +103,8 @@ def changed(inputs: Inputs, rng: Rng, parents: np.ndarray) -> np.ndarray:
     children = parents.copy()
     names = list(inputs.kinds)
     for child in children:
-        if rng.random() < 0.15:  # on along the way between two rows
+        # on along the way between two rows
+        if rng.random() < 0.15:
             one, other = parents[rng.integers(len(parents), size=2)]
             child += rng.choice((0.5, 1.0, 2.0)) * (one - other)
             continue

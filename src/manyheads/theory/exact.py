@@ -1,7 +1,8 @@
 """A function of JAX in another arithmetic: 60 digits, fractions, or balls that contain the true value.
 
-JAX writes a function down as a list of elementary operations. Here the list is evaluated on arrays of Python objects,
-so that any number type will do. Operations that only move data are found by moving the places 0, 1, 2, ... instead.
+JAX writes a function down as a list of elementary operations. Here the list is evaluated on arrays
+of Python objects, so that any number type will do. Operations that only move data are found by
+moving the places 0, 1, 2, ... instead.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def _run(jaxpr: Any, consts: Sequence, arguments: Sequence, arithmetic: Arithmet
 
 
 def _closed(program: Any, arguments: Sequence, arithmetic: Arithmetic) -> list:
-    inner = getattr(program, "jaxpr", program)  # some come with constants, some without
+    # some come with constants, some without
+    inner = getattr(program, "jaxpr", program)
     return _run(inner, getattr(program, "consts", ()), arguments, arithmetic)
 
 
@@ -91,7 +93,8 @@ def _apply(equation: Any, given: list[np.ndarray], arithmetic: Arithmetic) -> li
             return _closed(params[call], given, arithmetic)
     if name in MOVES_OF_NUMPY:
         return [_objects(MOVES_OF_NUMPY[name](params, *given), arithmetic)]
-    if all(array.dtype != object for array in given):  # whole numbers: computed exactly as they are
+    # whole numbers: computed exactly as they are
+    if all(array.dtype != object for array in given):
         if name in OPERATIONS_OF_NUMPY:
             return [np.asarray(OPERATIONS_OF_NUMPY[name](*given))]
         found = equation.primitive.bind(*map(jnp.asarray, given), **params)
@@ -121,7 +124,8 @@ def _moved(equation: Any, given: list[np.ndarray]) -> list[np.ndarray]:
         else:
             places.append(jnp.asarray(array))
     params = dict(equation.params)
-    if name == "gather":  # a place outside is never asked for: JAX clips first
+    # a place outside is never asked for: JAX clips first
+    if name == "gather":
         params |= {"mode": jax.lax.GatherScatterMode.CLIP, "fill_value": None}
     found = equation.primitive.bind(*places, **params)
     found = found if equation.primitive.multiple_results else [found]
@@ -274,7 +278,8 @@ ELEMENTWISE: dict[str, Callable] = {
     "ne": lambda m, p, x, y: not m.equal(x, y),
     "select_n": lambda m, p, which, *cases: cases[int(which)],
 }
-NATIVE = {"lt", "gt", "le", "ge", "eq", "ne", "is_finite"}  # their results are truth values
+# their results are truth values
+NATIVE = {"lt", "gt", "le", "ge", "eq", "ne", "is_finite"}
 
 
 def _typed(name: str) -> Callable:

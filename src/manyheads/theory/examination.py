@@ -20,9 +20,10 @@ Value = TypeVar("Value")
 class Examination:
     """A run with the data it was trained on and what else is known about it.
 
-    `radius` bounds the token norms: those of the whole distribution if `bounded`, else it is only the largest seen.
-    `independent` states that start, step size, heads and steps were chosen without this sample. `from_step` is the step
-    at which the forecast is evaluated, None for the first that is not silent. `progress` is called with each long task.
+    `radius` bounds the token norms: those of the whole distribution if `bounded`, else it is only
+    the largest seen. `independent` states that start, step size, heads and steps were chosen
+    without this sample. `from_step` is the step at which the forecast is evaluated, None for the
+    first that is not silent. `progress` is called with each long task.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Examination:
             raise ValueError("the run has no finite step; there is nothing to certify")
         if from_step is not None and from_step > self.num_steps:
             raise ValueError(
-                f"from_step={from_step} is beyond the last step, {self.num_steps}; pass an earlier one."
+                f"from_step={from_step} is beyond the last step, {self.num_steps}; pass an earlier "
+                "one."
             )
         self.from_step = from_step
         self._shared: dict[Callable, object] = {}
@@ -88,6 +90,7 @@ def known_radius(token_radius: float | None, *datasets: Dataset | None) -> float
     seen = max(data.token_radius for data in datasets if data is not None)
     if token_radius is not None and not token_radius >= seen * (1 - 1e-12):
         raise ValueError(
-            f"token_radius={token_radius:g} is below the largest token norm seen, {seen:g}; pass at least that."
+            f"token_radius={token_radius:g} is below the largest token norm seen, {seen:g}; pass "
+            "at least that."
         )
     return seen if token_radius is None else float(token_radius)

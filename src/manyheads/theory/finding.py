@@ -8,7 +8,8 @@ from typing import Any
 
 from manyheads.theory.verdict import ROUNDING, Verdict, plain, ratio
 
-LEVEL = 0.95  # of an interval
+# of an interval
+LEVEL = 0.95
 
 
 def half_width(values: Any) -> float:
@@ -41,8 +42,8 @@ class Finding:
     """The outcome of one check; `verify` fills in the name of the statement.
 
     `ours` is the largest measured/bound for the form we vouch for (corrected, or our sharper form),
-    `printed` that of the printed version (None where it cannot be evaluated). For an erratum `printed` above 1 means
-    that the printed version fails, as the entry says.
+    `printed` that of the printed version (None where it cannot be evaluated). For an erratum
+    `printed` above 1 means that the printed version fails, as the entry says.
     """
 
     statement: str

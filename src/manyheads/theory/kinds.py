@@ -2,8 +2,9 @@
 
     inputs(x=real(5), s=signs(5), p=probabilities(3), A=positive_definite(4, low=1, high=10))
 
-Every kind maps free coordinates, one array of real numbers, to a value that satisfies its constraints. Random draws,
-structured inputs, ascent and the shortening of counterexamples all happen in these coordinates.
+Every kind maps free coordinates, one array of real numbers, to a value that satisfies its
+constraints. Random draws, structured inputs, ascent and the shortening of counterexamples all
+happen in these coordinates.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from manyheads._check import check, none, positive
 from manyheads._check import real as number
 from manyheads._check import whole as count
 
-Number = Any  # an array of jax
+# an array of jax
+Number = Any
 
 
 @dataclass(frozen=True)
 class Kind:
     """One input. `make` takes coordinates of the shape `shape` to the value, `words` says what the value is.
 
-    `spread` is "scales" if coordinates of every magnitude make sense, and "box" if they lie between `low` and `high`.
+    `spread` is "scales" if coordinates of every magnitude make sense, and "box" if they lie between
+    `low` and `high`.
     """
 
     shape: tuple[int, ...]
@@ -206,7 +209,8 @@ def positive_definite(size: int, low: float = 0.0, high: float = math.inf) -> Ki
     def make(z: Number) -> Number:
         Q = _reflections(z[:size])
         values = _folded(z[size], low, high)
-        values = jnp.maximum(values, 1e-12 * jnp.max(values))  # never singular
+        # never singular
+        values = jnp.maximum(values, 1e-12 * jnp.max(values))
         return (Q * values[None]) @ Q.T
 
     return Kind((size + 1, size), make, f"positive definite {size} x {size}")

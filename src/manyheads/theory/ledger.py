@@ -99,14 +99,16 @@ class Ledger(dict[str, Statement]):
 def ledger() -> Ledger:
     """All statements by name, in the order of their papers and files.
 
-    The statements of the first paper are called by their short ids (`thm1`), others in full (`paper.id`).
+    The statements of the first paper are called by their short ids (`thm1`), others in full
+    (`paper.id`).
     """
     found = Ledger()
     first = next(iter(papers()))
     for paper, modules in _places():
         seen: list[Statement] = []
         for item in (s for module in modules for s in _statements(module)):
-            if any(item is other for other in seen):  # imported by another file of the paper
+            # imported by another file of the paper
+            if any(item is other for other in seen):
                 continue
             seen.append(item)
             name = item.id if paper.id == first else f"{paper.id}.{item.id}"

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from manyheads.theory.statement import Statement
 
 QUICKLY = Effort(quick=True)
-CONFIRMED = 12  # of the best inputs, in 60 digits
-PROVED = 50  # of the tightest inputs, in balls
-LARGEST = 1e12  # of a free constant
+# of the best inputs, in 60 digits
+CONFIRMED = 12
+# of the tightest inputs, in balls
+PROVED = 50
+# of a free constant
+LARGEST = 1e12
 
 
 def attack(

@@ -94,7 +94,8 @@ def _compare_run(
 ) -> None:
     rule, loss = _rule(run.settings), run.settings.get("loss")
     if rule is None or loss not in LOSSES:
-        return  # a transform or a loss of the user's own, which no file can hold
+        # a transform or a loss of the user's own, which no file can hold
+        return
     again = train(
         run.start,
         dataset,
@@ -169,6 +170,7 @@ def _compare_one(name: str, stored: Any, repeated: Any, allowed: float) -> None:
 
 def _other(why: str) -> ValueError:
     return ValueError(
-        f"{why}: pass the dataset that the run was trained on (a run with sample weights cannot be certified: the "
+        f"{why}: pass the dataset that the run was trained on (a run with sample weights cannot be "
+        "certified: the "
         "theory is about the plain mean)"
     )

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from manyheads.theory.statement import Statement
 
-POINTS = 1000  # of one origin in a figure
-CANDIDATES = 2 * BATCH  # simpler inputs that are tried in one round
+# of one origin in a figure
+POINTS = 1000
+# simpler inputs that are tried in one round
+CANDIDATES = 2 * BATCH
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ class Counterexample(Case):
 class Result:
     """The outcome of `verify` on one statement.
 
-    `reached` is the largest share of the bound, `tightest` the input where it was reached, `counterexample` the
-    smallest one found, or None. With `constant=` of `verify`, `constant` is the smallest that survived.
+    `reached` is the largest share of the bound, `tightest` the input where it was reached,
+    `counterexample` the smallest one found, or None. With `constant=` of `verify`, `constant` is
+    the smallest that survived.
     """
 
     statement: Statement
@@ -239,7 +242,8 @@ def made_small(problem: Problem, z: np.ndarray, c: float, rounds: int = 80) -> C
         rows = _simpler(problem, best, rng)
         tried = problem.tried(rows, "smaller", c)
         costs = np.array([_cost(row) for row in rows])
-        rows += 0.0  # no -0.0
+        # no -0.0
+        rows += 0.0
         good = np.flatnonzero((tried.score > floor) & (costs < _cost(best)))
         if not len(good):
             break

@@ -1,7 +1,8 @@
 """Adversarial search: inputs at which a bound comes as close to equality as gradient ascent can bring it.
 
-A search is a ratio measured/bound as a function of free arrays; Adam climbs it from many starts at once. The measured
-side should be automatic differentiation of a plain formula, which shares no algebra with the bounds.
+A search is a ratio measured/bound as a function of free arrays; Adam climbs it from many starts at
+once. The measured side should be automatic differentiation of a plain formula, which shares no
+algebra with the bounds.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 class Search:
     """One inequality to attack.
 
-    `measure` and `bounds` (ours and the printed one) are functions of a point, `draw` gives a random one of a shape.
-    Quick checks use the first of `shapes`, full ones all of them and `large`. `stored` is an .npz file with points
-    found by long searches, under `name|number|array`.
+    `measure` and `bounds` (ours and the printed one) are functions of a point, `draw` gives a
+    random one of a shape. Quick checks use the first of `shapes`, full ones all of them and
+    `large`. `stored` is an .npz file with points found by long searches, under `name|number|array`.
     """
 
     name: str

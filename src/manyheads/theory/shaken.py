@@ -1,7 +1,8 @@
 """How far rounding can carry a function of JAX: it is evaluated again with every operation off by a few last places.
 
-A difference of two nearly equal numbers, anywhere inside, shows at once: what the operands are off by is then much of
-what is left. Operations that are exact (moves of data, signs, maxima) are left alone.
+A difference of two nearly equal numbers, anywhere inside, shows at once: what the operands are off
+by is then much of what is left. Operations that are exact (moves of data, signs, maxima) are left
+alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-OFF = 2.0**-48  # relative, sixteen units in the last place
+# relative, sixteen units in the last place
+OFF = 2.0**-48
 SUMS = {
     "dot_general",
     "reduce_sum",

@@ -17,9 +17,10 @@ from manyheads.training.loop import Observer, View
 class Shift(NamedTuple):
     r"""What was measured at steps $0..K$ of a run.
 
-    `moved` is the largest share of a query's attention that is no longer where it started, over queries and heads;
-    `travel` is $G_k=\eta\sum_{j<k}\frac1n\sum_i|\ell'_i|$; `key_query` and `readout` are the largest distances of a
-    head's $W_h$ and $U_h$ from their start, `total_readout` that of all readouts together.
+    `moved` is the largest share of a query's attention that is no longer where it started, over
+    queries and heads; `travel` is $G_k=\eta\sum_{j<k}\frac1n\sum_i|\ell'_i|$; `key_query` and
+    `readout` are the largest distances of a head's $W_h$ and $U_h$ from their start,
+    `total_readout` that of all readouts together.
     """
 
     moved: np.ndarray

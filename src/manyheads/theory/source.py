@@ -53,7 +53,8 @@ def standing_alone(statement: Statement, values: Mapping[str, Any], sides: Sides
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, tuple):  # a data set or a run
+    # a data set or a run
+    if isinstance(value, tuple):
         parts = ", ".join(f"{n}={_written(v)}" for n, v in value._asdict().items())
         return f"SimpleNamespace({parts})"
     with np.printoptions(floatmode="unique", threshold=100_000):
@@ -89,7 +90,8 @@ def _covers(node: Any, places: list[tuple]) -> bool:
     """Whether a lambda's instructions stand in this text: several may begin in one line."""
     body: Any = node.body
     start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-    inner = [p for p in places if p[0] != p[1] or p[2] != p[3]]  # without the empty beginning
+    # without the empty beginning
+    inner = [p for p in places if p[0] != p[1] or p[2] != p[3]]
     return all(start <= (p[0], p[2]) and (p[1], p[3]) <= end for p in inner)
 
 
@@ -99,7 +101,8 @@ def _names(function: Callable, code: CodeType, definitions: dict[str, str]) -> N
     for name, value in {**known.globals, **known.nonlocals}.items():
         if name in definitions or name in ("jax", "jnp"):
             continue
-        definitions[name] = ""  # a function may use itself
+        # a function may use itself
+        definitions[name] = ""
         definitions[name] = _definition(name, value, definitions)
 
 

@@ -29,8 +29,8 @@ WEIGHTS = {
 class Paper:
     """A paper. `text` says which text "as printed" means.
 
-    `copy` says in a few words which copy was read. `scope` gives the hypotheses that every statement of the paper makes about a run; where one fails, the statements
-    are SILENT.
+    `copy` says in a few words which copy was read. `scope` gives the hypotheses that every
+    statement of the paper makes about a run; where one fails, the statements are SILENT.
     """
 
     id: str
@@ -46,18 +46,21 @@ class Paper:
 class Statement:
     """An inequality, with what it is about: `measured` is at most `bound` wherever the hypotheses hold.
 
-    A statement of your own needs the first half, one of a paper brings the second: its place, its correction, its proof,
-    and a check of its own where drawing inputs is not enough.
+    A statement of your own needs the first half, one of a paper brings the second: its place, its
+    correction, its proof, and a check of its own where drawing inputs is not enough.
 
     Args:
         title: the statement in words.
         inputs: what it is about, `inputs(x=real(5))`.
         measured: the left side at a point `p`, whose inputs are `p.x` and so on, in `jax.numpy`.
-        bound: the right side; with a free constant `p.c`, `verify(statement, constant="c")` finds the smallest.
-        hypotheses: conditions by their words: functions of a point that return a truth value, or a pair (have, need)
+        bound: the right side; with a free constant `p.c`, `verify(statement, constant="c")` finds
+            the smallest.
+        hypotheses: conditions by their words: functions of a point that return a truth value, or a
+            pair (have, need)
             for have >= need, or a triple with a remedy.
         sense: "<=", or ">=" for a lower bound.
-        on: the two sides (measured, bound) on a run and its data, for `certify(run, data, [statement])`; the
+        on: the two sides (measured, bound) on a run and its data, for `certify(run, data,
+            [statement])`; the
             hypotheses are then those of the run, `p.run` and `p.data`.
         id: its short name; made of the title if left out.
         check: tries random, adversarial and extremal inputs, if drawing `inputs` is not enough.
@@ -116,7 +119,8 @@ class Statement:
     @property
     def counterexample(self) -> Counterexample | None:
         """The smallest counterexample that `verify` stored, or None."""
-        from manyheads.theory.own import last_counterexample  # which knows this module
+        # which knows this module
+        from manyheads.theory.own import last_counterexample
 
         return last_counterexample(self)
 

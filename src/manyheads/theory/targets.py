@@ -1,7 +1,8 @@
 r"""Target parameters $\theta$ of the theory: where the loss is small near the start.
 
-A `Direction` is $\theta_*$ of Definition 1 ($\|\theta_*\|=\sqrt2$) as one array per class of heads, so that
-$\theta=\theta_0+c\,\theta_*$ is a target at distance $\sqrt2\,c$ whatever the number of heads.
+A `Direction` is $\theta_*$ of Definition 1 ($\|\theta_*\|=\sqrt2$) as one array per class of heads,
+so that $\theta=\theta_0+c\,\theta_*$ is a target at distance $\sqrt2\,c$ whatever the number of
+heads.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def train_loss(model: Any, dataset: Dataset, loss: str | Loss = "logistic") -> f
 def mixture_direction(start: MultiHead, mixture) -> Direction:
     r"""The paper's $\theta_*$ of Section 5.2: $(\bar U_*,\ \mathrm{sign}(\alpha_h)\bar W_*)$ in every head.
 
-    `mixture` has `U_opt` and `W_opt`; the sign of a head is that of its readout along $U_*$ (plus where it has none).
+    `mixture` has `U_opt` and `W_opt`; the sign of a head is that of its readout along $U_*$ (plus
+    where it has none).
     """
     U, W = mixture.U_opt, mixture.W_opt
     along = np.einsum("gtd,td->g", np.asarray(start.readout, np.float64), U)
@@ -158,7 +160,8 @@ def attention_target(
 ) -> Target:
     r"""The target of Section 5.3 in every head: $U_h=\frac{\log n}{\gamma_{attn}\sqrt H}U_{opt}$, $W_h=\Gamma W_{opt}$.
 
-    `sharpness` is $\Gamma$; by default the one of Proposition 3 that leaves an irrelevant mass of $1/n$.
+    `sharpness` is $\Gamma$; by default the one of Proposition 3 that leaves an irrelevant mass of
+    $1/n$.
     """
     T, S, M, zeta = mixture.num_tokens, mixture.signal, mixture.num_patterns, mixture.sparsity
     n = dataset.num_examples
@@ -191,7 +194,8 @@ def proximal_target(
         parameters, objective = float64(start.parameters), start.objective(dataset)
         root, mean = np.sqrt(objective.copies), jnp.full(n, 1 / n)
 
-        def value_and_gradient(flat):  # class coordinates sqrt(N) * displacement
+        # class coordinates sqrt(N) * displacement
+        def value_and_gradient(flat):
             value, gradient = _value_and_gradient(
                 objective, parameters, root, flat, mean, loss=loss
             )

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from manyheads._card import card
 
-ROUNDING = 1e-9  # relative slack of every verdict; anything beyond it must be stated as noise
+# relative slack of every verdict; anything beyond it must be stated as noise
+ROUNDING = 1e-9
 
 PRINTED, EXPLICIT, OURS = "printed", "explicit", "ours"
 VARIANTS = {
@@ -42,8 +43,8 @@ class Verdict(enum.Enum):
 class Hypothesis:
     """One condition of a statement: the value found, the value needed, and what would make it true.
 
-    `have` and `need` are the two sides where the condition is an inequality (NaN otherwise); `factor` says by how
-    much the condition is missed.
+    `have` and `need` are the two sides where the condition is an inequality (NaN otherwise);
+    `factor` says by how much the condition is missed.
     """
 
     derived: ClassVar = ("factor",)
@@ -98,8 +99,8 @@ class Hypothesis:
 class Bound:
     """One version of a bound, with its own hypotheses.
 
-    `up_to_constant` marks a version that the paper gives only up to an absolute constant (taken as 1 here): it is shown
-    but never judged VIOLATED.
+    `up_to_constant` marks a version that the paper gives only up to an absolute constant (taken as
+    1 here): it is shown but never judged VIOLATED.
     """
 
     variant: str
@@ -116,12 +117,13 @@ class Bound:
 class Certificate:
     r"""One statement on one case: every version of its bound and the measured value.
 
-    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise` is the stated
-    error of the measure (an eigenvalue's residual, half of a 95% interval, rounding at a huge number of heads) and
-    `noise_source` says which. With `sense=">="` the same from below. A NaN anywhere is VIOLATED.
+    With `sense="<="` a version holds when `measured <= bound + 1e-9*|bound| + noise`, where `noise`
+    is the stated error of the measure (an eigenvalue's residual, half of a 95% interval, rounding
+    at a huge number of heads) and `noise_source` says which. With `sense=">="` the same from below.
+    A NaN anywhere is VIOLATED.
 
-    The verdict is that of the versions we vouch for: the explicit one and our own. The printed version decides only if
-    there is no other.
+    The verdict is that of the versions we vouch for: the explicit one and our own. The printed
+    version decides only if there is no other.
     """
 
     derived: ClassVar = ("verdict", "reason", "slack", "tightness")
@@ -228,7 +230,8 @@ class Certificate:
             reasons = [f"       {h}" for h in dict.fromkeys(map(str, bound.failing))]
             again = ", for reasons above" if reasons and told.issuperset(reasons) else ""
             lines.append(
-                f"  {self.sense} {bound.value:<12.6g} {name}{mark}: {self._judge(bound).name}{again}"
+                f"  {self.sense} {bound.value:<12.6g} {name}{mark}: "
+                f"{self._judge(bound).name}{again}"
             )
             lines.extend(reason for reason in reasons if reason not in told)
             told.update(reasons)
@@ -310,8 +313,8 @@ def _remedies(failing: tuple[Hypothesis, ...]) -> list[str]:
 def ratio(measured: float, bound: float, sense: str = "<=") -> float:
     """Share of a bound that is used: at most 1 when it holds.
 
-    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower bound is read as an
-    upper bound of the negated value.
+    measured/bound for an upper bound; bound/measured for a positive lower bound; a negative lower
+    bound is read as an upper bound of the negated value.
     """
     if math.isnan(measured) or math.isnan(bound):
         return math.nan

@@ -120,13 +120,16 @@ def verify(
     """Attack one statement of your own, or check several: their findings, or those of the whole ledger.
 
     Args:
-        statements: a `Statement`, which is attacked and gives a `Result`; or names and statements in a list, the whole
+        statements: a `Statement`, which is attacked and gives a `Result`; or names and statements
+            in a list, the whole
             ledger by default, which give a `Verification`.
         quick: fewer trials.
         seed: of every random draw.
-        constant: the name of a free constant, `p.c` in the bound for "c": the smallest that survives is looked for.
+        constant: the name of a free constant, `p.c` in the bound for "c": the smallest that
+            survives is looked for.
         rigorous: prove the tightest inputs in interval arithmetic (needs python-flint).
-        store: the folder where the inputs that were found are kept, to be tried first the next time.
+        store: the folder where the inputs that were found are kept, to be tried first the next
+            time.
         report: called after each statement with its finding and the seconds that it took.
         progress: called with what is being tried; by default it is shown on a terminal.
     """

@@ -24,10 +24,11 @@ from manyheads.training.rules import GD
 class Walk:
     r"""What `follow` recorded at steps $0..K$; all norms are those of the full $H$-head model.
 
-    `loss` $\hat L_k$, `gradient_norm` $\|\nabla\hat L_k\|$, `distance` $\|\theta_k-\theta_0\|$, `readout_norm`
-    $\|U_k\|_{2,\infty}$ (NaN where there is no readout); and for each target, one row per target: `slope`
-    $\langle\nabla\hat L_k,\theta-\theta_k\rangle$, `target_distance` $\|\theta-\theta_k\|$. `displacement` is the
-    final one, `observed` what further observers returned. After a divergence everything is NaN.
+    `loss` $\hat L_k$, `gradient_norm` $\|\nabla\hat L_k\|$, `distance` $\|\theta_k-\theta_0\|$,
+    `readout_norm` $\|U_k\|_{2,\infty}$ (NaN where there is no readout); and for each target, one
+    row per target: `slope` $\langle\nabla\hat L_k,\theta-\theta_k\rangle$, `target_distance`
+    $\|\theta-\theta_k\|$. `displacement` is the final one, `observed` what further observers
+    returned. After a divergence everything is NaN.
     """
 
     start: Any

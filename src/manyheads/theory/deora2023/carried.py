@@ -1,7 +1,8 @@
 """The paper's "our results also apply to": Corollary 1 and Theorem 1 for every readout and loss but its own.
 
-Each check tries all pairs of a readout and a loss and reports the largest share of the bound that each reaches: at
-random points, by ascent in a full check, and at the point that attains or approaches the bound.
+Each check tries all pairs of a readout and a loss and reports the largest share of the bound that
+each reaches: at random points, by ascent in a full check, and at the point that attains or
+approaches the bound.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
     from manyheads.theory.search import Point
 
 
-MANY = 1e8  # heads: some bounds are attained in the limit
-LONG = 256  # tokens of the sequence that nearly attains the Hessian of a pooled readout
-SCORES = np.concatenate([[0.0], np.linspace(-15, 15, 61)])  # where |l'|/l may be largest
+# heads: some bounds are attained in the limit
+MANY = 1e8
+# tokens of the sequence that nearly attains the Hessian of a pooled readout
+LONG = 256
+# where |l'|/l may be largest
+SCORES = np.concatenate([[0.0], np.linspace(-15, 15, 61)])
 
 
 def pairs(effort: Effort) -> list[tuple[str, Loss]]:
@@ -181,9 +185,9 @@ def silent_heads(
 def idle_heads(decoder: str, loss: Loss, heads: float = MANY) -> tuple[float, float]:
     r"""$-\lambda_{\min}/\hat L$ and $b_3/\sqrt H$: two idle heads beside others that make the score the worst one.
 
-    Attention split evenly between +1 and −1 has the largest curvature. For a full readout half of the tokens are −1,
-    for the last token one of two; for a pooled one all queries but one are +1, and attend to the only −1 as much as to
-    all others.
+    Attention split evenly between +1 and −1 has the largest curvature. For a full readout half of
+    the tokens are −1, for the last token one of two; for a pooled one all queries but one are +1,
+    and attend to the only −1 as much as to all others.
     """
     T = {"full": 4, "pooled": LONG, "last": 2}[decoder]
     minus = {"full": T // 2, "pooled": 1, "last": 1}[decoder]
@@ -217,7 +221,8 @@ def idle_heads(decoder: str, loss: Loss, heads: float = MANY) -> tuple[float, fl
 PLACE = "Section 2, “our results also apply to” (readouts) and “our analysis extends to” (losses)"
 PROOF = "docs/theory/derivatives.md#other-readouts-and-losses"
 TERMS = (
-    "s = √T, T, 1 and q = R² times the norm of U, u, u for a full, pooled, last-token readout; |ℓ'| ≤ Cℓ, |ℓ'| ≤ G and "
+    "s = √T, T, 1 and q = R² times the norm of U, u, u for a full, pooled, last-token readout; "
+    "|ℓ'| ≤ Cℓ, |ℓ'| ≤ G and "
     "0 ≤ ℓ'' ≤ S; f = sR√(1 + q²), g = sR³(q + √(q² + 4))/2"
 )
 
@@ -310,7 +315,8 @@ TRAINING = Statement(
     place=PLACE,
     title="training loss for every readout and loss",
     ours="Theorem 1 and Theorem 1′ with b1 = C f, b3 = C g, b2 = G g/√H + S f² and the drift of a readout "
-    f"C sR in place of √T R, where {TERMS}; in the kernel step S in place of ¼ and C η L̂(θ_0) in place of η L̂(θ_0)",
+    f"C sR in place of √T R, where {TERMS}; in the kernel step S in place of ¼ and C η L̂(θ_0) in "
+    "place of η L̂(θ_0)",
     proof="docs/theory/training.md#other-readouts-and-losses",
     remark="runs at the smallest number of heads that certifies 0.8 of the loss at score zero",
     check=check_carried_runs,

@@ -1,8 +1,8 @@
 r"""The constants of all bounds: what they depend on besides the readout norm of a head.
 
-Letters: $T$ tokens of norm at most $R \ge 1$ in dimension $d$, $H$ heads, $x = \|U\|_{2,\infty}$ the largest readout
-norm of a head. Functions of $x$ work on floats and on arrays of any library. Proofs: docs/theory/derivatives.md and
-docs/theory/training.md.
+Letters: $T$ tokens of norm at most $R \ge 1$ in dimension $d$, $H$ heads, $x = \|U\|_{2,\infty}$
+the largest readout norm of a head. Functions of $x$ work on floats and on arrays of any library.
+Proofs: docs/theory/derivatives.md and docs/theory/training.md.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from manyheads.model.loss import LOGISTIC, Loss
 from manyheads.theory.examination import known_radius
 from manyheads.theory.verdict import Hypothesis
 
-HEADS_TRAINING = 40 / 9  # sqrt(H) >= (40/9) D^2 b3(M)
-HEADS_GENERALIZATION = 8.0  # sqrt(H) >= 8 D^2 b3(M)
-DRIFT = 3.93  # |U_k|_{2,inf} <= |U_0|_{2,inf} + 3.93 D^2 sqrt(T) R / sqrt(H)
-HEADS_EXPLICIT = 18.0  # the route of section 6.1: sqrt(H) >= 18 D^2 beta3(|theta|_{2,inf} + 3 D)
+# sqrt(H) >= (40/9) D^2 b3(M)
+HEADS_TRAINING = 40 / 9
+# sqrt(H) >= 8 D^2 b3(M)
+HEADS_GENERALIZATION = 8.0
+# |U_k|_{2,inf} <= |U_0|_{2,inf} + 3.93 D^2 sqrt(T) R / sqrt(H)
+DRIFT = 3.93
+# the route of section 6.1: sqrt(H) >= 18 D^2 beta3(|theta|_{2,inf} + 3 D)
+HEADS_EXPLICIT = 18.0
 
 
 @dataclass(frozen=True)
 class Shape:
     r"""What the constants depend on besides the readout norm: tokens, dimension, radius, decoder and loss.
 
-    The norm $x$ is that of $U$ with all its rows, $\sqrt T\|u\|$ for a pooled readout $U = 1_T u^\top$.
+    The norm $x$ is that of $U$ with all its rows, $\sqrt T\|u\|$ for a pooled readout $U = 1_T
+    u^\top$.
     """
 
     num_tokens: int
@@ -36,7 +41,8 @@ class Shape:
     def __post_init__(self) -> None:
         if not self.token_radius >= 1:
             raise ValueError(
-                f"token_radius={self.token_radius:g} is below 1; Assumption 1 requires R >= 1: pass max(1, largest "
+                f"token_radius={self.token_radius:g} is below 1; Assumption 1 requires R >= 1: "
+                "pass max(1, largest "
                 "token norm)"
             )
 

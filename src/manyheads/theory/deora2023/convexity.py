@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from manyheads.training.loop import View
 
 
-TOKENS, DIM, HEADS, EXAMPLES = 3, 2, 2, 4  # of the random segments
-READOUT = HEADS * TOKENS * DIM  # entries of U; those of W follow
+# of the random segments
+TOKENS, DIM, HEADS, EXAMPLES = 3, 2, 2, 4
+# entries of U; those of W follow
+READOUT = HEADS * TOKENS * DIM
 SIZE = READOUT + HEADS * DIM * DIM
-GRID = 33  # points on a segment
+# points on a segment
+GRID = 33
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,8 @@ def segments(trials: int, seed: int) -> Segments:
     goal = np.exp(rng.uniform(math.log(1e-4), math.log(0.98 * math.pi**2), trials))
     shapes = shapes_of(X)
     second = first.copy()
-    for i in range(trials):  # the length that makes kappa equal to its goal, by bisection
+    # the length that makes kappa equal to its goal, by bisection
+    for i in range(trials):
         low, high = 0.0, 20.0
         for _ in range(50):
             middle = (low + high) / 2
@@ -213,7 +217,8 @@ def check_taylor(effort: Effort) -> Finding:
     )
     tally.add(e.gap, -0.5 * e.least * e.length**2)
     return tally.finding(
-        "convexity gap against −½ λ_min D²; a short segment along the least convex direction attains it"
+        "convexity gap against −½ λ_min D²; a short segment along the least convex direction "
+        "attains it"
     )
 
 
@@ -244,7 +249,8 @@ def check_segment_convexity(effort: Effort) -> Finding:
     )
     tally.add(-e.least, e.constant * e.top, e.printed_constant * e.top)
     return tally.finding(
-        "smallest eigenvalue on a segment against b3 and the largest loss; extremal heads approach it"
+        "smallest eigenvalue on a segment against b3 and the largest loss; extremal heads approach "
+        "it"
     )
 
 
@@ -425,13 +431,14 @@ QUASI_CONVEXITY = Statement(
 def step_coefficients(kappa: float) -> tuple[float, float]:
     r"""$(A,B)=(\sqrt\kappa/\sin\sqrt\kappa,\ \sqrt\kappa\cot\sqrt\kappa)$ of the one-step inequality, 1 at $\kappa=0$.
 
-    $\langle\nabla\hat L_k,\theta-\theta_k\rangle\le A\hat L(\theta)-B\hat L_k$ for $\kappa<\pi^2$; $(\infty,-\infty)$
-    beyond.
+    $\langle\nabla\hat L_k,\theta-\theta_k\rangle\le A\hat L(\theta)-B\hat L_k$ for $\kappa<\pi^2$;
+    $(\infty,-\infty)$ beyond.
     """
     if not 0 <= kappa < math.pi**2:
         return math.inf, -math.inf
     root = math.sqrt(kappa)
-    if root < 1e-4:  # the next terms are of size kappa^2, below rounding
+    # the next terms are of size kappa^2, below rounding
+    if root < 1e-4:
         return 1 + kappa / 6, 1 - kappa / 3
     return root / math.sin(root), root / math.tan(root)
 

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from manyheads.theory.walk import Walk
 
 
-STEPS = 100  # of the runs of the checks
+# of the runs of the checks
+STEPS = 100
 HEADS_FORMULA = {
     PRINTED: "d sqrt(T) R^5 B_2^2 g_0^3, constant read as 1",
     EXPLICIT: "18 D^2 beta3(|theta|_{2,inf} + 3D)",
@@ -82,7 +83,8 @@ def step_limits(good: GoodStart, num_steps: float, variant: str = OURS) -> dict[
             * B**2
             / (good.margin**2 * log_one_plus_exp(B)),
         }
-    most = "log(1 + e^B_Phi)" if shape.loss is LOGISTIC else "l(-B_Phi)"  # of the loss at the start
+    # of the loss at the start
+    most = "log(1 + e^B_Phi)" if shape.loss is LOGISTIC else "l(-B_Phi)"
     common = {
         "eta <= D^2": D**2,
         f"eta <= D^2/{most}": D**2 / float(shape.loss.at(-good.model_bound)),
@@ -226,7 +228,8 @@ COROLLARY_2 = Statement(
     "L̂(θ_K) ≤ 2/K + 5(2B_Φ+log K)²/(4γ²ηK) and a gap of at most 17(2B_Φ+log K)²/(γ²ηn)",
     corrected="g_0 = √2(2B_Φ + log K)/γ because ‖θ_*‖ = √2: 5/4 becomes 5/2 and 17 becomes 34",
     ours="D = √2(B_Φ + 9/80 + log K)/γ, c = D/√2, M = B_2 + max(1, c‖θ_*‖_{2,∞}), √H ≥ (40/9)D²b3(M) (8 for the gap), "
-    "η ≤ min(1/b2(M), 1/b1(M)², D², D²/log(1+e^{B_Φ})) imply train ≤ 2/K + 5D²/(4ηK), gap ≤ 17D²/(ηn)",
+    "η ≤ min(1/b2(M), 1/b1(M)², D², D²/log(1+e^{B_Φ})) imply train ≤ 2/K + 5D²/(4ηK), gap ≤ "
+    "17D²/(ηn)",
     proof="docs/theory/initialization.md#corollary-2",
     remark="run on the mixture at the number of heads it requires",
     check=check_corollary_2,
@@ -287,7 +290,8 @@ def check_corollary_4(effort: Effort) -> Finding:
         tally.broken += step <= g0**2 and bounds[-1] > 17 * g0**2 / (step * n)
     error = half_width(gaps)
     tally.add(max(np.mean(gaps), 0.0), np.mean(bounds), noise=error)
-    tally.trials = len(gaps)  # one mean, of as many data sets
+    # one mean, of as many data sets
+    tally.trials = len(gaps)
     return tally.finding(f"mean gap {np.mean(gaps):.2g} ± {error:.1g} over {len(gaps)} data sets")
 
 

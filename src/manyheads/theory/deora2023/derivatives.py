@@ -64,7 +64,8 @@ ASSUMPTION_1 = Statement(
     used_by=("cor1.1", "cor1.2", "cor1.3", "thm1", "thm2"),
 )
 
-SCORE = 12.0  # log(1 + e^-12) and its slope agree to 3e-6
+# log(1 + e^-12) and its slope agree to 3e-6
+SCORE = 12.0
 MANY = (
     1e2,
     1e4,
@@ -144,11 +145,13 @@ def shape_of(work: Examination) -> Shape:
 
 
 def certify_loss_gradient(work: Examination) -> list[Certificate]:
-    from manyheads.theory.deora2023 import training  # which uses these bounds
+    # which uses these bounds
+    from manyheads.theory.deora2023 import training
 
     walk, shape = work.shared(training.repetition), work.shared(shape_of)
     bound = shape.b1(walk.readout_norm) * walk.loss
-    share = np.where(walk.gradient_norm > 0, math.inf, 0.0)  # where the loss underflows to 0
+    # where the loss underflows to 0
+    share = np.where(walk.gradient_norm > 0, math.inf, 0.0)
     np.divide(walk.gradient_norm, bound, out=share, where=bound > 0)
     worst = int(np.argmax(share))
     claim = f"|grad L| at most b1 L at every step (worst: step {worst})"
@@ -206,7 +209,8 @@ def check_smoothness(effort: Effort) -> Finding:
 
 def last_curvature(work: Examination) -> Curvature:
     """Extreme eigenvalues of the Hessian at the end of the run."""
-    from manyheads.theory.deora2023 import training  # which uses these bounds
+    # which uses these bounds
+    from manyheads.theory.deora2023 import training
 
     work.progress("extreme eigenvalues of the Hessian at the end of the run")
     return curvature.loss_curvature(
@@ -216,7 +220,8 @@ def last_curvature(work: Examination) -> Curvature:
 
 def _at_the_end(work: Examination) -> tuple[Shape, float, float, float, tuple[Hypothesis]]:
     """At the last step: shape, largest readout and head norms, heads; and whether the eigenvalues converged."""
-    from manyheads.theory.deora2023 import training  # which uses these bounds
+    # which uses these bounds
+    from manyheads.theory.deora2023 import training
 
     walk, converged = work.shared(training.repetition), work.shared(last_curvature).converged
     remedy = "use fewer heads of different kinds, or loss_curvature with more products"
@@ -280,8 +285,9 @@ CONVEXITY_SEARCH = _search("cor1.3", relative_concavity, convexity_bounds, direc
 def idle_heads(heads: float, num_tokens: int = 4) -> tuple[float, float, float]:
     """−λ_min/L, b3/√H and β3/√H: two idle heads on ±1 tokens, the other heads attend sharply and make the score large.
 
-    A sharp head attends from +1 to +1 and from −1 to −1; with readout rows along its own token it contributes √T times
-    its readout norm to the score. The idle heads have U = W = 0, where the model's Hessian has norm √T.
+    A sharp head attends from +1 to +1 and from −1 to −1; with readout rows along its own token it
+    contributes √T times its readout norm to the score. The idle heads have U = W = 0, where the
+    model's Hessian has norm √T.
     """
     T, root, shape = num_tokens, math.sqrt(heads), Shape(num_tokens, 1, 1.0)
     tokens = np.where(np.arange(T) < T // 2, 1.0, -1.0)[:, None]
@@ -312,7 +318,8 @@ def check_weak_convexity(effort: Effort) -> Finding:
 
 
 def certify_weak_convexity(work: Examination) -> list[Certificate]:
-    from manyheads.theory.deora2023 import training  # which uses these bounds
+    # which uses these bounds
+    from manyheads.theory.deora2023 import training
 
     (shape, x, whole, H, found), least = _at_the_end(work), work.shared(last_curvature).smallest
     root, loss = math.sqrt(H), float(work.shared(training.repetition).loss[-1])

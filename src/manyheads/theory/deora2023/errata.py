@@ -135,8 +135,8 @@ def e3(effort: Effort) -> Finding:
 def e4(effort: Effort) -> Finding:
     """β3 against the printed bound of Proposition 1, whose largest value is the printed β3 over √d.
 
-    The bound is evaluated on tokens of norm up to R and readouts of norm x: random ones, and equal tokens R·e_1 with
-    readouts along them, where it is largest.
+    The bound is evaluated on tokens of norm up to R and readouts of norm x: random ones, and equal
+    tokens R·e_1 with readouts along them, where it is largest.
     """
     rng, d, R, x = np.random.default_rng(effort.seed), 16, 1.5, 2.0
     T, trials = 4, effort.count(400, 50)
@@ -256,8 +256,9 @@ def e8(effort: Effort) -> Finding:
 def e9(effort: Effort) -> Finding:
     """(16) with θ1, θ2 unrelated to the segment, here θ1 = θ2 = 0 and β3 as printed: it fails. With its ends it holds.
 
-    One head at W = 0, three tokens x = (1, 0, −½) on a line and a large readout u_t ∝ 1/∏_{s≠t}(x_t − x_s): then Φ and
-    its slope in W vanish and Φ grows like w², so the loss is concave there, the more the larger the readout is.
+    One head at W = 0, three tokens x = (1, 0, −½) on a line and a large readout u_t ∝ 1/∏_{s≠t}(x_t
+    − x_s): then Φ and its slope in W vanish and Φ grows like w², so the loss is concave there, the
+    more the larger the readout is.
     """
     x, y, size, end = np.array([1.0, 0.0, -0.5]), np.ones(1), 1000.0, 0.01
     u = np.array([1 / np.prod([a - b for b in x if b != a]) for a in x])

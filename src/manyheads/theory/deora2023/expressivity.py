@@ -54,9 +54,12 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
     on_plus = np.where(relevant, 0.0, tokens @ plus)
     on_minus = np.where(relevant, 0.0, tokens @ minus)
     on_own = np.where(relevant, 0.0, tokens @ own)
-    on_nu = np.where(relevant, 0.0, tokens @ sum_nu)  # S^2 + sum <nu, z> for an irrelevant token
-    from_relevant = np.where(relevant, S**4, S**2 * on_own)  # by key
-    to_relevant = S**2 * (on_nu + on_own)  # by query
+    # S^2 + sum <nu, z> for an irrelevant token
+    on_nu = np.where(relevant, 0.0, tokens @ sum_nu)
+    # by key
+    from_relevant = np.where(relevant, S**4, S**2 * on_own)
+    # by query
+    to_relevant = S**2 * (on_nu + on_own)
     among = (
         np.outer(on_plus, on_plus)
         + np.outer(on_minus, on_minus)
@@ -69,8 +72,8 @@ def softmax_logits(mixture, tokens: np.ndarray, relevant: np.ndarray, label: flo
 def sharpness(mixture: TokenizedMixture, mass: float, *, printed: bool = False) -> float:
     r"""Proposition 3: $\Gamma_\epsilon$ for an irrelevant mass of at most `mass`.
 
-    Ours is $\frac{\sqrt{2(M+1)}}{S^2(1-4q+2q^2)}\log\frac{1/\zeta-1}{\epsilon}$, at least 0; printed has $8/3$ and
-    no sign.
+    Ours is $\frac{\sqrt{2(M+1)}}{S^2(1-4q+2q^2)}\log\frac{1/\zeta-1}{\epsilon}$, at least 0;
+    printed has $8/3$ and no sign.
     """
     M, zeta, S = mixture.num_patterns, mixture.sparsity, mixture.signal
     if not mass > 0:
@@ -158,7 +161,8 @@ LOGITS = Statement(
     printed="[r_t]_{t'} = O(S⁴) for t' in 𝓡 and O(S²) for t' outside",
     corrected="exact values; the gap between relevant and irrelevant keys is of order S⁴",
     ours="relevant query: S⁴ and S²⟨μ_y, z'⟩; irrelevant query: S²(S² + Σ⟨ν_ℓ, z⟩ + ⟨μ_y, z⟩) and "
-    "Σ_±⟨μ_±, z⟩⟨μ_±, z'⟩ + (S² + Σ⟨ν_ℓ, z⟩)(⟨μ_+, z'⟩ + ⟨μ_-, z'⟩); smallest gap S⁴(1 − 4q + 2q²) for q ≤ 1/2",
+    "Σ_±⟨μ_±, z⟩⟨μ_±, z'⟩ + (S² + Σ⟨ν_ℓ, z⟩)(⟨μ_+, z'⟩ + ⟨μ_-, z'⟩); smallest gap S⁴(1 − 4q + 2q²) "
+    "for q ≤ 1/2",
     proof="docs/theory/mixture.md#eq-8",
     remark="worst-case noise attains the smallest gap",
     check=check_logits,
@@ -254,8 +258,9 @@ LINEAR_MARGIN = Statement(
 def check_impossibility(effort: Effort) -> Finding:
     r"""Section 5.3: the exponents by linear programming, and the distance of the attention target as H grows.
 
-    With $S=H^{s}$, $C=H^{c}$ and $\log n$ tending to infinity, each case is a set of linear inequalities in $(s,c,p)$
-    with the power of $\log n$ on one side; the claim is that it is infeasible for every large $\log n$.
+    With $S=H^{s}$, $C=H^{c}$ and $\log n$ tending to infinity, each case is a set of linear
+    inequalities in $(s,c,p)$ with the power of $\log n$ on one side; the claim is that it is
+    infeasible for every large $\log n$.
     """
     tally = Tally()
     powers = np.geomspace(0.25, 2.0, effort.count(100, 4))
@@ -282,12 +287,15 @@ def check_impossibility(effort: Effort) -> Finding:
         distance[heads] = target.distance
         tally.add(abs(parts[heads].residual), 1e-11 * max(1.0, parts[heads].bound))
     growth = math.log(distance[1024] / distance[4]) / math.log(1024 / 4)
-    tally.add(abs(growth - 0.5), 0.02)  # distance grows like sqrt(H)
+    # distance grows like sqrt(H)
+    tally.add(abs(growth - 0.5), 0.02)
     many = parts[1024]
-    tally.add(many.convexity_term, 0.01 * many.distance_term)  # and not the convexity gap
+    # and not the convexity gap
+    tally.add(many.convexity_term, 0.01 * many.distance_term)
     tally.ours = tally.printed = None
     return tally.finding(
-        f"no exponents satisfy the conditions for large n; distance of the target grows like H^{growth:.3f}, "
+        "no exponents satisfy the conditions for large n; distance of the target grows like "
+        f"H^{growth:.3f}, "
         f"its convexity gap stays at {many.convexity_term:.1g}"
     )
 
@@ -295,9 +303,10 @@ def check_impossibility(effort: Effort) -> Finding:
 def _feasible(first: bool, exponent: float) -> bool:
     r"""Whether exponents exist for every large log n in one case, with scaling $1/H^{exponent}$.
 
-    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden constants drop
-    out as log n grows: the inequalities must hold with a margin of any $\epsilon>0$ in the exponent of log n.
-    Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model, $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
+    Unknowns: logarithms to the base log n of $H\ge1$, $S$, $C$ and $h\,p$ where $h=\log H$; hidden
+    constants drop out as log n grows: the inequalities must hold with a margin of any $\epsilon>0$
+    in the exponent of log n. Saturation: $S^2\ge H^p/C$. Norms: $\|U\|=\log n/S$ per model,
+    $\|W\|=CH^{1/2-p}$. (12): $H^{c}\ge S^5\|\theta\|^3$.
     """
     # variables: h = log H, s = log S, c = log C, w = p log H, all in units of loglog n; log n itself is 1
     # ||U||: the readout is scaled so that H^-e sum_h U_h reaches log n: norm log n / S * H^(e - 1/2)
@@ -307,15 +316,19 @@ def _feasible(first: bool, exponent: float) -> bool:
     big, small = (norm_w, norm_u) if first else (norm_u, norm_w)
     rows, right = [], []
 
-    def at_least(left, other):  # left >= other, as rows of A x <= b
+    # left >= other, as rows of A x <= b
+    def at_least(left, other):
         rows.append(other[0] - left[0])
         right.append(left[1] - other[1])
 
-    at_least((np.array([1.0, 0, 0, 0]), 0.0), (np.zeros(4), 0.0))  # H >= 1
-    at_least((np.array([0, 2.0, 0, 0]), 0.0), (np.array([0, 0, -1.0, 1.0]), 0.0))  # S^2 >= H^p / C
+    # H >= 1
+    at_least((np.array([1.0, 0, 0, 0]), 0.0), (np.zeros(4), 0.0))
+    # S^2 >= H^p / C
+    at_least((np.array([0, 2.0, 0, 0]), 0.0), (np.array([0, 0, -1.0, 1.0]), 0.0))
     at_least(big, small)
     theta = (np.array([0, 5.0, 0, 0]) + 3 * big[0], 3 * big[1])
-    at_least((np.array([e, 0, 0, 0]), 0.0), theta)  # H^e >= S^5 |theta|^3
+    # H^e >= S^5 |theta|^3
+    at_least((np.array([e, 0, 0, 0]), 0.0), theta)
     answer = optimize.linprog(
         np.zeros(4), A_ub=np.array(rows), b_ub=np.array(right), bounds=[(None, None)] * 4
     )

@@ -1,7 +1,8 @@
 """The model and its loss by the plain formula, which shares no algebra with the library's gradients or the bounds.
 
-Points are dictionaries of arrays: tokens X, readouts U, key-query matrices W, and a direction dU, dW. Heads are stored
-one by one or as classes of equal heads with multiplicities, so that 10^8 heads cost no more than one.
+Points are dictionaries of arrays: tokens X, readouts U, key-query matrices W, and a direction dU,
+dW. Heads are stored one by one or as classes of equal heads with multiplicities, so that 10^8 heads
+cost no more than one.
 """
 
 from __future__ import annotations

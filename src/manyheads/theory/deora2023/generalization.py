@@ -1,8 +1,9 @@
 r"""Sections 4.2 and 6.2: Theorem 2, Lemma 3, average stability and the leave-one-out certificate.
 
-Statements about expectations over samples are compared as means, with half of a 95% interval (Student's). They need a
-start, a step size, a number of heads and a number of steps that do not depend on the sample, and a bound on the norms
-of all tokens that can be drawn. Proofs: docs/theory/generalization.md.
+Statements about expectations over samples are compared as means, with half of a 95% interval
+(Student's). They need a start, a step size, a number of heads and a number of steps that do not
+depend on the sample, and a bound on the norms of all tokens that can be drawn. Proofs:
+docs/theory/generalization.md.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 
 
 INDEPENDENT = "start, step size, heads and number of steps do not depend on the training sample"
-EXAMPLES = 16  # per sample of the checks in expectation
+# per sample of the checks in expectation
+EXAMPLES = 16
 
 
 def independence(holds: bool) -> Hypothesis:
@@ -172,15 +174,17 @@ def measure_leave_one_out(
 ) -> LeaveOneOut:
     """Train on the sample and once without each sequence (weights 1/n), and measure what Lemma 3 needs.
 
-    `token_radius` is R if it is known; otherwise the bound stored with the data, or else the largest norm seen in the
-    sample and in `test`, is assumed. Ctrl-C gives no result, since an average over some of the twins is another number.
+    `token_radius` is R if it is known; otherwise the bound stored with the data, or else the
+    largest norm seen in the sample and in `test`, is assumed. Ctrl-C gives no result, since an
+    average over some of the twins is another number.
     """
     require_scope(start)
     bound = distribution_radius(token_radius, dataset)
     shape = Shape.of(dataset, bound, test, decoder=start.decoder, loss=get_loss(loss))
     plan: dict[str, Any] = {"step_size": step_size, "num_steps": num_steps, "loss": shape.loss}
     twins = stability.leave_one_out(start, dataset, **plan)
-    if twins.status != "finished":  # after Ctrl-C there is no average over all twins
+    # after Ctrl-C there is no average over all twins
+    if twins.status != "finished":
         raise KeyboardInterrupt
     larger = np.maximum(twins.readout_norm[:, -1], twins.reference_readout_norm[-1])
     test_loss = math.nan
@@ -210,8 +214,8 @@ def certify_generalization(
 ) -> tuple[Certificate, ...]:
     """Lemma 3 and the leave-one-out certificate in expectation, as means over samples with half of a 95% interval.
 
-    With `cases`, Theorem 2's numbers on each sample, Theorem 2 (thm2) too. With less than three samples the values are
-    shown and the verdict is SILENT.
+    With `cases`, Theorem 2's numbers on each sample, Theorem 2 (thm2) too. With less than three
+    samples the values are shown and the verdict is SILENT.
     """
     if not samples:
         raise ValueError("no samples: pass at least one LeaveOneOut, better ten or more")
@@ -264,7 +268,8 @@ def certify_generalization(
             for case, s in zip(cases, samples, strict=True)
         ]
         values, hypotheses = {}, {}
-        for versions in zip(*every, strict=True):  # per version, the hypotheses of the worst sample
+        # per version, the hypotheses of the worst sample
+        for versions in zip(*every, strict=True):
             worst = max(
                 versions,
                 key=lambda v: (len(v.missing), max((h.factor for h in v.missing), default=1.0)),
@@ -500,7 +505,8 @@ LEAVE_ONE_OUT = Statement(
     place="ours",
     title="leave-one-out certificate of the test loss",
     ours="E[L(θ_K)] ≤ E[(1/n)Σ_i ℓ_i(θ_K^{-i}) + (1/n)Σ_i b1(M_i)‖θ_K−θ_K^{-i}‖], M_i the larger endpoint "
-    "‖U‖_{2,∞}; computable from the sample with n + 1 runs, for every H, in expectation over samples only",
+    "‖U‖_{2,∞}; computable from the sample with n + 1 runs, for every H, in expectation over "
+    "samples only",
     proof="docs/theory/generalization.md#leave-one-out-certificate",
     remark="mean over data sets, with standard errors",
     check=check_leave_one_out,

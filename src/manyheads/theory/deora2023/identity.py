@@ -53,7 +53,8 @@ def exact(part: Decomposition) -> Certificate:
 def judge(parts: Sequence[Decomposition], scores: float = 0.0) -> list[Certificate]:
     """The certificates of a run: its mean loss from the best target of each kind, and the worst residual of all."""
     residuals = [exact(part) for part in parts]
-    broken = [c for c in residuals if c.verdict is Verdict.VIOLATED]  # max() cannot order a NaN
+    # max() cannot order a NaN
+    broken = [c for c in residuals if c.verdict is Verdict.VIOLATED]
     worst = broken[0] if broken else max(residuals, key=lambda c: c.tightness)
     return [*(explained(part, scores) for part in decomposition.best_of_each(parts)), worst]
 
@@ -96,11 +97,13 @@ IDENTITY = Statement(
     place="ours",
     title="exact decomposition of the mean train loss along a run",
     ours="(1/K)Σ_{k=1}^K L̂_k = L̂(θ) + (‖θ−θ_0‖² − ‖θ−θ_K‖²)/(2ηK) + (1/K)Σ_{k<K}(c_k + δ_k), "
-    "c_k = L̂_k + ⟨∇L̂_k, θ−θ_k⟩ − L̂(θ) (convexity gap), δ_k = L̂_{k+1} − L̂_k + (η/2)‖∇L̂_k‖² (descent defect); "
+    "c_k = L̂_k + ⟨∇L̂_k, θ−θ_k⟩ − L̂(θ) (convexity gap), δ_k = L̂_{k+1} − L̂_k + (η/2)‖∇L̂_k‖² "
+    "(descent defect); "
     "for every θ and every H. Without the negative parts it is a certificate",
     proof="docs/theory/identity.md#identity",
     remark="an identity: its residual tests the implementation. With the proximal target the certificate is "
-    "within 2.1 times the measured mean loss on three settings of the mixture, within 2.5 times on ten other draws "
+    "within 2.1 times the measured mean loss on three settings of the mixture, within 2.5 times on "
+    "ten other draws "
     "of each",
     check=check_identity,
     about=certify_identity,

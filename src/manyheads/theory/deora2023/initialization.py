@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from manyheads.theory.targets import Direction, Target
 
 
-ALLOWANCE = 9 / 80  # E of Proposition 7; implied by the head condition of Theorem 1
+# E of Proposition 7; implied by the head condition of Theorem 1
+ALLOWANCE = 9 / 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,9 @@ class GoodStart:
     r"""P1, P2 and P3 of Definition 1 as measured.
 
     `parameter_bound` $\max_h\|\theta_h\|$, `readout_norm` $\|U_0\|_{2,\infty}$, `model_bound`
-    $\max_i|\tilde\Phi(X_i)|$, `interval` the certified tangent margin (unit directions), `direction` a $\theta_*$ of
-    norm $\sqrt2$ that attains `margin` (None where the data are not separable).
+    $\max_i|\tilde\Phi(X_i)|$, `interval` the certified tangent margin (unit directions),
+    `direction` a $\theta_*$ of norm $\sqrt2$ that attains `margin` (None where the data are not
+    separable).
     """
 
     start: MultiHead
@@ -200,8 +202,9 @@ def realize(
 ) -> tuple[Target, Certificate]:
     r"""Proposition 7 (ours): a target with train loss at most `loss`, $\epsilon$; `allowance` is $E>0$.
 
-    It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+m_\epsilon)_+/\gamma$, if $\sqrt H\ge g(M)D^2/(2E)$, where margins
-    from $m_\epsilon$ on have a loss of at most $\epsilon$: $\log\frac1\epsilon$ for the logistic loss.
+    It is $\theta_0+c\,\theta_*$ with $c=(B_\Phi+E+m_\epsilon)_+/\gamma$, if $\sqrt H\ge
+    g(M)D^2/(2E)$, where margins from $m_\epsilon$ on have a loss of at most $\epsilon$:
+    $\log\frac1\epsilon$ for the logistic loss.
     """
     direction = good.theta_star()
     scale = (
@@ -225,7 +228,8 @@ def reach(good: GoodStart, num_steps: float, variant: str = OURS) -> float:
     Ours $\sqrt2(B_\Phi+9/80+\log K)/\gamma$, for another loss
     $\sqrt2(B_\Phi+9/(80C)+m_{1/K})/\gamma$; printed $(2B_\Phi+\log K)/\gamma$ with $B_\Phi\ge1$.
     """
-    good.theta_star()  # an error if P3 fails
+    # an error if P3 fails
+    good.theta_star()
     if variant == PRINTED:
         return (2 * max(1.0, good.model_bound) + math.log(num_steps)) / good.margin
     loss = good.shape.loss
@@ -352,7 +356,8 @@ def check_separability(effort: Effort) -> Finding:
         other = _margin_by_nnls(good)
         tally.add(other, high * (1 + 1e-6))
         tally.add(other, low * (1 - 1e-4), sense=">=")
-    _, data, fresh = small_problem(effort.seed)  # the same sequence with both labels: no margin
+    # the same sequence with both labels: no margin
+    _, data, fresh = small_problem(effort.seed)
     labels, tokens = data.labels.copy(), data.tokens.copy()
     tokens[1], labels[1] = tokens[0], -labels[0]
     contradicting = good_start(
@@ -361,7 +366,8 @@ def check_separability(effort: Effort) -> Finding:
     tally.add(contradicting.interval.upper, 1e-6 * contradicting.interval.scale)
     tally.broken += contradicting.holds
     return tally.finding(
-        "certified interval against nonnegative least squares; contradicting labels refuted with a dual point"
+        "certified interval against nonnegative least squares; contradicting labels refuted with a "
+        "dual point"
     )
 
 

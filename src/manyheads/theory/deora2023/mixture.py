@@ -106,8 +106,9 @@ def printed_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
 def first_phase_margin(mixture: TokenizedMixture, error: float = 0.0) -> float:
     r"""Proposition 2, ours: the tangent margin along $\theta_*$ after the first phase, for $\|p\|\le$ `error`.
 
-    It holds for $q\le1/4$ on every sample and for every number of heads, and is useful only if it is positive: on the
-    default mixture, with the bound of Lemma 2 as `error`, from about 20,000 sequences of the first phase on.
+    It holds for $q\le1/4$ on every sample and for every number of heads, and is useful only if it
+    is positive: on the default mixture, with the bound of Lemma 2 as `error`, from about 20,000
+    sequences of the first phase on.
     """
     T, M, zeta, S = mixture.num_tokens, mixture.num_patterns, mixture.sparsity, mixture.signal
     q = noise_level(
@@ -279,7 +280,8 @@ def check_lemma_2(effort: Effort) -> Finding:
         [measured_first_phase_error(mixture, data.tokens, data.labels) for data in samples]
     )
     quantile = errors[math.ceil((1 - delta) * draws) - 1]
-    tally.ours = None  # from here on the share of the probabilistic bound
+    # from here on the share of the probabilistic bound
+    tally.ours = None
     tally.add(
         quantile,
         first_phase_error(mixture, n1, delta),
@@ -346,7 +348,8 @@ def check_proposition_2(effort: Effort) -> Finding:
         tally.broken += not np.abs(start.scores(data)).max() <= bounds.model_bound * (1 + 1e-9)
     share = 100 * printed_trivial / (tally.trials // 2)
     return tally.finding(
-        f"without noise and with p = 0 both are exact; with the measured p the printed (7) is not positive in "
+        "without noise and with p = 0 both are exact; with the measured p the printed (7) is not "
+        "positive in "
         f"{share:.0f}%"
     )
 
@@ -357,14 +360,17 @@ PROPOSITION_2 = Statement(
     title="the first phase is a good initialization",
     printed="B_2 = √T(S+P); B_Φ = TR(S+P)√(2log(n/δ)) with probability 1−δ; γ = γ_*/2 with probability 1−δ if "
     "√H ≳ R⁴T(S+P)√(2log(n/δ))/γ_*, "
-    "γ_* = T(1−ζ)ζ(ζS⁴−7Z̄S²−12Z̄²−16Z̄³/S²)/(4√(2(M+1))) − PT^{5/2}(S+Z)³ + S√T(ζ−2(1−ζ)Z_μ/S²)/√2 (7)",
+    "γ_* = T(1−ζ)ζ(ζS⁴−7Z̄S²−12Z̄²−16Z̄³/S²)/(4√(2(M+1))) − PT^{5/2}(S+Z)³ + "
+    "S√T(ζ−2(1−ζ)Z_μ/S²)/√2 (7)",
     corrected="γ = γ_* for every H ≥ 1 and every sample where ‖p‖ ≤ P and γ_* > 0; B_2 and B_Φ at least 1",
     ours="B_2 = max(1, √T(ζS/(2√2)+P)); B_Φ = max(1, TR(ζS/(2√2)+P)√(2log(2/δ))), 0 for balanced signs and even H; "
-    "γ_* = (Tζ(1−ζ)S⁴/(4√(2(M+1))))[ζf_rel + (1−ζ)f_irr] − TPR³√((2M+1)/(2M+2)) + S√(T/2)(ζ−2(1−ζ)Z_μ/S²) for q "
+    "γ_* = (Tζ(1−ζ)S⁴/(4√(2(M+1))))[ζf_rel + (1−ζ)f_irr] − TPR³√((2M+1)/(2M+2)) + "
+    "S√(T/2)(ζ−2(1−ζ)Z_μ/S²) for q "
     "= Z̄/S² ≤ 1/4, f_rel = ζ(1−2q)(1−q)−2q², f_irr = ζ(1−2q)(1−4q+2q²)−4q²−8q³",
     proof="docs/theory/mixture.md#proposition-2",
     remark="without noise and with p = 0 both (7) and ours are exact; with the P of Lemma 2 ours is positive on the "
-    "default mixture from n1 ≈ 20,000 on, where the measured margin is 1.45 along θ_* from n1 = 200",
+    "default mixture from n1 ≈ 20,000 on, where the measured margin is 1.45 along θ_* from n1 = "
+    "200",
     check=check_proposition_2,
     tightness=1.0,
     errata=("E2", "E13", "E14", "E21", "E24", "E25"),

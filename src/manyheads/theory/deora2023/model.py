@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 EPS = np.finfo(float).eps
 POINTS = Path(__file__).with_name("adversarial_points.npz")
-SHAPES = ((4, 2), (3, 5), (6, 3))  # tokens, dim of random trials; the first one in quick checks
+# tokens, dim of random trials; the first one in quick checks
+SHAPES = ((4, 2), (3, 5), (6, 3))
 
 
 def double_sum(X: np.ndarray, U: np.ndarray, W: np.ndarray) -> float:
@@ -199,7 +200,8 @@ LEMMA_1 = Statement(
     "= diag(φ(v)) − vvᵀ",
     corrected="the four formulas with φ'(v) = diag(φ(v)) − φ(v)φ(v)ᵀ",
     ours="DΦ[dW] = Σ_t Cov_{A_t}(ξ, δ), D²Φ[dU, dW] = Σ_t Cov_{A_t}(⟨x, du_t⟩, δ), "
-    "D²Φ[dW, dW] = Σ_t E_{A_t}[(ξ−Eξ)(δ−Eδ)²], D²Φ[dU, dU] = 0, where ξ = ⟨x, u_t⟩ and δ = ⟨x, dWᵀx_t⟩",
+    "D²Φ[dW, dW] = Σ_t E_{A_t}[(ξ−Eξ)(δ−Eδ)²], D²Φ[dU, dU] = 0, where ξ = ⟨x, u_t⟩ and δ = ⟨x, "
+    "dWᵀx_t⟩",
     proof="docs/theory/derivatives.md#lemma-1",
     remark="identities: both forms against automatic differentiation, to rounding",
     check=check_derivative_formulas,
@@ -216,7 +218,8 @@ def check_third_moment(effort: Effort) -> Finding:
         xi, delta = rng.choice([-1.0, 1.0], 3), rng.uniform(-1, 1, 3)
         delta[rng.integers(3)] = rng.choice([-1.0, 1.0])
         tally.add(abs(_third_moment(p, xi, delta)), 1.0)
-    m = 1 / math.sqrt(3)  # mean of the extremal two-point law on ±1
+    # mean of the extremal two-point law on ±1
+    m = 1 / math.sqrt(3)
     p, delta = np.array([(1 + m) / 2, (1 - m) / 2]), np.array([1.0, -1.0])
     tally.add(abs(_third_moment(p, -delta, delta)), 1.0)
     return tally.finding("the two-point law with mean 1/√3 gives 4√3/9 = .7698")
@@ -409,7 +412,8 @@ def check_collapse(effort: Effort) -> Finding:
         pairs = zip(jax.tree.leaves(short), jax.tree.leaves(long), strict=True)
         tally.add(max(np.abs(np.repeat(a, [3, 2], axis=0) - b).max() for a, b in pairs), 1e-12)
     return tally.finding(
-        "dense Hessians with unequal multiplicities; descent on classes against descent on every head"
+        "dense Hessians with unequal multiplicities; descent on classes against descent on every "
+        "head"
     )
 
 
@@ -418,7 +422,8 @@ COLLAPSE = Statement(
     place="ours",
     title="equal heads stay equal, and everything collapses to classes",
     ours="heads that start equal stay equal under gradient descent; outputs, kernel, norms, distances to "
-    "class-constant targets collapse exactly, and the spectrum of ∇²L̂ is that of the collapsed Hessian together with "
+    "class-constant targets collapse exactly, and the spectrum of ∇²L̂ is that of the collapsed "
+    "Hessian together with "
     "that of B_g/√H, N_g − 1 times",
     proof="docs/theory/collapse.md#spectrum",
     remark="an identity: dense Hessians of explicit heads with unequal multiplicities, to rounding",

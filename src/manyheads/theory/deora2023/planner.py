@@ -45,9 +45,12 @@ FORECAST = "our forecast before the run"
 MEASURED_HEADS = (2, 16, 256)
 GAUSSIAN_HEADS = 64
 SHORT_BUDGET, STEP_BUDGET = 250, 4000
-MOST_SAMPLED = 1000  # sequences whose kernel, margins and trial runs are computed; the time grows with the square
-STEP_SIZES = (-60, -12, 10)  # powers of two that a trial may use: smallest, first tried, largest
-SEPARABLE, NOT_SEPARABLE = "separable", "not separable"  # the third answer is "undecided"
+# sequences whose kernel, margins and trial runs are computed; the time grows with the square
+MOST_SAMPLED = 1000
+# powers of two that a trial may use: smallest, first tried, largest
+STEP_SIZES = (-60, -12, 10)
+# the third answer is "undecided"
+SEPARABLE, NOT_SEPARABLE = "separable", "not separable"
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,12 @@ class Measured:
 class Plan:
     """An answer to "how many heads, which step size, how many steps", with the numbers behind it.
 
-    `training` is the part of the data that was not used for planning; the plan does not depend on it, so train on it.
-    `start` has the heads of the plan's start (two of them for a first phase, one for zero, 64 for a Gaussian start);
-    for more heads each stands for many, in equal shares. `kernel_answer` and `linear_answer` say whether the planning
-    data are "separable", "not separable" or "undecided", by the model near its start and by a linear model. Kernel,
-    margins and trial runs use at most 1000 sequences: `looked_at` is how many were used, and of how many.
+    `training` is the part of the data that was not used for planning; the plan does not depend on
+    it, so train on it. `start` has the heads of the plan's start (two of them for a first phase,
+    one for zero, 64 for a Gaussian start); for more heads each stands for many, in equal shares.
+    `kernel_answer` and `linear_answer` say whether the planning data are "separable", "not
+    separable" or "undecided", by the model near its start and by a linear model. Kernel, margins
+    and trial runs use at most 1000 sequences: `looked_at` is how many were used, and of how many.
     """
 
     target_loss: float
@@ -156,12 +160,14 @@ class Plan:
         )
         trials = [
             "",
-            "What is enough, by trial runs on the planning data (largest step size with steady descent):",
+            "What is enough, by trial runs on the planning data (largest step size with steady "
+            "descent):",
         ]
         nothing = "  nothing: at this start no small change of the model is known to separate the data, so the theory is"
         return "\n".join(
             [
-                f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on {self.num_planning} of "
+                f"Goal: a train loss of {self.target_loss:g}, from a {start} start. Planned on "
+                f"{self.num_planning} of "
                 f"{self.num_planning + left} sequences"
                 + (
                     f": {self.num_planning - of} make the start, {of} are"
@@ -177,13 +183,15 @@ class Plan:
                 *(trials if self.measured else ()),
                 *map(str, self.measured),
                 "",
-                "What guarantees it before the first step (mean loss over the run; proved for the planning data only, "
+                "What guarantees it before the first step (mean loss over the run; proved for the "
+                "planning data only, "
                 "so\ncertify the run on the others):",
                 *(map(str, self.demands) if self.demands else [f"{nothing} silent."]),
                 "",
                 self._kernel(),
                 self._linear(),
-                f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about data not yet seen.",
+                f"R = {self.token_radius:.4g} is the largest token norm seen, an assumption about "
+                "data not yet seen.",
             ]
         )
 
@@ -198,7 +206,8 @@ class Plan:
             for m in self.measured
         }
         return card(
-            f"A train loss of {self.target_loss:g} from a {self.start_kind.replace('_', ' ')} start",
+            f"A train loss of {self.target_loss:g} from a {self.start_kind.replace('_', ' ')} "
+            "start",
             rows,
         )
 
@@ -210,16 +219,19 @@ class Plan:
         most = f"{self.kernel_margin[1]:.2g}"
         if self.separable:
             return (
-                "Margins per unit of movement: {} for the whole model near its start, {} for its readout alone, {} for "
+                "Margins per unit of movement: {} for the whole model near its start, {} for its "
+                "readout alone, {} for "
                 "a linear model on the same tokens."
             ).format(*margins)
         if self.kernel_answer == NOT_SEPARABLE:
             return (
-                f"The data are not separable near this start: proved, no margin above {most} per unit of movement in "
+                f"The data are not separable near this start: proved, no margin above {most} per "
+                "unit of movement in "
                 "the tangent kernel."
             )
         return (
-            "Whether the data are separable near this start is undecided: the margin in the tangent kernel is at most "
+            "Whether the data are separable near this start is undecided: the margin in the "
+            "tangent kernel is at most "
             f"{most} per unit of movement."
         )
 
@@ -266,11 +278,12 @@ def plan(
 ) -> Plan:
     """Plan a training run on a part of the data that is split off and not trained on.
 
-    `start` is "first_phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image (the readout negated),
-    so that the scores at the start are zero however many copies there are. `num_steps` fixes the number of steps for
-    our version of the theorem; by default the number is chosen too. `planning_share` of the sequences is used for
-    planning (half of them for the first phase). `trials=False` leaves out the trial runs. `decoder` and `loss` are
-    those of the run; the paper's own versions are left out for others than its own.
+    `start` is "first_phase", "zero" or "gaussian": 32 Gaussian heads, each with its mirror image
+    (the readout negated), so that the scores at the start are zero however many copies there are.
+    `num_steps` fixes the number of steps for our version of the theorem; by default the number is
+    chosen too. `planning_share` of the sequences is used for planning (half of them for the first
+    phase). `trials=False` leaves out the trial runs. `decoder` and `loss` are those of the run; the
+    paper's own versions are left out for others than its own.
     """
     tell, loss = progress or (lambda text: None), get_loss(loss)
     if not 1e-100 <= target_loss < loss.at(0.0):
@@ -281,7 +294,8 @@ def plan(
     sample, training, make = planned_parts(dataset, start, planning_share, key, decoder, loss)
     whole_sample = sample
     if sample.num_examples > MOST_SAMPLED:
-        sample = sample.subset(np.arange(MOST_SAMPLED))  # drawn at random already
+        # drawn at random already
+        sample = sample.subset(np.arange(MOST_SAMPLED))
 
     tell("margins")
     model = make()
@@ -329,7 +343,8 @@ def planned_parts(
     count = round(planning_share * dataset.num_examples)
     if count < 8 or dataset.num_examples - count < 2:
         raise ValueError(
-            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave {count} for planning; at "
+            f"{dataset.num_examples} sequences with planning_share={planning_share:g} leave "
+            f"{count} for planning; at "
             "least 8 are needed, and 2 for training"
         )
     split, phase, draw = random.split(key, 3)
@@ -419,7 +434,8 @@ def _trial(model: MultiHead, sample: Dataset, target_loss: float, loss: Loss) ->
     eta = _stable_step(model, sample, loss)
     if math.isnan(eta):
         return Measured(model.num_heads, eta, math.inf, math.nan)
-    for steps in (SHORT_BUDGET, STEP_BUDGET):  # most targets are reached within the short budget
+    # most targets are reached within the short budget
+    for steps in (SHORT_BUDGET, STEP_BUDGET):
         walk = follower.follow(model, sample, step_size=eta, num_steps=steps, loss=loss)
         below = np.flatnonzero(walk.loss <= target_loss)
         if len(below):
@@ -435,7 +451,8 @@ def _stable_step(model: MultiHead, sample: Dataset, loss: Loss = LOGISTIC) -> fl
     def descends(power: int) -> bool:
         walk = follower.follow(model, sample, step_size=2.0**power, num_steps=60, loss=loss)
         defect = np.diff(walk.loss) + 2.0 ** (power - 1) * walk.gradient_norm[:-1] ** 2
-        return bool(np.all(defect <= 1e-12 * (1 + walk.loss[0])))  # a NaN fails
+        # a NaN fails
+        return bool(np.all(defect <= 1e-12 * (1 + walk.loss[0])))
 
     smallest, power, largest = STEP_SIZES
     if descends(power):

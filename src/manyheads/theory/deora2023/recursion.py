@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from manyheads.training.loop import View
 
 
-GRID = 9  # points on the segment between twins
+# points on the segment between twins
+GRID = 9
 
 
 @dataclass(frozen=True)

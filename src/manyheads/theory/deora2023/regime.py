@@ -70,7 +70,8 @@ class Threshold:
     def __str__(self) -> str:
         case = self.case
         lines = [
-            f"{self.num_heads:,.6g} heads, for the target {self.scale:.4g} times θ_* ({self.direction.name}) from the start",
+            f"{self.num_heads:,.6g} heads, for the target {self.scale:.4g} times θ_* "
+            f"({self.direction.name}) from the start",
             f"target: train loss {case.target_loss:.4g}, distance {case.distance:.4g}",
         ]
         if not math.isnan(case.step_size):
@@ -93,7 +94,8 @@ class LiteralRun:
 
     def __str__(self) -> str:
         head = (
-            f"{self.case.num_heads:,.0f} heads, step size {self.case.step_size:.4g}, {self.case.num_steps:,} steps: "
+            f"{self.case.num_heads:,.0f} heads, step size {self.case.step_size:.4g}, "
+            f"{self.case.num_steps:,} steps: "
             f"certified mean loss {self.case.train_bound():.4g}, measured {self.walk.mean_loss:.4g}"
         )
         return "\n".join([head, *map(str, self.certificates)])
@@ -238,8 +240,10 @@ def heads_to_realize(
     found = _bisect(enough, 1e-6)
     if found is None:
         raise ValueError(
-            f"no number of heads was found, up to {MOST_HEADS:g} in the shares of the start, that makes a target along "
-            f"{ray.direction.name} with train loss {level:.3g} meet the condition; ask for a larger loss, or use a "
+            f"no number of heads was found, up to {MOST_HEADS:g} in the shares of the start, that "
+            "makes a target along "
+            f"{ray.direction.name} with train loss {level:.3g} meet the condition; ask for a "
+            "larger loss, or use a "
             "start whose scores cancel"
         )
     return found
@@ -266,8 +270,8 @@ def smallest_heads(
 ) -> Threshold:
     r"""Smallest $H$ at which Theorem 1′ certifies a mean train loss below `certified`.
 
-    The theorem holds for every target, so the best direction, scale and number of steps may be chosen. Of two plans
-    with nearly the same number of heads the one with fewer steps is returned.
+    The theorem holds for every target, so the best direction, scale and number of steps may be
+    chosen. Of two plans with nearly the same number of heads the one with fewer steps is returned.
     """
     require_scope(start)
     steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
@@ -282,7 +286,8 @@ def smallest_heads(
                 best = found
     if best is None:
         raise ValueError(
-            f"no number of heads was found, up to {MOST_HEADS:g}, that certifies a mean loss below {certified:g} "
+            f"no number of heads was found, up to {MOST_HEADS:g}, that certifies a mean loss below "
+            f"{certified:g} "
             f"within {max(steps):,} steps on these data; allow more steps or a larger loss"
         )
     return best
@@ -296,8 +301,8 @@ def _certifies(ray: Ray, num_heads: float, num_steps: int, certified: float) -> 
 def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Threshold | None:
     """The smallest x in [0, log MOST_HEADS] that reaches the goal, which larger x reach too.
 
-    Where the largest x fails (copies of heads whose scores do not cancel: the start gets worse with their number) the
-    first power of ten that reaches the goal is taken, and x is found below it.
+    Where the largest x fails (copies of heads whose scores do not cancel: the start gets worse with
+    their number) the first power of ten that reaches the goal is taken, and x is found below it.
     """
     low, high = 0.0, math.log(MOST_HEADS)
     best = goal(high)
@@ -320,8 +325,8 @@ def _bisect(goal: Callable[[float], Threshold | None], accuracy: float) -> Thres
 def fixed_plan(ray: Ray, variant: str, certified: float) -> Threshold:
     r"""Smallest $H$, with step size and steps, at which a version of Theorem 1 certifies a mean loss by (4).
 
-    With the step size at its limit (4) is 3.25 times the target's loss after $D^2/(\eta\hat L(\theta))$ steps: so the
-    target's loss is certified/3.25, and the steps follow.
+    With the step size at its limit (4) is 3.25 times the target's loss after $D^2/(\eta\hat
+    L(\theta))$ steps: so the target's loss is certified/3.25, and the steps follow.
     """
     level = certified / 3.25
     found = heads_to_realize(
@@ -350,8 +355,8 @@ def run_literally(
 ) -> LiteralRun:
     """Run at the threshold, rounded up to whole heads in the shares of `start`, and check every conclusion.
 
-    By default those of Theorem 1′ with the threshold's step size; with `variant` those of Theorem 1 in that version,
-    with the largest step size that it allows.
+    By default those of Theorem 1′ with the threshold's step size; with `variant` those of Theorem 1
+    in that version, with the largest step size that it allows.
     """
     require_scope(start)
     counts = np.ceil(start.multiplicity * (threshold.num_heads / start.num_heads))

@@ -1,8 +1,9 @@
 r"""Theorem 1′: Theorem 1 with its constants left free, for any $\kappa<\pi^2/4$ and any step size that descends.
 
-With $A=\sqrt\kappa/\sin\sqrt\kappa$, $B=\sqrt\kappa\cot\sqrt\kappa$, $\tau=\eta K\hat L(\theta)/D^2$ and
-$\sigma=\eta\hat L(\theta_0)/D^2$ the iterates stay within $rD$ of the target, $r^2=1+2A\tau+2(1-B)\sigma$. Proof:
-docs/theory/training.md. `Terms` works on arrays of cases, so that the best of many cases is found at once.
+With $A=\sqrt\kappa/\sin\sqrt\kappa$, $B=\sqrt\kappa\cot\sqrt\kappa$, $\tau=\eta K\hat
+L(\theta)/D^2$ and $\sigma=\eta\hat L(\theta_0)/D^2$ the iterates stay within $rD$ of the target,
+$r^2=1+2A\tau+2(1-B)\sigma$. Proof: docs/theory/training.md. `Terms` works on arrays of cases, so
+that the best of many cases is found at once.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from manyheads.theory.walk import Walk
 
 
-LARGEST = math.pi**2 / 4  # kappa below it, so that B > 0
+# kappa below it, so that B > 0
+LARGEST = math.pi**2 / 4
 KAPPAS = np.concatenate([np.geomspace(1e-4, 0.1, 12, endpoint=False), np.linspace(0.1, 2.3, 45)])
 ENLARGE = (
-    1e-9  # relative, for bounds computed from data: ten thousand times the float64 rounding here
+    # relative, for bounds computed from data: ten thousand times the float64 rounding here
+    1e-9
 )
-EXACT_UP_TO = 3000  # sequences whose tangent kernel is computed
+# sequences whose tangent kernel is computed
+EXACT_UP_TO = 3000
 
 
 @dataclass(frozen=True)
@@ -215,8 +219,8 @@ def least_bound(
 ) -> tuple[float, float, float] | None:
     """The smallest bound over targets, step sizes and κ, with its scale and step size; None where none is certified.
 
-    `along(scales)` gives the loss and the readout norm of the targets at these scales, at most `largest` (their
-    distance is sqrt(2) times the scale). A step size that `terms` has is kept.
+    `along(scales)` gives the loss and the readout norm of the targets at these scales, at most
+    `largest` (their distance is sqrt(2) times the scale). A step size that `terms` has is kept.
     """
     shape, features = terms.shape, terms.features
     square = (
@@ -226,7 +230,8 @@ def least_bound(
     free = terms.step_size is None
     axes = [np.geomspace(1e-3 * largest, largest, 25), top * np.geomspace(1e-6, 1, 37), KAPPAS[::3]]
     best = None
-    for _ in range(5):  # a coarse grid, then finer ones around the best
+    # a coarse grid, then finer ones around the best
+    for _ in range(5):
         if not free:
             axes[1] = np.array([terms.step_size])
         scales, steps, kappas = axes
@@ -268,7 +273,8 @@ def sharp_conclusions(
     )
     claims = (
         (
-            "the mean train loss is at most (A/B) L(theta) + D^2/(2 B eta K) + (1/B - 1) L(theta_0)/K",
+            "the mean train loss is at most (A/B) L(theta) + D^2/(2 B eta K) + (1/B - 1) "
+            "L(theta_0)/K",
             mean,
             conditions.bound,
             noise,
@@ -317,7 +323,8 @@ def certify_sharp(work: Examination) -> list[Certificate]:
 
 def check_sharp(effort: Effort) -> Finding:
     """Runs at the smallest number of heads and at the largest step size that the theorem allows."""
-    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+    # which searches with these conditions
+    from manyheads.theory.deora2023 import regime
 
     tally = Tally()
     runs = regime.sharp_runs(effort)
@@ -328,7 +335,8 @@ def check_sharp(effort: Effort) -> Finding:
         tally.add(run.walk.mean_loss, run.conditions.bound)
     few, many = (pick(run.case.num_heads for run in runs) for pick in (min, max))
     return tally.finding(
-        f"{len(runs)} runs at {few:,.0f} to {many:,.0f} heads, each at its limit, all conclusions hold"
+        f"{len(runs)} runs at {few:,.0f} to {many:,.0f} heads, each at its limit, all conclusions "
+        "hold"
     )
 
 
@@ -337,9 +345,12 @@ THEOREM_1_SHARP = Statement(
     place="ours, Theorem 1′",
     title="training loss, with free constants",
     ours="for any κ < π²/4, A = √κ/sin√κ, B = √κ cot√κ, τ = ηK L̂(θ)/D², σ = η L̂(θ_0)/D², r² = 1 + 2Aτ + 2(1−B)σ and "
-    "M ≥ max(‖U_θ‖_{2,∞}, ‖U_0‖_{2,∞} + D²√T R(½ + Aτ + σ)/(B√H)): √H ≥ (r²/κ) D² b3(M) and η ≤ 1/b2(M) imply descent "
-    "at every step, ‖θ_k−θ‖ ≤ rD, ‖θ_k−θ_0‖ ≤ (1+r)D, ‖U_k‖_{2,∞} ≤ M and mean loss ≤ (A/B)L̂(θ) + D²/(2BηK) + "
-    "((1−B)/B) L̂(θ_0)/K. In b2, b1²/4 may be ¼(√(λ_max(K_0)/n) + (b3/√H)ρ)² with K_0 the tangent kernel at the start "
+    "M ≥ max(‖U_θ‖_{2,∞}, ‖U_0‖_{2,∞} + D²√T R(½ + Aτ + σ)/(B√H)): √H ≥ (r²/κ) D² b3(M) and η ≤ "
+    "1/b2(M) imply descent "
+    "at every step, ‖θ_k−θ‖ ≤ rD, ‖θ_k−θ_0‖ ≤ (1+r)D, ‖U_k‖_{2,∞} ≤ M and mean loss ≤ (A/B)L̂(θ) + "
+    "D²/(2BηK) + "
+    "((1−B)/B) L̂(θ_0)/K. In b2, b1²/4 may be ¼(√(λ_max(K_0)/n) + (b3/√H)ρ)² with K_0 the tangent "
+    "kernel at the start "
     "and ρ = (1+r)D + η L̂(θ_0)(max_i‖∇Φ̃_i(θ_0)‖ + (b3/√H)(1+r)D)",
     proof="docs/theory/training.md#theorem-1-sharp",
     remark="runs at the smallest number of heads whose bound is below a goal, with the matching step size",

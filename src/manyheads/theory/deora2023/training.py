@@ -1,7 +1,7 @@
 r"""Theorem 1: its hypotheses on a concrete case, in three versions side by side, and its conclusions on a run.
 
-*Printed*: (3) and the order of $\rho$ with their hidden constants taken as 1, and marked so. *Explicit*: the route of
-Section 6.1 with its own constants. *Ours*: docs/theory/training.md.
+*Printed*: (3) and the order of $\rho$ with their hidden constants taken as 1, and marked so.
+*Explicit*: the route of Section 6.1 with its own constants. *Ours*: docs/theory/training.md.
 """
 
 from __future__ import annotations
@@ -262,7 +262,8 @@ def rounding(case: Case, walk: Walk) -> float:
 
 def repetition(work: Examination) -> Walk:
     """The run repeated in float64, measured against every available target."""
-    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+    # which searches with these conditions
+    from manyheads.theory.deora2023 import regime
 
     start, data, eta, K = work.run.start, work.dataset, work.step_size, work.num_steps
     loss, scales = work.loss, decomposition.SCALES
@@ -334,7 +335,8 @@ def certify_theorem_1(work: Examination) -> list[Certificate]:
 
 def check_theorem_1(effort: Effort) -> Finding:
     """(4) on literal runs, ours and the explicit route."""
-    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+    # which searches with these conditions
+    from manyheads.theory.deora2023 import regime
 
     tally = Tally()
     literal, explicit = regime.literal_runs(effort), regime.explicit_runs(effort)
@@ -350,7 +352,8 @@ def check_theorem_1(effort: Effort) -> Finding:
         tally.add(run.walk.mean_loss, run.case.train_bound(), run.case.train_bound())
     few, many = (pick(run.case.num_heads for run in literal) for pick in (min, max))
     return tally.finding(
-        f"{len(literal)} runs at {few:,.0f} to {many:,.0f} heads (ours, certified below .5) and {len(explicit)} at "
+        f"{len(literal)} runs at {few:,.0f} to {many:,.0f} heads (ours, certified below .5) and "
+        f"{len(explicit)} at "
         f"{explicit[0].case.num_heads:.2g} or so (Section 6.1), all conclusions hold"
     )
 
@@ -360,12 +363,14 @@ THEOREM_1 = Statement(
     place="Section 4.1, Theorem 1 with (3) and (4)",
     title="training loss",
     printed="√H ≳ d √T R⁵ ‖θ‖_{2,∞} ‖θ−θ_0‖³ (3) and η ≤ 1 ∧ 1/ρ ∧ D²/(K L̂(θ)) ∧ D²/L̂(θ_0) with "
-    "ρ ≲ d^{3/2}T^{3/2}R^{13}‖θ‖²_{2,∞}D² imply L̂(θ_K) ≤ (1/K)Σ_{k=1}^K L̂(θ_k) ≤ 2L̂(θ) + 5D²/(4ηK) (4) and "
+    "ρ ≲ d^{3/2}T^{3/2}R^{13}‖θ‖²_{2,∞}D² imply L̂(θ_K) ≤ (1/K)Σ_{k=1}^K L̂(θ_k) ≤ 2L̂(θ) + "
+    "5D²/(4ηK) (4) and "
     "‖θ_K−θ_0‖ ≤ 4D",
     corrected="Section 6.1 with its constants written out: √H ≥ 18 D² β3(‖θ‖_{2,∞} + 3D) and "
     "η ≤ 1 ∧ 1/ρ ∧ …, ρ = (2√T d R³/√H + TR²/4) α²; the same conclusions",
     ours="M ≥ max(‖U_θ‖_{2,∞}, ‖U_0‖_{2,∞} + 3.93 D²√T R/√H), √H ≥ (40/9) D² b3(M) and "
-    "η ≤ min(1/b2(M), D²/(K L̂(θ)), D²/L̂(θ_0)) imply descent at every step, ‖θ_k−θ‖ ≤ 2D, ‖θ_k−θ_0‖ ≤ 3D, "
+    "η ≤ min(1/b2(M), D²/(K L̂(θ)), D²/L̂(θ_0)) imply descent at every step, ‖θ_k−θ‖ ≤ 2D, "
+    "‖θ_k−θ_0‖ ≤ 3D, "
     "‖U_k‖_{2,∞} ≤ M and (4). Heads grow like D⁴ instead of D⁶, with no power of d",
     proof="docs/theory/training.md#theorem-1",
     remark="run where all its hypotheses hold; the bound is about 5 times the measured mean loss at the "
@@ -471,7 +476,8 @@ def certify_iterates(work: Examination) -> list[Certificate]:
 
 def check_iterates(effort: Effort) -> Finding:
     """‖θ_k−θ‖ ≤ 2D and ‖θ_k−θ_0‖ ≤ 3D (ours); 3D and 4D (printed)."""
-    from manyheads.theory.deora2023 import regime  # which searches with these conditions
+    # which searches with these conditions
+    from manyheads.theory.deora2023 import regime
 
     tally = Tally()
     for run in (*regime.literal_runs(effort), *regime.explicit_runs(effort)):

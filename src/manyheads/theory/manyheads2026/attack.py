@@ -1,6 +1,7 @@
 """Attacks on the forecast: points inside balls that ascent brings as close to each local bound as it can, and runs.
 
-The measured side is automatic differentiation of the plain formula, which shares no algebra with the bounds.
+The measured side is automatic differentiation of the plain formula, which shares no algebra with
+the bounds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from manyheads.theory.search import ascend
 from manyheads.training import start as starts
 
 EXAMPLES, TOKENS, DIM, CLASSES = 4, 3, 2, 2
-FREE = ("raw", "turn")  # the arrays that ascent changes; the rest of a point is the problem
+# the arrays that ascent changes; the rest of a point is the problem
+FREE = ("raw", "turn")
 
 
 def scores(point, move):
@@ -149,7 +151,8 @@ def problem(
     U = rng.standard_normal((CLASSES, TOKENS, DIM)) * 10 ** rng.uniform(-1, 0.5)
     v = rng.standard_normal(CLASSES * DIM * (DIM + TOKENS))
     v /= np.linalg.norm(v)
-    if rng.random() < 0.25:  # a direction in the readout alone has its own bound
+    # a direction in the readout alone has its own bound
+    if rng.random() < 0.25:
         v[: CLASSES * DIM * DIM] = 0.0
         v /= np.linalg.norm(v)
     cut = CLASSES * DIM * DIM

@@ -1,7 +1,8 @@
 r"""Corollary P: the forecast before a run is made, from the margin at the start and worst-case constants.
 
-Over the ball of radius $2\sigma$ around the start the constants $b_1$, $b_3$ of Corollary 1 take the place of the local
-bounds of Theorem F, so that only the start has to be evaluated. Proof: docs/theory/forecast.md.
+Over the ball of radius $2\sigma$ around the start the constants $b_1$, $b_3$ of Corollary 1 take
+the place of the local bounds of Theorem F, so that only the start has to be evaluated. Proof:
+docs/theory/forecast.md.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
 
 
-PIECES = 100  # the fewest pieces of a region that ends because no margin is left
+# the fewest pieces of a region that ends because no margin is left
+PIECES = 100
 MOST_PIECES = 1000
-SHARES = [2.0**-k for k in range(7)]  # of the step size 4/b1^2 that are tried
+# of the step size 4/b1^2 that are tried
+SHARES = [2.0**-k for k in range(7)]
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Before:
         indicator = max(self.margin, 0.0) ** 2 / bend
         pieces, reason, nats = [], "slow" if self.margin > 0 else "inseparable", 0.0
         last = (math.inf, math.inf, math.inf)
-        farthest, radius = max(self.margin, 0.0) / (2 * bend), 0.0  # no margin is left there
+        # no margin is left there
+        farthest, radius = max(self.margin, 0.0) / (2 * bend), 0.0
         while len(pieces) < MOST_PIECES and self.margin > 0 and nats < enough:
             length = min(farthest / PIECES, max(PIECE / (2 * self.margin), radius / 20))
             radius += length
@@ -192,7 +196,8 @@ def check_before(effort: Effort) -> Finding:
                 tally.add(float(walk.loss[: count + 1].min()), float(level))
         spoke.append(heads)
     return tally.finding(
-        f"{len(spoke)} runs at {min(spoke):g} to {max(spoke):g} heads; loss reached over loss promised"
+        f"{len(spoke)} runs at {min(spoke):g} to {max(spoke):g} heads; loss reached over loss "
+        "promised"
     )
 
 
@@ -201,8 +206,10 @@ FORECAST_BEFORE = Statement(
     place="ours, Corollary P",
     title="what descent will reach, promised before the first step",
     ours="with γ the margin of the tangent features at θ_0 along a unit vector, M = ‖U_0‖_{2,∞} + 2σ/√(min N_g), "
-    "Γ(σ) = γ − 2σ b3(M)/√H, m = min m_i − σ(b1(M) − γ) − σ² b3(M)/(2√H), c = (1 − e^{−ℓ(m)})/ℓ(m) and "
-    "β = min(¼, L)b1² + L b3/√H at M + ηL_0 b1/√(min N_g), Theorem F holds with these Γ, c and e = 1 − ηβ/2: "
+    "Γ(σ) = γ − 2σ b3(M)/√H, m = min m_i − σ(b1(M) − γ) − σ² b3(M)/(2√H), c = (1 − e^{−ℓ(m)})/ℓ(m) "
+    "and "
+    "β = min(¼, L)b1² + L b3/√H at M + ηL_0 b1/√(min N_g), Theorem F holds with these Γ, c and e = "
+    "1 − ηβ/2: "
     "halving needs about √H ≥ 2 ln 2·b3/(c e γ²)",
     proof="docs/theory/forecast.md#corollary-p",
     remark="loss reached over loss promised along the certified curve",

@@ -16,8 +16,10 @@ from manyheads.theory.finding import Effort, Finding, Tally
 from manyheads.theory.manyheads2026.parity import alternating_bound, count_parity, score_bound
 from manyheads.theory.statement import Statement
 
-RADIUS, STEPS = 2.0, 60  # the norm of a token
-SHARP = 30.0  # logarithm of a preference, so that attention is on one kind alone
+# the norm of a token
+RADIUS, STEPS = 2.0, 60
+# logarithm of a preference, so that attention is on one kind alone
+SHARP = 30.0
 
 
 def label_bound(readout_norm: float, num_heads: int, num_tokens: int, token_radius: float) -> float:
@@ -93,7 +95,8 @@ BLINDNESS = Statement(
     title="descent hardly sees the labels of a parity",
     ours="on all 2^T sequences L = E log 2cosh(Φ̃/2) − E[yΦ̃]/2, and ‖∇E[yΦ̃]‖ ≤ 2^{−T}√(2T) R √(a_T² + "
     "4(T−1)²R⁴‖U‖²/H) for every H, W and U; from zero readouts with η ≤ 8/(TR²), whatever W does, "
-    "‖U_k‖ ≤ kη a_T 2^{−T}√(T/2) R, so a loss of log(1+e^{−μ}) takes at least 4^T μ/(η a_T² T R²) steps, and the runs "
+    "‖U_k‖ ≤ kη a_T 2^{−T}√(T/2) R, so a loss of log(1+e^{−μ}) takes at least 4^T μ/(η a_T² T R²) "
+    "steps, and the runs "
     "for y and −y differ by at most 2‖U_k‖",
     proof="docs/theory/needed-heads.md#theorem-r",
     tightness=1.0,

@@ -75,7 +75,8 @@ CARRIED = Statement(
     place="ours, Theorem F",
     title="the forecast for every readout and loss",
     ours="Theorem F holds for every convex, decreasing, positive loss; its local bounds use |ℓ'| ≤ Cℓ, ℓ'' ≤ S, ℓ'' ≤ "
-    "C₂ℓ, and for the ratio of slope to loss that both fall with the margin, on 16 cells of each box of margins",
+    "C₂ℓ, and for the ratio of slope to loss that both fall with the margin, on 16 cells of each "
+    "box of margins",
     proof="docs/theory/forecast.md#other-losses",
     remark="local bounds attacked by ascent inside random balls; loss reached over loss promised on runs",
     check=check_carried,

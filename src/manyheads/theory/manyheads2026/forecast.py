@@ -1,8 +1,9 @@
 r"""Theorem F: what gradient descent will reach, proved from the parameters at one step, at any number of heads.
 
-A step of descent lies in a ball around a multiple of any unit vector $v$ along which all tangent features have margin
-$\Gamma$. Adding such balls up gives a region that the iterates cannot leave before the loss has fallen; over that
-region the margin, the ratio of slope to loss and the smoothness are bounded locally. Proof: docs/theory/forecast.md.
+A step of descent lies in a ball around a multiple of any unit vector $v$ along which all tangent
+features have margin $\Gamma$. Adding such balls up gives a region that the iterates cannot leave
+before the loss has fallen; over that region the margin, the ratio of slope to loss and the
+smoothness are bounded locally. Proof: docs/theory/forecast.md.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
 
 
-PIECE = 0.03  # nats that one piece of the region would certify without losses
-PIECE_OF_MANY = 0.1  # with more sequences than a kernel is made of, where a center takes a second
+# nats that one piece of the region would certify without losses
+PIECE = 0.03
+# with more sequences than a kernel is made of, where a center takes a second
+PIECE_OF_MANY = 0.1
 MOST_PIECES = 250
 MOST_STEPS = 2.0**62
 HOPELESS, LIKELY = (
@@ -59,7 +62,8 @@ NAMES = {
     "normalized": "normalized descent",
     "polyak": "descent by Polyak's rule",
 }
-HALVINGS = 4  # of a piece, before the region ends
+# of a piece, before the region ends
+HALVINGS = 4
 REASONS = {
     "margin": "the margin over the region is no longer positive",
     "inseparable": "no direction of the parameters raises all margins",
@@ -83,9 +87,9 @@ is_covered = Constraint(
 class Piece:
     r"""One piece of the region: balls of radius up to `radius`, on which the three local bounds hold.
 
-    `margin` $\Gamma$: every tangent feature has at least this margin. `ratio` $c$: the mean slope is at least $c$ times
-    the loss. `efficiency` $e = 1-\eta\beta/2$: the share of the linear decrease that is kept. `nats` is the fall of the
-    log-loss certified up to here.
+    `margin` $\Gamma$: every tangent feature has at least this margin. `ratio` $c$: the mean slope
+    is at least $c$ times the loss. `efficiency` $e = 1-\eta\beta/2$: the share of the linear
+    decrease that is kept. `nats` is the fall of the log-loss certified up to here.
     """
 
     radius: float
@@ -106,11 +110,12 @@ class Piece:
 class Forecast:
     """What is proved about the next steps of gradient descent.
 
-    `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of at most
-    `certified_loss[i]`; until then the loss decreases at every step, and the iterates stay within `radius` of a known
-    center, hence within twice `radius` of the start. Every bound is enlarged by 1e-9 of itself for rounding. The same
-    holds for smaller and for changing step sizes, after as many steps as add up to the same time: `schedule` holds
-    those that were given, and `step_size` the largest of them.
+    `steps` and `certified_loss` are the curve: within `steps[i]` steps some iterate has a loss of
+    at most `certified_loss[i]`; until then the loss decreases at every step, and the iterates stay
+    within `radius` of a known center, hence within twice `radius` of the start. Every bound is
+    enlarged by 1e-9 of itself for rounding. The same holds for smaller and for changing step sizes,
+    after as many steps as add up to the same time: `schedule` holds those that were given, and
+    `step_size` the largest of them.
     """
 
     step_size: float
@@ -148,7 +153,8 @@ class Forecast:
     def _rate(self, p: Piece) -> float:
         r"""At least so many nats one step makes on a piece: of plain descent and of Polyak's, at the loss of the start.
 
-        $\eta e c^2\Gamma^2L$, which falls with the loss; of a normalized step of length $\eta$, $\eta e c\Gamma$ at any.
+        $\eta e c^2\Gamma^2L$, which falls with the loss; of a normalized step of length $\eta$,
+        $\eta e c\Gamma$ at any.
         """
         slope = p.ratio * p.margin
         if self.rule == "normalized":
@@ -248,11 +254,13 @@ class Forecast:
         if self.speaks:
             fall = "halve the loss" if self.reduce == 2 else f"divide the loss by {self.reduce:g}"
             return (
-                f"{start} is proved to {fall} ({self.loss:.3g}) within {self.steps_to_reduce:,} steps; below a loss of "
+                f"{start} is proved to {fall} ({self.loss:.3g}) within {self.steps_to_reduce:,} "
+                "steps; below a loss of "
                 f"{last} nothing is proved, {end}."
             )
         return (
-            f"{start} is proved to bring the loss from {self.loss:.3g} to {last} within {self.steps[-1]:,} steps; "
+            f"{start} is proved to bring the loss from {self.loss:.3g} to {last} within "
+            f"{self.steps[-1]:,} steps; "
             f"below that nothing is proved, {end}."
         )
 
@@ -280,10 +288,11 @@ def forecast(
 ) -> Forecast:
     """What descent on a loss, by default the logistic one, is proved to reach from this model.
 
-    `model` may be a run on these data: then its last parameters, its step size and its loss are used. The curve is
-    followed until the bounds end it, or for `most_pieces` pieces. `step_size` may be a list of the coming step sizes;
-    nothing is promised after the last of them. Descent is plain unless `rule` is `Normalized(length)` or
-    `Polyak(largest)`, or the run was made by one of these.
+    `model` may be a run on these data: then its last parameters, its step size and its loss are
+    used. The curve is followed until the bounds end it, or for `most_pieces` pieces. `step_size`
+    may be a list of the coming step sizes; nothing is promised after the last of them. Descent is
+    plain unless `rule` is `Normalized(length)` or `Polyak(largest)`, or the run was made by one of
+    these.
     """
     if rule is not None and step_size is not None:
         raise ValueError("rule= has a step size of its own; leave step_size out.")
@@ -349,10 +358,11 @@ def first_forecast(
 ) -> tuple[int, Forecast] | None:
     """The earliest step of a run from which the forecast certifies the factor `reduce`, and what it says there.
 
-    The run is repeated in float64, and steps 0, 1, 2, 3, 5, 8, ... are tried, except those with a hopeless indicator.
-    The first try is where the indicator suggests success. From there earlier steps are tried until one is silent, or
-    later ones until one is certified, and the interval before it is halved down to one step. The answer is the earliest
-    step if certification, once reached, is never lost; it is None only if all these steps are silent.
+    The run is repeated in float64, and steps 0, 1, 2, 3, 5, 8, ... are tried, except those with a
+    hopeless indicator. The first try is where the indicator suggests success. From there earlier
+    steps are tried until one is silent, or later ones until one is certified, and the interval
+    before it is halved down to one step. The answer is the earliest step if certification, once
+    reached, is never lost; it is None only if all these steps are silent.
     """
     dataset = provenance.trained_on(run, dataset)
     provenance.check_ends(run, dataset)
@@ -388,7 +398,8 @@ def earliest_forecast(
     first = max(seen, key=lambda k: centers[k].indicator)
     later = itertools.chain([k for k in seen if k >= first], filter(hopeful, ahead))
     step = next((k for k in later if speaks(centers[k])), None)
-    if step in (first, None):  # an earlier step may succeed; if none has, every step was tried
+    # an earlier step may succeed; if none has, every step was tried
+    if step in (first, None):
         for k in (k for k in reversed(seen) if k < first):
             if speaks(centers[k]):
                 step = k
@@ -459,7 +470,8 @@ def checked(
         )
     if isinstance(model.key_query, tuple):
         raise ValueError(
-            "the forecast is proved for models whose key-query matrix itself is trained, not its factors."
+            "the forecast is proved for models whose key-query matrix itself is trained, not its "
+            "factors."
         )
     if step_size is None or not 0 < step_size < math.inf:
         raise ValueError(
@@ -491,7 +503,8 @@ def _next(
         return None, None, "slow"
     push = min(float(np.mean(state.loss.slope_at(low))), state.loss.self_bound * level)
     farthest = eta * push * float(new.norms.max() + drift.gradient.max())
-    if rule == "normalized":  # a step is as long as it says
+    # a step is as long as it says
+    if rule == "normalized":
         farthest = eta
     elif rule == "polyak":  # and at most L/|∇L| long
         farthest = min(farthest, 1 / (ratio * margin))
@@ -500,7 +513,8 @@ def _next(
     smoothness = math.inf
     if rule != "normalized":
         smoothness = smoothness_bound(new, around, reach, level)
-    if rule != "gd":  # η_j β, where β is at most `bent` times the loss and η_j falls with its slope
+    # η_j β, where β is at most `bent` times the loss and η_j falls with its slope
+    if rule != "gd":
         bent = smoothness_per_loss(new, around)
         by_slope = bent / (ratio * margin)
         by_slope = by_slope if rule == "normalized" else by_slope / (ratio * margin) / eta
@@ -550,7 +564,8 @@ def _at(run: Trajectory, dataset: Dataset, step: int) -> tuple[int, Forecast] | 
 
 def check_forecast(effort: Effort) -> Finding:
     """Adversarial points in balls against every local bound, and runs against their forecasts."""
-    from manyheads.theory.manyheads2026 import attack as attacks  # which asks this forecast
+    # which asks this forecast
+    from manyheads.theory.manyheads2026 import attack as attacks
 
     tally = Tally()
     shares = attacks.local_bounds(tally, effort)
@@ -568,8 +583,10 @@ FORECAST = Statement(
     place="ours, Theorem F",
     title="what descent will reach, proved from one step at any number of heads",
     ours="over balls B(θ̂_a, σ_a) whose centers move by (σ_a−σ_{a−1})v_a, let every tangent feature have margin Γ_a "
-    "along v_a, the mean slope be at least c_a times the loss, and e_a = 1 − ηβ_a/2 > 0 for the curvature β_a there. "
-    "Then L(θ_0)e^{−s}, s ≤ Σ 2Γ_a c_a e_a (σ_a−σ_{a−1}), is reached within ⌈∫_0^s e^t dt/(ηL(θ_0)e c²Γ²)⌉ steps, and "
+    "along v_a, the mean slope be at least c_a times the loss, and e_a = 1 − ηβ_a/2 > 0 for the "
+    "curvature β_a there. "
+    "Then L(θ_0)e^{−s}, s ≤ Σ 2Γ_a c_a e_a (σ_a−σ_{a−1}), is reached within ⌈∫_0^s e^t "
+    "dt/(ηL(θ_0)e c²Γ²)⌉ steps, and "
     "the loss decreases at every step until then",
     proof="docs/theory/forecast.md#theorem-f",
     remark="local bounds attacked by ascent inside random balls; promised over measured steps on runs",

@@ -26,8 +26,8 @@ REDUCE = 2.0
 class Certified:
     """Ends a run where its loss is proved to halve: `train(..., stop=Certified())`.
 
-    The run records `observed["indicator"]`, and `observed["steps_to_half"]`, the steps within which the loss is proved
-    to halve (infinite if not proved). With `ends=False` it only records them.
+    The run records `observed["indicator"]`, and `observed["steps_to_half"]`, the steps within which
+    the loss is proved to halve (infinite if not proved). With `ends=False` it only records them.
     """
 
     ends: bool = True

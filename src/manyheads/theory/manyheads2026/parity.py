@@ -1,8 +1,9 @@
 r"""Theorems P and Q: parity of $T \ge 3$ tokens takes exactly $\lfloor T/2\rfloor$ heads; its margin is tiny for any.
 
-On sequences of two kinds of tokens, averaged over permutations, a head is $v_q + (v_p-v_q)\,g_{c,c'}(r)$, where $r$
-counts the first kind and $c, c'$ say how much a query of either kind prefers the second. Heads are built here in
-rational numbers, so that the signs of their scores are exact. Proofs: docs/theory/needed-heads.md.
+On sequences of two kinds of tokens, averaged over permutations, a head is $v_q +
+(v_p-v_q)\,g_{c,c'}(r)$, where $r$ counts the first kind and $c, c'$ say how much a query of either
+kind prefers the second. Heads are built here in rational numbers, so that the signs of their scores
+are exact. Proofs: docs/theory/needed-heads.md.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from manyheads.model.attention import MultiHead
 
 
-CORRECTIONS = 100  # most rounds of correcting the heads of an even length in exact arithmetic
-FAR = 1e150  # the largest preference searched for
-LONGEST = 41  # tokens for which heads are built, in a minute; the theorem has no limit
+# most rounds of correcting the heads of an even length in exact arithmetic
+CORRECTIONS = 100
+# the largest preference searched for
+FAR = 1e150
+# tokens for which heads are built, in a minute; the theorem has no limit
+LONGEST = 41
 
 
 def heads_bound(num_tokens: int) -> int:
@@ -162,7 +166,8 @@ def _odd(T: int) -> CountHeads:
 def _even(T: int) -> CountHeads:
     """Pairs of heads (c, 1/d), (d, 1/c) with opposite weights, and for an odd number of heads one with c' = 1."""
     scale, room, alone = Fraction(2), Fraction(0), T // 2 % 2
-    while room <= alone * _product(2 + z for z in _zeros(T)):  # the lone head's weight is above -1
+    # the lone head's weight is above -1
+    while room <= alone * _product(2 + z for z in _zeros(T)):
         scale *= 2
         near = [scale * 2**k for k in reversed(range(T // 4))]
         room = _product((_pole(e) - 2) ** 2 for e in near)
@@ -293,7 +298,8 @@ def check_heads(effort: Effort) -> Finding:
             2 * (1 + trial % (T // 2)) + 1,
         )
     return tally.finding(
-        f"exact for T = 3 to {longest}; margins from {least[3]:.2g} to {least[longest]:.1g} with these heads"
+        f"exact for T = 3 to {longest}; margins from {least[3]:.2g} to {least[longest]:.1g} with "
+        "these heads"
     )
 
 
@@ -373,7 +379,8 @@ PARITY = Statement(
     place="ours, Theorem P",
     title="parity of T tokens takes exactly ⌊T/2⌋ heads",
     ours="for T ≥ 3, H heads with full or pooled readout fit the parity of all 2^T sequences of two "
-    "orthogonal tokens of equal norm for some W and U if and only if H ≥ ⌊T/2⌋; for T = 2 if and only if H ≥ 2",
+    "orthogonal tokens of equal norm for some W and U if and only if H ≥ ⌊T/2⌋; for T = 2 if and "
+    "only if H ≥ 2",
     proof="docs/theory/needed-heads.md#theorem-p",
     tightness=1.0,
     remark="of the sign changes that H heads can have are reached, 2H + 1 for odd T; exact arithmetic",
@@ -386,8 +393,10 @@ PARITY_MARGIN = Statement(
     place="ours, Theorem Q",
     title="no number of heads gives parity more than an exponentially small margin",
     ours="the mean of yΦ̃ over all 2^T sequences of two orthogonal tokens of norm R, T ≥ 2, is at most "
-    "b‖U‖ with b = a_T 2^{−T}√(2T) R, a_T = 1 for even T and 2 for odd T, so the margin is, and the logistic loss at "
-    "least log(1+exp(−b‖U‖)), for every H and W; after k steps of descent ‖U‖ ≤ ‖U(0)‖ + ηk√T R; at U = 0 the gradient "
+    "b‖U‖ with b = a_T 2^{−T}√(2T) R, a_T = 1 for even T and 2 for odd T, so the margin is, and "
+    "the logistic loss at "
+    "least log(1+exp(−b‖U‖)), for every H and W; after k steps of descent ‖U‖ ≤ ‖U(0)‖ + ηk√T R; "
+    "at U = 0 the gradient "
     "is at most b/2",
     proof="docs/theory/needed-heads.md#theorem-q",
     tightness=1.0,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from manyheads.model.attention import MultiHead
     from manyheads.theory.examination import Examination
 
-AFFORDABLE = 20_000  # steps run to check a promise, if the run itself is shorter
+# steps run to check a promise, if the run itself is shorter
+AFFORDABLE = 20_000
 
 
 def affordable(work: Examination) -> int:

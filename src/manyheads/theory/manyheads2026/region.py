@@ -27,12 +27,17 @@ if TYPE_CHECKING:
     from manyheads.model.attention import Heads, MultiHead
 
 
-SMALLEST, LARGEST = 1e-50, 1e50  # token norms and weights whose products float64 holds
-NEARLY = 0.02  # of the margin of many sequences, which a direction may miss
-MEMORY = 1e9  # bytes of the columns of a working set
-LANCZOS, ENOUGH = 40, 0.98  # vectors at most; a step that gains less is the last
+# token norms and weights whose products float64 holds
+SMALLEST, LARGEST = 1e-50, 1e50
+# of the margin of many sequences, which a direction may miss
+NEARLY = 0.02
+# bytes of the columns of a working set
+MEMORY = 1e9
+# vectors at most; a step that gains less is the last
+LANCZOS, ENOUGH = 40, 0.98
 RATIOS = np.linspace(0, 1, 21)
-CELLS = 16  # of a box of margins
+# of a box of margins
+CELLS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +153,8 @@ def margin_box(state: Center, drift: Drift, radius: float) -> tuple[np.ndarray, 
 def ratio_bound(low: np.ndarray, high: np.ndarray, level: float, loss: Loss = LOGISTIC) -> float:
     r"""A lower bound on mean slope over mean loss, where the loss is at most `level`.
 
-    It is $\mu$ plus the mean of the least $w-\mu\ell$ over the boxes, where that is positive, over `level`.
+    It is $\mu$ plus the mean of the least $w-\mu\ell$ over the boxes, where that is positive, over
+    `level`.
     """
     share, floor = floors(low, high, loss)
     bounds = [share]
@@ -164,9 +170,10 @@ def floors(
 ) -> tuple[float, Callable[[float], np.ndarray]]:
     r"""The least $w/\ell$ over boxes of margins, and the least $w-\mu\ell$ over each as a function of $\mu$.
 
-    For the logistic loss $w-\mu\ell$ has one maximum in $m$, so it is least at an end, and $w/\ell$ falls with the
-    loss. For another loss a box is cut into cells: both $w$ and $\ell$ fall with $m$, so over a cell $w$ is at least
-    that of its upper end, and the loss at most that of its lower end.
+    For the logistic loss $w-\mu\ell$ has one maximum in $m$, so it is least at an end, and $w/\ell$
+    falls with the loss. For another loss a box is cut into cells: both $w$ and $\ell$ fall with
+    $m$, so over a cell $w$ is at least that of its upper end, and the loss at most that of its
+    lower end.
     """
     if loss is LOGISTIC:
         worst = loss.at(low)
@@ -184,7 +191,8 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
     """An upper bound on the Hessian of the loss over a ball, where the loss is at most `level`."""
     low, high = margin_box(state, drift, radius)
     loss = state.loss
-    bend = np.full_like(low, loss.smoothness)  # the largest second derivative over the box
+    # the largest second derivative over the box
+    bend = np.full_like(low, loss.smoothness)
     if loss.peak is not None:
         bend = loss.curvature_at(np.clip(loss.peak, low, high))
     if state.kernel is None:
@@ -207,8 +215,9 @@ def smoothness_bound(state: Center, drift: Drift, radius: float, level: float) -
 def top_eigenvalue(state: Center, bend: np.ndarray) -> float:
     r"""An upper bound on the largest eigenvalue of $M=\frac1n\sum_i b_i\varphi_i\varphi_i^\top$, without a kernel.
 
-    Lanczos' vectors V split M into blocks: $A=V^\top MV$, the residual $B=MV-VA$, and a rest whose norm is at most its
-    trace, $\mathrm{tr}M-\mathrm{tr}A$. The norm of M is at most that of the 2 x 2 matrix of these three norms.
+    Lanczos' vectors V split M into blocks: $A=V^\top MV$, the residual $B=MV-VA$, and a rest whose
+    norm is at most its trace, $\mathrm{tr}M-\mathrm{tr}A$. The norm of M is at most that of the 2 x
+    2 matrix of these three norms.
     """
     root, n = np.sqrt(bend), len(bend)
     counts = np.sqrt(state.model.multiplicity)
@@ -222,7 +231,8 @@ def top_eigenvalue(state: Center, bend: np.ndarray) -> float:
     V, MV, best = np.zeros((n, 0)), np.zeros((n, 0)), trace
     vector = root * state.norms
     for _ in range(LANCZOS):
-        for _ in range(2):  # once more: what rounding left
+        # once more: what rounding left
+        for _ in range(2):
             vector = vector - V @ (V.T @ vector)
         length = float(np.linalg.norm(vector))
         if not 0 < length < math.inf:

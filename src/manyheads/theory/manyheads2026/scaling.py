@@ -18,8 +18,10 @@ from manyheads.training import descent
 from manyheads.training import start as starts
 from manyheads.training.rules import GD
 
-SIZE, STEPS, ETA = (6, 4, 3), 60, 0.5  # sequences, tokens, dimensions
-NOISE = 1e-10  # of a loss in float64 after the steps, relative
+# sequences, tokens, dimensions
+SIZE, STEPS, ETA = (6, 4, 3), 60, 0.5
+# of a loss in float64 after the steps, relative
+NOISE = 1e-10
 
 
 @jax.jit
@@ -76,7 +78,8 @@ SCALING = Statement(
     place="ours, the scaling identity",
     title="heads that start alike are one head whose attention learns more slowly",
     ours="C classes of N equal heads each, H = NC, descended with step η, have at every step the loss of C heads that "
-    "start from (√N U, W) and descend with step η on U and η/N on W; from the zero start C = 1, from the first phase "
+    "start from (√N U, W) and descend with step η on U and η/N on W; from the zero start C = 1, "
+    "from the first phase "
     "C = 2. With 1/H for 1/√H and step ηH nothing depends on H",
     proof="docs/theory/collapse.md#the-scaling-identity",
     tightness=1.0,

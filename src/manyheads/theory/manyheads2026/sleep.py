@@ -1,9 +1,10 @@
 r"""Theorem W: how long attention sleeps, proved before the run for every number of heads.
 
-A head's readout moves by at most $aG/\sqrt H$ and its key-query matrix by $w(\|U_h\|G/\sqrt H+aG^2/2H)$, where $G$ is
-the sum of $\eta\,\frac1n\sum_i|\ell'_i|$ over the steps. Where uniform attention separates the data by a margin
-$\gamma$, that sum grows like $\log k$ only: $\gamma^2G/2\le\log(\eta k/G)$. So from the zero start attention cannot
-move by a share $\delta$ before about $e^{c\sqrt{H\delta}}$ steps. Proof: docs/theory/sleep.md.
+A head's readout moves by at most $aG/\sqrt H$ and its key-query matrix by $w(\|U_h\|G/\sqrt
+H+aG^2/2H)$, where $G$ is the sum of $\eta\,\frac1n\sum_i|\ell'_i|$ over the steps. Where uniform
+attention separates the data by a margin $\gamma$, that sum grows like $\log k$ only:
+$\gamma^2G/2\le\log(\eta k/G)$. So from the zero start attention cannot move by a share $\delta$
+before about $e^{c\sqrt{H\delta}}$ steps. Proof: docs/theory/sleep.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 SHARES = np.geomspace(
     1e-6, 0.5, 400
 )  # shares of moved attention among which a run's bound is searched
-MOST_STEPS = 1e300  # the most that are promised; more would overflow
+# the most that are promised; more would overflow
+MOST_STEPS = 1e300
 LARGEST = math.log(MOST_STEPS)
 
 
@@ -46,9 +48,10 @@ LARGEST = math.log(MOST_STEPS)
 class Sleep:
     r"""For `steps` steps of descent no head moves more than the share `moved` of any query's attention.
 
-    `travel` is the $G$ that this movement takes, `margin` is $\gamma_\delta$, the margin of uniform attention less what
-    the movement can take from it, and `step_limit` the largest step size for which it is proved. `normalized_steps` is
-    the same for normalized descent, whose steps have the length `step_size`. Both are 0 if nothing is proved.
+    `travel` is the $G$ that this movement takes, `margin` is $\gamma_\delta$, the margin of uniform
+    attention less what the movement can take from it, and `step_limit` the largest step size for
+    which it is proved. `normalized_steps` is the same for normalized descent, whose steps have the
+    length `step_size`. Both are 0 if nothing is proved.
     """
 
     moved: float
@@ -98,7 +101,8 @@ class Sleep:
             )
         first = "first step" if self.steps == 1 else f"first {_count(self.steps)} steps"
         return (
-            f"With {heads} and step size {self.step_size:g}, no query moves more than {self.moved:g} of its attention "
+            f"With {heads} and step size {self.step_size:g}, no query moves more than "
+            f"{self.moved:g} of its attention "
             f"in the {first} of gradient descent."
         )
 
@@ -213,8 +217,9 @@ def attention_sleep(
 ) -> Sleep:
     """For how many steps of gradient descent from `start` no query moves more than the share `moved` of its attention.
 
-    Proved before the run, for the logistic loss and starts with uniform attention (zero, first phase). Where a smaller
-    share is proved not to move for longer, that promise is returned: its `moved` is at most the share asked for.
+    Proved before the run, for the logistic loss and starts with uniform attention (zero, first
+    phase). Where a smaller share is proved not to move for longer, that promise is returned: its
+    `moved` is at most the share asked for.
     """
     require_scope(start)
     for hypothesis in _unmet(start, dataset):
@@ -309,7 +314,8 @@ def extremal(spread: float) -> Dataset:
 
 def check_sleep(effort: Effort) -> Finding:
     """Runs for as long as they are proved to sleep, from both starts, and on tokens chosen by ascent to break it."""
-    from manyheads.theory.manyheads2026 import sleep_attack as attacks  # which tries this bound
+    # which tries this bound
+    from manyheads.theory.manyheads2026 import sleep_attack as attacks
 
     tally, best = Tally(), {}
     cases = [
@@ -344,8 +350,10 @@ SLEEP = Statement(
     place="ours, Theorem W",
     title="attention does not move for a computed number of steps, exp(c √H) from the zero start",
     ours="if W_h(0) = 0 for every head, uniform attention separates the data with margin γ_δ = √T min_i(y_i⟨x̄_i,v⟩ − "
-    "δ range_s⟨x_s,v⟩) > 0 and η ≤ 2/λ_δ, then for k ≤ (G/η)exp(γ_δ²G/2 − B) no query of any head moves more than δ "
-    "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X); from the zero start B = 0 and "
+    "δ range_s⟨x_s,v⟩) > 0 and η ≤ 2/λ_δ, then for k ≤ (G/η)exp(γ_δ²G/2 − B) no query of any head "
+    "moves more than δ "
+    "of its attention, where w(‖U_h(0)‖G/√H + aG²/2H) = 4 artanh(δ)/max‖x_t‖diam(X); from the zero "
+    "start B = 0 and "
     "G grows like √(Hδ); normalized descent: k ≤ γ_δ G/η",
     proof="docs/theory/sleep.md#theorem-w",
     tightness=0.65,

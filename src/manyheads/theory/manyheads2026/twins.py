@@ -1,9 +1,10 @@
 r"""Theorem S: how far leaving out one sequence can move a run, bounded along the run itself.
 
-The distance of a run from its leave-one-out twin grows in one step by at most the norm of $I-\eta\nabla^2\hat L^{-i}$
-on the segment between them. The Hessian at the run is computed, and over the ball in which the twin is known to be it
-changes by no more than a local bound on the third derivative allows. It uses no worst-case constant and trains no twin.
-Proof: docs/theory/generalization.md.
+The distance of a run from its leave-one-out twin grows in one step by at most the norm of
+$I-\eta\nabla^2\hat L^{-i}$ on the segment between them. The Hessian at the run is computed, and
+over the ball in which the twin is known to be it changes by no more than a local bound on the third
+derivative allows. It uses no worst-case constant and trains no twin. Proof:
+docs/theory/generalization.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from manyheads.theory.examination import Examination
 
 
-TWINS = 6  # trained to compare their distances with the bounds
+# trained to compare their distances with the bounds
+TWINS = 6
 PROVED_FOR = "Theorem S is proved for the full readout and the logistic loss"
 
 
@@ -46,9 +48,10 @@ PROVED_FOR = "Theorem S is proved for the full readout and the logistic loss"
 class TwinBound:
     r"""What is proved about the leave-one-out twins of one run.
 
-    `distance` (n,) bounds $\|\theta_K-\theta_K^{-i}\|$, `left_out_loss` (n,) the loss of sequence i under the run that
-    did not see it, `readout_norm` (n,) the largest $\|U\|_{2,\infty}$ on the segments. `expansion` (K,) is the largest
-    factor by which a step moved twins apart, `train_loss` that of the run at the end. Infinite where nothing is proved.
+    `distance` (n,) bounds $\|\theta_K-\theta_K^{-i}\|$, `left_out_loss` (n,) the loss of sequence i
+    under the run that did not see it, `readout_norm` (n,) the largest $\|U\|_{2,\infty}$ on the
+    segments. `expansion` (K,) is the largest factor by which a step moved twins apart, `train_loss`
+    that of the run at the end. Infinite where nothing is proved.
     """
 
     distance: np.ndarray
@@ -96,7 +99,8 @@ def bound_twins(
     if run.status == "interrupted":
         raise KeyboardInterrupt
     apart, factors = np.zeros(n), []
-    with np.errstate(over="ignore", invalid="ignore"):  # overflowing bounds become infinite below
+    # overflowing bounds become infinite below
+    with np.errstate(over="ignore", invalid="ignore"):
         for k in range(run.last_step):
             here = Place(run.model(k), dataset, float(apart.max()))
             factor = here.expansion(apart, eta)
@@ -213,7 +217,8 @@ def certify_twins(work: Examination) -> list[Certificate]:
 
 def check_twins(effort: Effort) -> Finding:
     """Trained twins against their bounds, and the third derivatives at adversarial points."""
-    from manyheads.theory.manyheads2026 import attack as attacks  # which measures these bounds
+    # which measures these bounds
+    from manyheads.theory.manyheads2026 import attack as attacks
 
     tally = Tally()
     shares = attacks.local_bounds(tally, effort, attacks.THIRDS)
@@ -236,7 +241,8 @@ def check_twins(effort: Effort) -> Finding:
             expansions.append(found.total_expansion)
     text = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     return tally.finding(
-        f"largest shares: {text}; expansions multiply to {min(expansions):.3g} to {max(expansions):.3g}"
+        f"largest shares: {text}; expansions multiply to {min(expansions):.3g} to "
+        f"{max(expansions):.3g}"
     )
 
 
@@ -245,8 +251,10 @@ TWIN_BOUND = Statement(
     place="ours, Theorem S",
     title="leave-one-out distances and the test loss, from one run",
     ours="ρ_0 = 0, ρ_{k+1} = x_k ρ_k + (η/n) w_i‖∇Φ̃_i(θ_k)‖ bounds ‖θ_k − θ_k^{-i}‖, where x_k = max(1 + η(a_k + "
-    "(ℓ_i''‖φ_i‖² + w_i h_i)/n + τ_k ρ_k/2), η(λ_max(∇²L̂(θ_k)) + w_i h_i/n + τ_k ρ_k/2) − 1), a_k = max(0, "
-    "−λ_min(∇²L̂(θ_k))) and τ_k bounds ∇³L̂ over B(θ_k, max_i ρ_k); E[L(θ_K)] ≤ E[(1/n)Σ_i(ℓ(m_i − ρ_K‖φ_i‖ − "
+    "(ℓ_i''‖φ_i‖² + w_i h_i)/n + τ_k ρ_k/2), η(λ_max(∇²L̂(θ_k)) + w_i h_i/n + τ_k ρ_k/2) − 1), a_k "
+    "= max(0, "
+    "−λ_min(∇²L̂(θ_k))) and τ_k bounds ∇³L̂ over B(θ_k, max_i ρ_k); E[L(θ_K)] ≤ E[(1/n)Σ_i(ℓ(m_i − "
+    "ρ_K‖φ_i‖ − "
     "½ρ_K² h_i) + b1(M_i)ρ_K)], computable from one run, for every H",
     proof="docs/theory/generalization.md#theorem-s",
     remark="distances and left-out losses of trained twins over their bounds; third derivatives attacked by ascent",

@@ -1,7 +1,7 @@
 r"""The direction in which W grows as the logistic loss becomes small: minimizers of given norm, and runs of descent.
 
-The loss of a sequence is $\log(1+e^{-f})$ with $f=\sum_sa_sv_s$; $L_*$ is the mean loss when every best token is
-selected, and $L(W)-L_*$ the excess loss. Proofs: docs/theory/attention-svm.md.
+The loss of a sequence is $\log(1+e^{-f})$ with $f=\sum_sa_sv_s$; $L_*$ is the mean loss when every
+best token is selected, and $L(W)-L_*$ the excess loss. Proofs: docs/theory/attention-svm.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def slope(problem: Selection, W: np.ndarray) -> np.ndarray:
 def pulls(problem: Selection) -> tuple[float, float]:
     r"""c and C: an unselected mass m costs at least cm/n and at most Cm.
 
-    $c=\min_i\sigma(-v_{opt})\min_s(v_{opt}-v_s)$ and $C=\frac1n\sum_i\sigma(-\min_sv_s)\max_s(v_{opt}-v_s)$.
+    $c=\min_i\sigma(-v_{opt})\min_s(v_{opt}-v_s)$ and
+    $C=\frac1n\sum_i\sigma(-\min_sv_s)\max_s(v_{opt}-v_s)$.
     """
     least, most = problem.lead.min(axis=1), problem.lead.max(axis=1)
     return float((_sigmoid(-problem.best) * least).min()), float(
@@ -121,10 +122,12 @@ PATH = Statement(
     place="abstract, (1)",
     title="minimizers of growing norm turn to the support-vector solution",
     printed="“Optimizing the attention layer with vanishing regularization, parameterized by (K,Q), converges in "
-    "direction to an SVM solution minimizing the nuclear norm of the combined parameter W=KQ^⊤. Instead, directly "
+    "direction to an SVM solution minimizing the nuclear norm of the combined parameter W=KQ^⊤. "
+    "Instead, directly "
     "parameterizing by W minimizes a Frobenius norm objective.”",
     ours="every ‖W‖_F ≤ B has L − L_* ≥ (c/n)/(1 + e^{Bγ}), and B·Ŵ_svm has at most C(T−1)/(T−1 + e^{Bγ}); whatever "
-    "is no worse than B·Ŵ_svm on the ball has correlation at least log(e^{Bγ}/κ − 1)/(Bγ) with W_svm, "
+    "is no worse than B·Ŵ_svm on the ball has correlation at least log(e^{Bγ}/κ − 1)/(Bγ) with "
+    "W_svm, "
     "κ = nC(T−1)/c, if e^{Bγ} > 2κ: the correlation of minimizers tends to 1 like 1 − log κ/(Bγ)",
     proof="docs/theory/attention-svm.md#regularization-path",
     check=check_path,
@@ -191,7 +194,8 @@ def check_direction(effort: Effort) -> Finding:
         tally.add(cosine(problem, W), from_margin, sense=">=", noise=ROUNDING)
         tally.broken += not cosine_bound(problem, W) <= from_margin + ROUNDING
     return tally.finding(
-        f"smallest correlation with W_svm at the end of a run: {ends[False]:.4f} normalized, {ends[True]:.4f} plain"
+        f"smallest correlation with W_svm at the end of a run: {ends[False]:.4f} normalized, "
+        f"{ends[True]:.4f} plain"
     )
 
 
@@ -232,7 +236,8 @@ DIRECTION = Statement(
     printed="“we prove the local/global directional convergence of gradient descent under suitable geometric "
     "conditions”",
     ours="cos(W, W_svm) ≥ min_s⟨W, g_s⟩/(γ‖W‖_F) ≥ log(c/(n(L(W) − L_*)) − 1)/(γ‖W‖_F) for every W with "
-    "n(L(W) − L_*) < c/2, whatever optimizer found it: a run converges in direction where L − L_* falls like e^{−γ‖W‖}",
+    "n(L(W) − L_*) < c/2, whatever optimizer found it: a run converges in direction where L − L_* "
+    "falls like e^{−γ‖W‖}",
     proof="docs/theory/attention-svm.md#direction",
     check=check_direction,
     about=about_direction,
@@ -248,7 +253,8 @@ def cone_bound(problem: Selection) -> float:
 def gradient_rounding(problem: Selection, W: np.ndarray, dtype: str = "float64") -> float:
     """Relative rounding error of a computed step; infinite where the unselected mass underflows.
 
-    A logit is known to its terms' rounding, which is the relative error of a mass; a lead to that of two scores.
+    A logit is known to its terms' rounding, which is the relative error of a mass; a lead to that
+    of two scores.
     """
     kind = np.finfo(dtype)
     A = problem.attention(W)
@@ -313,7 +319,8 @@ CONE = Statement(
     place="ours",
     title="descent from zero stays in the cone of the features",
     ours="if the other tokens of each sequence score alike, every iterate of descent on W alone from zero, with any "
-    "step sizes, is a nonnegative combination of the g_s: cos(W_k, W_svm) ≥ γ/max‖g_s‖, and normalized descent has "
+    "step sizes, is a nonnegative combination of the g_s: cos(W_k, W_svm) ≥ γ/max‖g_s‖, and "
+    "normalized descent has "
     "‖W_k‖_F ≥ kηγ/max‖g_s‖",
     proof="docs/theory/attention-svm.md#cone",
     check=check_cone,

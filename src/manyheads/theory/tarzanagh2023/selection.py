@@ -1,10 +1,10 @@
 r"""Which tokens attention can select, and at which norm.
 
-One head, one query $x_q$ per sequence, token scores $v_s=y\langle u,x_s\rangle$ from a readout $u$ that is not trained.
-The best token $x_{opt}$ of each sequence is to be selected. With the features $g_s=x_q(x_{opt}-x_s)^\top$,
-$$W_{svm}=\arg\min\|W\|_F\ \text{ s.t. }\ \langle W,g_s\rangle=x_q^\top W(x_{opt}-x_s)\ge1,\qquad\gamma=1/\|W_{svm}\|.$$
-The logit of key $s$ is $x_q^\top Wx_s$, as in `MultiHead`; the paper writes the transpose. Proofs:
-docs/theory/attention-svm.md.
+One head, one query $x_q$ per sequence, token scores $v_s=y\langle u,x_s\rangle$ from a readout $u$
+that is not trained. The best token $x_{opt}$ of each sequence is to be selected. With the features
+$g_s=x_q(x_{opt}-x_s)^\top$, $$W_{svm}=\arg\min\|W\|_F\ \text{ s.t. }\ \langle W,g_s\rangle=x_q^\top
+W(x_{opt}-x_s)\ge1,\qquad\gamma=1/\|W_{svm}\|.$$ The logit of key $s$ is $x_q^\top Wx_s$, as in
+`MultiHead`; the paper writes the transpose. Proofs: docs/theory/attention-svm.md.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Selection:
         """(d, d): the matrix of least norm with every gap at least 1, 1/γ times `direction`."""
         if not self.feasible:
             raise ValueError(
-                "no matrix selects the best token of every sequence; use more dimensions, or fewer tokens."
+                "no matrix selects the best token of every sequence; use more dimensions, or fewer "
+                "tokens."
             )
         d = math.isqrt(len(self.direction))
         return self.direction.reshape(d, d) / self.lower
@@ -225,11 +226,14 @@ SELECTION = Statement(
     place="abstract",
     title="attention selects exactly when the support-vector problem is feasible",
     printed="“a hard-margin SVM problem that separates optimal input tokens from non-optimal tokens using linear "
-    "constraints on the outer-products of token pairs”; “over-parameterization catalyzes global convergence by "
+    "constraints on the outer-products of token pairs”; “over-parameterization catalyzes global "
+    "convergence by "
     "ensuring the feasibility of the SVM problem”",
     ours="feasible: the least possible worst unselected mass over ‖W‖_F ≤ B lies between 1/(1 + e^{Bγ}) and "
-    "(T−1)/(T−1 + e^{Bγ}), and B·Ŵ_svm reaches the latter; infeasible: for every W a sequence leaves at least 1/2. "
-    "Independent features (from d ≥ n and d ≥ T − 1 on) are feasible with γ ≥ 1/√(1ᵀK⁻¹1), K their Gram matrix",
+    "(T−1)/(T−1 + e^{Bγ}), and B·Ŵ_svm reaches the latter; infeasible: for every W a sequence "
+    "leaves at least 1/2. "
+    "Independent features (from d ≥ n and d ≥ T − 1 on) are feasible with γ ≥ 1/√(1ᵀK⁻¹1), K their "
+    "Gram matrix",
     proof="docs/theory/attention-svm.md#selection",
     check=check_selection,
     about=about_selection,
@@ -251,18 +255,21 @@ is_one_head = a((MultiHead, Frozen), 'make it with decoder="last"')
 def token_selection(model: MultiHead | Frozen, dataset: Dataset) -> Selection:
     """The problem of selecting the best token of each sequence: its margin, and `W_svm`.
 
-    `model` is one head (or equal heads) with a last-token readout, which scores the tokens; its key-query matrix does
-    not matter. With `margin(W)` and `attention(W)` any other matrix, as a vector, is compared with the solution.
+    `model` is one head (or equal heads) with a last-token readout, which scores the tokens; its
+    key-query matrix does not matter. With `margin(W)` and `attention(W)` any other matrix, as a
+    vector, is compared with the solution.
     """
     full = whole(model)
     if full.decoder != "last" or full.num_classes > 1 or full.num_outputs is not None:
         raise ValueError(
-            f"token selection is about one head with a last-token readout, not {full}; make it with "
+            f"token selection is about one head with a last-token readout, not {full}; make it "
+            "with "
             'decoder="last", and give equal heads one class with collapse.'
         )
     if dataset.num_tokens < 2 or dataset.mask is not None or dataset.dim != full.dim:
         raise ValueError(
-            f"token selection is about two tokens or more of dimension {full.dim}, without padding; use equal lengths."
+            f"token selection is about two tokens or more of dimension {full.dim}, without "
+            "padding; use equal lengths."
         )
     return problem_of(full, dataset)
 
