@@ -55,7 +55,7 @@ def attack(
     counterexample = None
     if tightest is not None and tightest.sides.broken and constant is None:
         tell("a smaller counterexample")
-        counterexample = made_small(problem, tightest.at, c)
+        counterexample = made_small(problem, tightest.at, c, tried)
     verdict = Verdict.VIOLATED if counterexample else Verdict.HOLDS if allowed else Verdict.SILENT
     if rigorous and verdict is Verdict.HOLDS:
         tell("proofs in balls")
