@@ -1,7 +1,8 @@
 """How many of twenty false lemmas, and of twenty true ones, does an attack break?
 
-Against random search with the same number of evaluations, from the attack's own draws and from normal coordinates, and
-against Hypothesis's `target()`.
+Against random search with the same number of evaluations, from the attack's own draws and from
+normal coordinates, and against Hypothesis's `target()`.
+
 Run: python benchmarks/attack_lemmas.py [--seeds 3]. One JSON line a method and seed.
 """
 

@@ -97,7 +97,7 @@ def test_one_statement_may_be_named_alone(run):
 def test_text_and_json(everything):
     json.loads(everything.to_json(), parse_constant=lambda name: pytest.fail(name))
     assert "R assumed, largest seen" in str(everything)
-    assert len(everything.brief().splitlines()) == len(everything) + 3
+    assert len(everything.brief().splitlines()) == len(everything) + 4
     assert "off by a factor" in everything.brief()
 
 

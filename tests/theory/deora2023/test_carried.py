@@ -157,8 +157,8 @@ def test_the_loss_of_a_user_speaks_when_its_constants_are_true(own):
 def test_the_loss_of_a_user_is_silent_when_its_constants_are_false(own):
     assert misdeclared(LOGISTIC) == misdeclared(HYPERBOLIC) == misdeclared(own) == ""
     s = setting("A")
-    run = train(first_phase(s.fresh, 16), s.dataset, rule=GD(0.2), num_steps=5, dtype="float64")
-    run = replace(run, settings=run.settings | {"loss": own.name})
+    options = {"rule": GD(0.2), "num_steps": 5, "dtype": "float64", "loss": own}
+    run = train(first_phase(s.fresh, 16), s.dataset, **options)
     LOSSES[own.name] = replace(own, self_bound=1.9)
     (found,) = certify(run, s.dataset, ["cor1.1"])
     assert (
