@@ -157,7 +157,17 @@ def report(
     """
     sequences, labels = clone(probe)._read(X, mask, y)
     classes, codes = np.unique(labels, return_inverse=True)
-    count = len(codes)
+    count, sizes = len(codes), np.bincount(codes)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds one class, {classes[0]}; a classifier needs sequences of two classes."
+        )
+    if sizes.min() < 3:
+        raise ValueError(
+            f"only {sizes.min()} of the sequences are labeled {classes[sizes.argmin()]}; an error "
+            "estimate needs 3 of each label: add some, leave the label out, or fit without a "
+            "report (--no-report)."
+        )
     parts = OUTER_FOLDS if count < FEW else OUTER_SHARE
     folds = fold_of(codes, parts)
     used = range(parts) if count < FEW else range(1)
