@@ -336,6 +336,7 @@ def extra_bytes(forms, *arguments):
     return [float(line) for line in done.stdout.split()]
 
 
+@pytest.mark.full
 def test_a_kernel_stays_within_its_memory():
     # 16 MB of result: the mirroring of its triangle, the copies of the data and all features are in the budget
     assert max(extra_bytes(["jacobian", "tokens", "maps"], 1000, 3, 16, 2, 5e6)) <= 5e6

@@ -108,6 +108,7 @@ def test_training_ends_when_the_rest_is_proved(start, monkeypatch, tmp_path):
         )
 
 
+@pytest.mark.full
 def test_the_forecast_is_shown_and_the_run_goes_on(start, monkeypatch):
     told = []
     monkeypatch.setattr(Bar, "show", lambda self, done, note="": told.append(note))

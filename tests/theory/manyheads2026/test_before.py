@@ -116,6 +116,7 @@ def test_other_draws_keep_their_promise():
                 assert walk.loss[: count + 1].min() <= level
 
 
+@pytest.mark.full
 def test_a_promise_of_more_steps_than_can_be_made_is_held_against_some_of_them():
     s = setting("A")
     start = zero_start(10**12, num_tokens=s.dataset.num_tokens, dim=s.dataset.dim)
