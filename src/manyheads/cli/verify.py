@@ -38,7 +38,7 @@ def command(
         statements: ids such as prop1.gradient, thm1, eq20, E7 (`manyheads explain` lists them), or
             Python files; all
             statements of the papers by default.
-        quick: fewer trials and no fresh searches, under a minute.
+        quick: fewer trials and no fresh searches, a minute or two.
         seed: seed of every random draw.
         json: print JSON instead of a table.
         quiet: no progress.
