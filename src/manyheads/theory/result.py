@@ -188,8 +188,12 @@ def _shown(value: Any) -> str:
         value,
         separator=", ",
         max_line_width=10_000,
-        formatter={"float_kind": lambda x: f"{x:.{9 if _digits(x) <= 9 else 6}g}"},
+        formatter={"float_kind": _written},
     ).replace("\n", "")
+
+
+def _written(x: Any) -> str:
+    return f"{x:.{9 if _digits(float(x)) <= 9 else 6}g}"
 
 
 # Making a counterexample small
@@ -249,10 +253,12 @@ def made_small(
     It is looked for from z, and from the best input of every origin in `tried` that keeps as much.
     """
     floor, starts = max(problem.exact(z, c).gap / 10, 2 * ROUNDING), [z]
-    for origin in [] if tried is None else np.unique(tried.origin):
-        part = tried.take((tried.origin == origin) & (tried.score > floor))
-        # a stored one was made small before
-        starts += sorted(part.at, key=_cost)[:1] if origin == "stored" else list(part.best(1).at)
+    if tried is not None:
+        for origin in np.unique(tried.origin):
+            part = tried.take((tried.origin == origin) & (tried.score > floor))
+            # a stored one was made small before
+            small = sorted(part.at, key=_cost)[:1]
+            starts += small if origin == "stored" else list(part.best(1).at)
     found = [_descended(problem, start, c, floor, rounds) for start in starts]
     best = min(found, key=_cost)
     return confirmed(problem, best if problem.exact(best, c).broken else z, c)
