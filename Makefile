@@ -11,13 +11,13 @@ help: ## list these targets
 	@echo "manyheads: the theory of training multi-head attention, made to run"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) ## all studies at quick scale and their page, under 2 minutes (ARGS="scaling --scale full" runs one at length)
+run: $(READY) ## all studies at quick scale and their page, in about four minutes (ARGS="scaling --scale full" runs one at length)
 	@$(BIN)/python -m studies $(ARGS)
 
 report: $(READY) ## docs/report: all studies at full scale (half an hour; interrupt it, the same command resumes)
 	@$(BIN)/python -m studies --scale full --page docs/report $(ARGS)
 
-test: $(READY) ## the tests, under 4 minutes (ARGS=tests/cli runs some)
+test: $(READY) ## the tests, about six minutes (ARGS=tests/cli runs some)
 	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## formatting, lint, types, and which room may import which
